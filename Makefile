@@ -1,0 +1,35 @@
+# Every target sets up what it needs: a virtual environment with the pinned versions.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test test-all lint bench clean
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e ".[experiments,test]"
+	touch $@
+
+$(VENV)/bench-ready: $(VENV)/ready
+	$(PIP) -e ".[bench]"
+	touch $@
+
+demo: $(VENV)/ready      ## measured spectra, three nets, classical estimators, one report: under five minutes
+	$(BIN)/python -m experiments two-camera radiometric --scale demo
+
+test: $(VENV)/ready      ## everything but the slow tests
+	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+
+test-all: $(VENV)/ready  ## the slow tests too
+	$(BIN)/python -m pytest -n 2 tests
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
+	$(BIN)/python -m experiments.bench
+
+clean:
+	rm -rf $(VENV) runs

@@ -1,0 +1,1 @@
+"""Runs of the papers: `python -m experiments --help`."""

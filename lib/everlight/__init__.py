@@ -1,0 +1,1 @@
+"""Two-camera illuminant estimation and continual learning as pure JAX functions."""

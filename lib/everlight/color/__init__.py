@@ -1,0 +1,1 @@
+"""Colour: least-squares transforms, illuminant estimators, alignment and rendering."""

@@ -1,0 +1,89 @@
+"""Angular error between illuminants, and the statistics that the field reports of it."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+
+def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
+    """Recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
+
+    The angle is taken by atan2 of the cross and dot products, which equals the arccosine of the
+    normalised dot product but keeps its digits near zero, where the arccosine of a float32
+    cosine resolves only 0.03 degrees.
+
+    Args:
+      estimate: illuminant, `[3]`, any scale.
+      truth: illuminant, `[3]`, any scale.
+
+    Returns:
+      The angle in degrees, `[]`; NaN where either is not finite or is the zero vector.
+    """
+    estimate = estimate / jnp.max(jnp.abs(estimate))
+    truth = truth / jnp.max(jnp.abs(truth))
+    sine = jnp.linalg.norm(jnp.cross(estimate, truth))
+    return jnp.degrees(jnp.arctan2(sine, jnp.sum(estimate * truth)))
+
+
+class ErrorSummary(NamedTuple):
+    """Statistics of angular errors, in degrees, over the valid ones; `invalid` counts the rest."""
+
+    mean: Float[Array, ""]
+    median: Float[Array, ""]
+    trimean: Float[Array, ""]
+    best25: Float[Array, ""]
+    worst25: Float[Array, ""]
+    q1: Float[Array, ""]
+    q3: Float[Array, ""]
+    max: Float[Array, ""]
+    invalid: Int[Array, ""]
+
+
+def summarize_errors(errors: Float[Array, "n"]) -> ErrorSummary:
+    """Mean, median, tri-mean, best and worst quarter, quartiles and maximum of angular errors.
+
+    Best and worst 25% are the means of the round(n/4) smallest and largest errors (half to even;
+    at least one), quartiles are interpolated linearly. Errors that are not finite take no part
+    and are counted in `invalid`; with no valid error at all every statistic is NaN.
+
+    Args:
+      errors: degrees, `[n]`.
+    """
+    valid: Bool[Array, "n"] = jnp.isfinite(errors)
+    count = jnp.sum(valid)
+    ascending = jnp.sort(jnp.where(valid, errors, jnp.inf))
+
+    def quantile(fraction: float) -> Float[Array, ""]:
+        position = fraction * (count - 1)
+        lower = jnp.floor(position).astype(int)
+        upper = jnp.minimum(lower + 1, count - 1)
+        weight = position - lower
+        low, high = ascending[lower], ascending[upper]
+        return jnp.where(weight > 0, low + weight * (high - low), low)
+
+    def mean_where(selected: Shaped[Array, "n"], size: Shaped[Array, ""]) -> Float[Array, ""]:
+        return jnp.sum(jnp.where(selected, ascending, 0)) / size
+
+    rank = jnp.arange(errors.shape[0])
+    quarter = jnp.maximum(jnp.round(count / 4).astype(int), 1)
+    q1, median, q3 = quantile(0.25), quantile(0.5), quantile(0.75)
+    statistics = ErrorSummary(
+        mean=mean_where(rank < count, count),
+        median=median,
+        trimean=(q1 + 2 * median + q3) / 4,
+        best25=mean_where(rank < jnp.minimum(quarter, count), quarter),
+        worst25=mean_where((rank >= count - quarter) & (rank < count), quarter),
+        q1=q1,
+        q3=q3,
+        max=ascending[count - 1],
+        invalid=errors.shape[0] - count,
+    )
+    empty = count == 0
+    return statistics._replace(
+        **{
+            name: jnp.where(empty, jnp.nan, value)
+            for name, value in statistics._asdict().items()
+            if name != "invalid"
+        }
+    )

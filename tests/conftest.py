@@ -1,0 +1,27 @@
+"""Fixtures: a seeded generator, and real data with a skip that says what is missing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import MissingDataError
+from data_pipelines.locations import locate
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="session")
+def real_data():
+    """`real_data("s20_two_camera/...")` is the path of real data, or skips with the reason."""
+
+    def find(relative: str) -> Path:
+        try:
+            return locate(relative, source="the README's table of data sets", size="see there")
+        except MissingDataError as error:
+            pytest.skip(str(error))
+
+    return find
