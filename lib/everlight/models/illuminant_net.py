@@ -1,6 +1,7 @@
 """The two-camera paper's tiny network: nine numbers of a colour transform in, a light out."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -21,7 +22,19 @@ class IlluminantNet(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*batch 9"]) -> Float[Array, "*batch 2"]:
         """From the transform's nine entries, row by row, to the chromaticity [R/G, B/G]."""
-        hidden = features
-        for _ in range(self.depth):
-            hidden = nn.relu(nn.Dense(self.width, kernel_init=nn.initializers.he_normal())(hidden))
-        return jnp.exp(nn.Dense(2)(hidden))
+        # The batch is the last axis inside: with nine units a row, vector units would idle. On two
+        # CPU cores 48 vmapped nets train three times as fast as with nn.Dense (BUILD_NOTES.md).
+        hidden = jnp.moveaxis(features, -1, 0)
+        for layer in range(self.depth):
+            hidden = nn.relu(self._dense(f"hidden_{layer}", hidden, self.width))
+        return jnp.exp(jnp.moveaxis(self._dense("chromaticity", hidden, 2), 0, -1))
+
+    def _dense(self, name: str, inputs: Float[Array, "i *batch"], units: int) -> Array:
+        kernel = self.param(
+            f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units)
+        )
+        bias = self.param(f"{name}_bias", nn.initializers.zeros, (units,))
+        product = jnp.einsum(
+            "io,i...->o...", kernel, inputs, precision=jax.lax.Precision.HIGHEST
+        )
+        return product + bias.reshape(units, *[1] * (inputs.ndim - 1))

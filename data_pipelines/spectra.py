@@ -1,0 +1,147 @@
+"""Measured spectra of lights, surfaces and cameras on one wavelength grid.
+
+`embedded` needs only the installed package colour-science; `measured` reads the data sets of the
+two-camera paper (or the nearest that are published) below EVERLIGHT_DATA.
+"""
+
+import difflib
+from typing import NamedTuple
+
+import numpy as np
+
+from data_pipelines.errors import DataError
+from data_pipelines.locations import locate
+
+# 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
+WAVELENGTHS = np.arange(400.0, 721.0, 5.0)
+
+EMBEDDED_CAMERAS = ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
+
+
+class SpectralLibrary(NamedTuple):
+    """Spectra on `WAVELENGTHS` (nm); `note` says where they come from and what was left out."""
+
+    illuminants: np.ndarray  # [i, w]
+    illuminant_names: tuple[str, ...]
+    reflectances: np.ndarray  # [r, w]
+    sensitivities: np.ndarray  # [c, 3, w]
+    camera_names: tuple[str, ...]
+    note: str
+
+    def sensitivity(self, camera: str) -> np.ndarray:
+        """A camera's sensitivity `[3, w]`; raises DataError naming the nearest cameras."""
+        if camera not in self.camera_names:
+            near = difflib.get_close_matches(camera, self.camera_names, n=3, cutoff=0.3)
+            hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"
+            raise DataError(f"camera {camera!r} is not in the spectral library; {hint}")
+        return self.sensitivities[self.camera_names.index(camera)]
+
+
+def _on_grid(wavelengths: np.ndarray, values: np.ndarray, outside: float | None) -> np.ndarray:
+    """Linear interpolation of `[..., w]`; `outside` None holds the end values."""
+    rows = values.reshape(-1, values.shape[-1])
+    grid = [np.interp(WAVELENGTHS, wavelengths, row, left=outside, right=outside) for row in rows]
+    return np.stack(grid).reshape(*values.shape[:-1], len(WAVELENGTHS))
+
+
+def _unit_peak(spectra: np.ndarray) -> np.ndarray:
+    return spectra / spectra.max(axis=-1, keepdims=True)
+
+
+def embedded_library() -> SpectralLibrary:
+    """The lights, surfaces and two cameras that colour-science ships.
+
+    Lights: CIE illuminants and light sources that cover 400 to 720 nm, but for low-pressure
+    sodium, whose single line leaves every surface the same colour, so that no transform exists.
+    Surfaces: the 190 of the rawtoaces training set and the 24 of a ColorChecker.
+    """
+    import colour
+    from colour.characterisation import read_training_data_rawtoaces_v1
+
+    spectra = dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES)
+    kept, left_out = {}, []
+    for name, spectrum in spectra.items():
+        covers = spectrum.wavelengths[0] <= 400 and spectrum.wavelengths[-1] >= 720
+        if covers and name != "LPS":
+            kept[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
+        else:
+            left_out.append(name)
+    patches = read_training_data_rawtoaces_v1()
+    checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"].values()
+    reflectances = [_on_grid(patches.wavelengths, patches.values.T, None)]
+    reflectances += [_on_grid(s.wavelengths, s.values[None], None) for s in checker]
+    cameras = [colour.MSDS_CAMERA_SENSITIVITIES[name] for name in EMBEDDED_CAMERAS]
+    sensitivities = np.stack([_on_grid(c.wavelengths, c.values.T, 0.0) for c in cameras])
+    return SpectralLibrary(
+        illuminants=_unit_peak(np.stack(list(kept.values()))),
+        illuminant_names=tuple(kept),
+        reflectances=np.clip(np.concatenate(reflectances), 0, None),
+        sensitivities=sensitivities / sensitivities.max(axis=(1, 2), keepdims=True),
+        camera_names=EMBEDDED_CAMERAS,
+        note=(
+            f"colour-science: {len(kept)} lights ({len(left_out)} left out: "
+            f"{', '.join(left_out)}), 214 surfaces, 2 cameras"
+        ),
+    )
+
+
+def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLibrary:
+    """The 28 cameras of Jiang et al. 2013, the SFU lights, and up to 2,116 surfaces.
+
+    The paper's 1,995 surfaces (Barnard et al. 2002) are not published as one file; here stand
+    Munsell matte, Vrhel, Nickerson, Krinov and Macbeth measurements, of which
+    `reflectance_count` are drawn by `seed`.
+
+    Raises:
+      MissingDataError: a data set is missing.
+      DataError: more surfaces are asked for than there are.
+    """
+    camspec = np.load(
+        locate(
+            "camspec_jiang2013/camspec.npz",
+            source="the camera spectral sensitivity database of Jiang et al. 2013",
+            size="20 kB",
+        )
+    )
+    lights = np.load(
+        locate(
+            "sfu_illuminants/measured_with_sources.illum.npy",
+            source="the SFU colour constancy data, set measured_with_sources",
+            size="80 kB",
+        )
+    )
+    munsell = np.load(
+        locate(
+            "munsell_matte_1269/munsell380_800_1nm.npz",
+            source="the spectral color research group of the University of Eastern Finland",
+            size="1.3 MB",
+        )
+    )
+    psych = np.load(
+        locate(
+            "psychtoolbox_spectra/psychtoolbox_spectra.npz",
+            source="Psychtoolbox's colorimetric data",
+            size="470 kB",
+        )
+    )
+    sets = [_on_grid(munsell["wavelengths_nm"], munsell["reflectance"], None)]
+    for name in ("vrhel", "nickerson", "krinov", "macbeth"):
+        sets.append(_on_grid(psych[f"sur_{name}_wl"], psych[f"sur_{name}"], None))
+    surfaces = np.clip(np.concatenate(sets), 0, None)
+    if reflectance_count > len(surfaces):
+        raise DataError(f"reflectance_count={reflectance_count}, but there are {len(surfaces)}")
+    drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
+    light_grid = np.linspace(380.0, 780.0, lights.shape[-1])
+    names = tuple(str(name) for name in camspec["names"])
+    return SpectralLibrary(
+        illuminants=_unit_peak(_on_grid(light_grid, lights, None)),
+        illuminant_names=tuple(f"SFU {i}" for i in range(len(lights))),
+        reflectances=surfaces[drawn],
+        sensitivities=_on_grid(camspec["wavelengths_nm"], camspec["sensitivities"], 0.0),
+        camera_names=names,
+        note=(
+            f"{len(names)} cameras (Jiang et al. 2013), {len(lights)} SFU lights, "
+            f"{reflectance_count} of {len(surfaces)} surfaces (Munsell, Vrhel, Nickerson, Krinov, "
+            "Macbeth)"
+        ),
+    )
