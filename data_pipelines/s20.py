@@ -1,0 +1,165 @@
+"""The S20 two-camera set: 162 pairs of a phone's main and wide-angle camera, as released.
+
+From SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurath, Brown, CVPR 2021),
+CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162.
+"""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.locations import locate
+from data_pipelines.matlab import read_mat
+from data_pipelines.unpickle import load_npy_restricted
+
+SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
+ARCHIVE = "Metadata_Image_Pairs.zip"
+FOLDS = "s20_idx_3_parts_no_rep.mat"
+
+
+class S20(NamedTuple):
+    """The pairs in the order of their names; camera 1 is the main one.
+
+    `transform_*` map colours as rows from camera 1 to 2, `*_reverse` from 2 to 1, fitted by the
+    authors to the whole image or to the chart, after dividing every pixel by its own R+G+B; rows
+    therefore sum to about 1. Illuminants are the chart's, in the cameras' raw scale. `folds` holds
+    the authors' three sets of test indices.
+    """
+
+    names: tuple[str, ...]
+    illuminant_main: Float[np.ndarray, "n 3"]
+    illuminant_second: Float[np.ndarray, "n 3"]
+    as_shot_neutral_1: Float[np.ndarray, "n 3"]
+    as_shot_neutral_2: Float[np.ndarray, "n 3"]
+    transform_image: Float[np.ndarray, "n 3 3"]
+    transform_image_reverse: Float[np.ndarray, "n 3 3"]
+    transform_chart: Float[np.ndarray, "n 3 3"]
+    transform_chart_reverse: Float[np.ndarray, "n 3 3"]
+    folds: tuple[Int[np.ndarray, "k"], ...]
+
+
+# Field of S20, the release's key, shape of one pair's value.
+_VALUES = (
+    ("illuminant_main", "wb_gt_1", (3,)),
+    ("illuminant_second", "wb_gt_2", (3,)),
+    ("as_shot_neutral_1", "as_shot_neutral_1", (3,)),
+    ("as_shot_neutral_2", "as_shot_neutral_2", (3,)),
+    ("transform_image", "transform_image_1to2", (3, 3)),
+    ("transform_image_reverse", "transform_image_2to1", (3, 3)),
+    ("transform_chart", "transform_chart_1to2", (3, 3)),
+    ("transform_chart_reverse", "transform_chart_2to1", (3, 3)),
+)
+
+
+def load_s20(path: Path | None = None) -> S20:
+    """The released ground truth, transforms and folds of S20, as float32.
+
+    Args:
+      path: folder that holds `Metadata_Image_Pairs.zip`, or that archive unpacked
+        (`Metadata_Image_Pairs/RAW_xxxx.npy`), and `s20_idx_3_parts_no_rep.mat`;
+        None is `s20_two_camera` below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: the folder or a file is not there.
+      DataError: a damaged file, a pair without one of its values, folds that do not part the set.
+    """
+    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    names, pairs = [], []
+    for file, content in _pair_files(folder):
+        names.append(Path(file).stem)
+        pairs.append(_read_pair(content, file))
+    columns = {field: np.stack([pair[field] for pair in pairs]) for field, _, _ in _VALUES}
+    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
+
+
+def _pair_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of every RAW_xxxx.npy, in order of their names."""
+    archive, unpacked = folder / ARCHIVE, folder / Path(ARCHIVE).stem
+    if archive.exists():
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                files = sorted(name for name in opened.namelist() if name.endswith(".npy"))
+                contents = [opened.read(file) for file in files]
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise DataError(
+                f"{archive} is truncated or damaged ({error}). Get it again from {SOURCE}."
+            ) from error
+        names = [f"{archive}/{file}" for file in files]
+    else:
+        paths = sorted(unpacked.glob("*.npy"))
+        names, contents = [str(path) for path in paths], [path.read_bytes() for path in paths]
+    if not names:
+        raise MissingDataError(
+            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Get them from {SOURCE}."
+        )
+    return zip(names, contents, strict=True)
+
+
+def _read_pair(content: bytes, file: str) -> dict[str, np.ndarray]:
+    array = load_npy_restricted(content, file)
+    pair = array.item() if array.dtype == object and array.size == 1 else None
+    if not isinstance(pair, dict):
+        raise DataError(f"{file} does not hold one dictionary; get it again from {SOURCE}.")
+    values = {}
+    for field, key, shape in _VALUES:
+        if key not in pair:
+            raise DataError(f"{file} has no {key!r}; get it again from {SOURCE}.")
+        value = np.asarray(pair[key])
+        if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
+            raise DataError(f"{file}: {key!r} is not {shape} finite numbers but {pair[key]!r}.")
+        values[field] = value.astype(np.float32)
+    return values
+
+
+def _read_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
+    if not path.exists():
+        raise MissingDataError(f"{path} does not exist. Get it from {SOURCE}.")
+    (folds,) = read_mat(path, ["idx_parts_no_rep"])
+    members, occurrences = np.unique(folds, return_counts=True)
+    problems = {
+        "in more than one place": members[occurrences > 1],
+        "outside the set": members[(members < 0) | (members >= count)],
+        "in no fold": np.setdiff1d(np.arange(count), members),
+    }
+    found = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
+    if found:
+        raise DataError(
+            f"The folds of {path} do not part the {count} pairs; {'; '.join(found)}. "
+            f"Take folds and pairs from the same release: {SOURCE}."
+        )
+    return tuple(folds.astype(np.int32))
+
+
+def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
+    """Name, main and second camera's file of the release's raw pairs, in order of their names.
+
+    Args:
+      folder: holds `RAW_xxxx_CAM_0.dng` (main) and `RAW_xxxx_CAM_1.dng` (second).
+
+    Raises:
+      MissingDataError: no such files.
+      DataError: files without their partner, all of them named.
+    """
+    cameras: dict[str, dict[str, Path]] = {}
+    for path in folder.glob("*.dng"):
+        if match := re.fullmatch(r"(RAW_\d+)_CAM_([01])", path.stem):
+            cameras.setdefault(match[1], {})[match[2]] = path
+    if not cameras:
+        raise MissingDataError(
+            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Get them from {SOURCE}."
+        )
+    alone = sorted(
+        path.name for pair in cameras.values() if len(pair) < 2 for path in pair.values()
+    )
+    if alone:
+        raise DataError(
+            f"{folder}: without the other camera's file: {', '.join(alone)}. Add it or move these."
+        )
+    return [(name, pair["0"], pair["1"]) for name, pair in sorted(cameras.items())]

@@ -1,0 +1,152 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
+from everlight.color.transforms import fit_color_transform
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PAIRS, PIXELS = 4, 400
+
+
+def scene_pairs(seed: int):
+    """Pixels and charts of four scenes in two cameras whose responses are not quite linear maps.
+
+    Both are mixtures of nine latent channels, so that every fit leaves a residual.
+    """
+    rng = np.random.default_rng(seed)
+    sensors = np.abs(rng.normal(size=(2, 9, 3))) + 0.1
+    lights = rng.uniform(0.3, 1.5, (PAIRS, 9))
+    surfaces = rng.uniform(0, 1, (PAIRS, PIXELS, 9)) ** 3
+    patches = rng.uniform(0, 1, (24, 9)) ** 3
+    images = np.einsum("mpl,ml,clr->cmpr", surfaces, lights, sensors)
+    charts = np.einsum("pl,ml,clr->cmpr", patches, lights, sensors)
+    return jnp.asarray(images, jnp.float32), jnp.asarray(charts, jnp.float32)
+
+
+def least_squares(source, target):
+    """In float64, by LAPACK's SVD instead of the library's Gram-Schmidt."""
+    return np.linalg.lstsq(np.float64(source), np.float64(target), rcond=None)[0]
+
+
+def fit_each(first, second, normalize=None):
+    return jax.vmap(lambda one, other: fit_color_transform(one, other, normalize=normalize))(
+        first, second
+    ).transform
+
+
+def relative_error(estimate, truth):
+    estimate, truth = np.asarray(estimate, np.float64), np.asarray(truth, np.float64)
+    return np.linalg.norm(estimate - truth) / np.linalg.norm(truth)
+
+
+def closed_form(images, charts, normalize=None):
+    first, second = chart_transforms(charts[0]), chart_transforms(charts[1])
+    return augment_transforms(fit_each(*images, normalize), first, second)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_closed_form_is_the_pixel_route_in_float64(seed):
+    images, charts = scene_pairs(seed)
+    augmented = closed_form(images, charts)
+    for i in range(PAIRS):
+        for j in range(PAIRS):
+            first, second = (
+                np.float64(image[i]) @ least_squares(chart[i], chart[j])
+                for image, chart in zip(images, charts, strict=True)
+            )
+            assert relative_error(augmented[i, j], least_squares(first, second)) < 2e-4
+
+
+def test_the_closed_form_is_the_pixel_route_in_float32():
+    images, charts = scene_pairs(7)
+    augmented = closed_form(images, charts)
+    first, second = (
+        jnp.einsum("ipc,ijcd->ijpd", image, chart_transforms(chart), precision="highest")
+        for image, chart in zip(images, charts, strict=True)
+    )
+    refitted = jax.vmap(fit_each)(first, second)
+    assert relative_error(augmented, refitted) < 1e-4
+
+
+def test_under_sum_normalization_the_closed_form_is_only_approximate():
+    images, charts = scene_pairs(7)
+    augmented = closed_form(images, charts, "sum")
+    first, second = (
+        jnp.einsum("ipc,ijcd->ijpd", image, chart_transforms(chart), precision="highest")
+        for image, chart in zip(images, charts, strict=True)
+    )
+    refitted = np.asarray(jax.vmap(lambda one, other: fit_each(one, other, "sum"))(first, second))
+    own = np.arange(PAIRS)
+    assert relative_error(augmented[own, own], refitted[own, own]) < 1e-4
+    others = ~np.eye(PAIRS, dtype=bool)
+    errors = [
+        relative_error(*each) for each in zip(augmented[others], refitted[others], strict=True)
+    ]
+    assert min(errors) > 0.005
+
+
+def test_chart_transforms_match_float64_least_squares():
+    _, (charts, _) = scene_pairs(3)
+    transforms = np.asarray(chart_transforms(charts))
+    for i in range(PAIRS):
+        for j in range(PAIRS):
+            assert relative_error(transforms[i, j], least_squares(charts[i], charts[j])) < 1e-5
+
+
+def test_a_patch_without_weight_in_either_chart_does_not_count():
+    _, (charts, _) = scene_pairs(3)
+    weights = jnp.ones((PAIRS, 24)).at[1, 5].set(0).at[2, 8].set(0)
+    spoiled = charts.at[1, 5].set(100).at[2, 8].set(100)
+    kept = np.delete(np.arange(24), [5, 8])
+    transform = chart_transforms(spoiled, weights)[1, 2]
+    assert relative_error(transform, least_squares(charts[1, kept], charts[2, kept])) < 1e-5
+
+
+def test_a_chart_of_one_color_gives_no_transform_and_says_so():
+    _, (charts, _) = scene_pairs(3)
+    charts = charts.at[1].set(charts[1, :1] * jnp.linspace(1, 2, 24)[:, None])
+    transforms = np.asarray(chart_transforms(charts))
+    assert np.isnan(transforms[1]).all()
+    assert np.isfinite(transforms[[0, 2, 3]]).all()
+
+
+def test_von_kries_carries_every_illuminant_to_every_other(rng):
+    lights = jnp.asarray(rng.uniform(0.2, 1, (5, 3)), jnp.float32)
+    transforms = np.asarray(von_kries(lights))
+    for i in range(5):
+        for j in range(5):
+            np.testing.assert_allclose(lights[i] @ transforms[i, j], lights[j], rtol=1e-6)
+            assert np.count_nonzero(transforms[i, j]) == 3
+
+
+def test_von_kries_worlds_augment_exactly(rng):
+    """Under diagonal lights M the true transform of pair i as j is that of pair j itself."""
+    lights = jnp.asarray(rng.uniform(0.2, 1, (2, 5, 3)), jnp.float32)
+    sensor = jnp.asarray(rng.uniform(0.1, 1, (3, 3)) + np.eye(3), jnp.float32)
+    transforms = jnp.stack(
+        [
+            jnp.diag(1 / first) @ sensor @ jnp.diag(second)
+            for first, second in zip(*lights, strict=True)
+        ]
+    )
+    augmented = augment_transforms(transforms, von_kries(lights[0]), von_kries(lights[1]))
+    expected = np.broadcast_to(transforms[None], (5, 5, 3, 3))
+    np.testing.assert_allclose(augmented, expected, rtol=2e-5)
+
+
+def test_a_singular_re_illumination_is_not_finite():
+    lights = jnp.asarray([[0.5, 0, 0.7], [0.4, 0.9, 0.3]])
+    factors = von_kries(lights)
+    augmented = np.asarray(augment_transforms(jnp.stack([jnp.eye(3)] * 2), factors, factors))
+    assert not np.isfinite(augmented[0, 1]).all()
+    np.testing.assert_allclose(augmented[1, 1], np.eye(3), atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [chart_transforms, von_kries])
+def test_jit_changes_nothing(function, rng):
+    shape = (3, 24, 3) if function is chart_transforms else (3, 3)
+    values = jnp.asarray(rng.uniform(0.1, 1, shape), jnp.float32)
+    np.testing.assert_allclose(jax.jit(function)(values), function(values), atol=2e-6)
