@@ -1,0 +1,174 @@
+"""One camera's image on the other camera's pixel grid, by a homography; and block means.
+
+Points are pixel coordinates (x, y): x to the right, y down, the centre of the top left pixel at
+(0, 0). A homography H maps one image's points to another's: `(x', y', 1) ∝ H (x, y, 1)`. Its
+horizon `H[2] · (x, y, 1) = 0` bounds what the other camera can see: the side of pixel (0, 0). The
+two-camera paper (section 3.1) aligns with one fixed homography per device and downsamples by six,
+which forgives small misalignment and slight parallax.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.ndimage import map_coordinates
+from jaxtyping import Array, Bool, Float
+
+# Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
+DEGENERATE = 1e-4
+
+
+class HomographyFit(NamedTuple):
+    """A homography with 1 at its lower right; the identity where `valid` is false."""
+
+    homography: Float[Array, "3 3"]
+    valid: Bool[Array, ""]
+
+
+class MaskedImage(NamedTuple):
+    """An image, and which of its pixels count."""
+
+    image: Float[Array, "h w c"]
+    mask: Bool[Array, "h w"]
+
+
+def _homogeneous(
+    homography: Float[Array, "3 3"], points: Float[Array, "n 2"]
+) -> Float[Array, "n 3"]:
+    ones = jnp.ones_like(points[:, :1])
+    lifted = jnp.concatenate([points, ones], axis=1)
+    return jnp.matmul(lifted, homography.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def apply_homography(
+    homography: Float[Array, "3 3"], points: Float[Array, "n 2"]
+) -> Float[Array, "n 2"]:
+    """The points that H maps `points` to, `[n, 2]`; not finite on H's horizon."""
+    mapped = _homogeneous(homography, points)
+    return mapped[:, :2] / mapped[:, 2:]
+
+
+def _conditioner(points: Float[Array, "n 2"], weights: Float[Array, "n"]) -> Float[Array, "3 3"]:
+    """The similarity that moves the points' mean to 0 and their RMS distance from it to √2."""
+    total = jnp.sum(weights)
+    mean = jnp.sum(weights[:, None] * points, axis=0) / total
+    spread = jnp.sqrt(jnp.sum(weights[:, None] * (points - mean) ** 2) / total)
+    scale = jnp.sqrt(2.0) / spread
+    return jnp.array([[scale, 0, -scale * mean[0]], [0, scale, -scale * mean[1]], [0, 0, 1]])
+
+
+def fit_homography(
+    source_points: Float[Array, "n 2"],
+    target_points: Float[Array, "n 2"],
+    weights: Float[Array, "n"] | None = None,
+) -> HomographyFit:
+    """The homography that maps `source_points` to `target_points`, by the normalised DLT.
+
+    The least-squares solution of the direct linear transform in normalised coordinates (Hartley
+    1997, "In defense of the eight-point algorithm"; Hartley and Zisserman 2004, algorithm 4.2).
+
+    Args:
+      source_points: (x, y), `[n, 2]`, n >= 4.
+      target_points: where they lie in the other image, `[n, 2]`.
+      weights: non-negative weight of each pair's squared algebraic error, `[n]`; 0 leaves it out.
+
+    Returns:
+      The homography, `[3, 3]`, and whether it is one. It is not where fewer than four pairs
+      differ, where too many lie on one line, where a point lies beyond the horizon (as one does
+      when pairs are mixed up), or where input is not finite.
+
+    Raises:
+      ValueError: fewer than four pairs.
+    """
+    if source_points.shape[0] < 4:
+        raise ValueError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
+    if weights is None:
+        weights = jnp.ones_like(source_points[:, 0])
+    to_source = _conditioner(source_points, weights)
+    to_target = _conditioner(target_points, weights)
+    source = _homogeneous(to_source, source_points) * jnp.sqrt(weights)[:, None]
+    target = apply_homography(to_target, target_points)
+
+    zeros = jnp.zeros_like(source)
+    rows_x = jnp.concatenate([source, zeros, -target[:, :1] * source], axis=1)
+    rows_y = jnp.concatenate([zeros, source, -target[:, 1:] * source], axis=1)
+    # Four pairs give eight rows; a ninth makes the thin decomposition hold the null vector.
+    system = jnp.concatenate([rows_x, rows_y, jnp.zeros_like(rows_x[:1])])
+    _, singular, right = jnp.linalg.svd(system, full_matrices=False)
+    normalised = right[-1].reshape(3, 3)
+    strengths = jnp.linalg.svd(normalised, compute_uv=False)
+
+    product = jnp.matmul(normalised, to_source, precision=jax.lax.Precision.HIGHEST)
+    homography = jnp.linalg.solve(to_target, product)
+    homography = homography / homography[2, 2]
+    in_front = _homogeneous(homography, source_points)[:, 2] > 0
+    valid = singular[7] > DEGENERATE * singular[0]
+    valid &= strengths[2] > DEGENERATE * strengths[0]
+    valid &= jnp.all(in_front | (weights == 0))
+    valid &= jnp.all(jnp.isfinite(homography))
+    return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
+
+
+def warp_image(
+    image: Float[Array, "h w c"], homography: Float[Array, "3 3"], shape: tuple[int, int]
+) -> MaskedImage:
+    """The image on another pixel grid: output pixel p is the image, bilinearly, at H(p).
+
+    So where H maps main-camera pixels to second-camera pixels, this brings the second camera's
+    image onto the main camera's grid.
+
+    Args:
+      image: `[h, w, c]`.
+      homography: H, from output pixels to the image's pixels, `[3, 3]`.
+      shape: (height, width) of the output.
+
+    Returns:
+      The warped image, `[*shape, c]`, and where H(p) lies between pixel centres of the image and
+      this side of the horizon, `[*shape]`. It is 0 elsewhere.
+    """
+    height, width = image.shape[:2]
+    y, x = jnp.meshgrid(jnp.arange(shape[0]), jnp.arange(shape[1]), indexing="ij")
+    grid = jnp.stack([x.ravel(), y.ravel()], axis=1).astype(image.dtype)
+    mapped = _homogeneous(homography, grid)
+    column, row = mapped[:, 0] / mapped[:, 2], mapped[:, 1] / mapped[:, 2]
+    inside = mapped[:, 2] * homography[2, 2] > 0
+    inside &= (column >= 0) & (column <= width - 1) & (row >= 0) & (row <= height - 1)
+    where = [jnp.where(inside, row, 0), jnp.where(inside, column, 0)]
+
+    def sample(channel: Float[Array, "h w"]) -> Float[Array, "n"]:
+        return map_coordinates(channel, where, order=1, mode="nearest")
+
+    warped = jax.vmap(sample, in_axes=-1, out_axes=-1)(image)
+    warped = jnp.where(inside[:, None], warped, 0)
+    return MaskedImage(warped.reshape(*shape, -1), inside.reshape(shape))
+
+
+def area_downsample(
+    image: Float[Array, "h w c"], factor: int = 6, mask: Bool[Array, "h w"] | None = None
+) -> MaskedImage:
+    """Means over blocks of `factor` × `factor` pixels; the paper's factor is 6.
+
+    Rows and columns that fill no block, at the bottom and the right, are cropped.
+
+    Args:
+      image: `[h, w, c]`.
+      factor: side of a block, in pixels.
+      mask: which pixels count, `[h, w]`; all by default.
+
+    Returns:
+      The means, `[h // factor, w // factor, c]`, and which blocks count: those all of whose
+      pixels do.
+
+    Raises:
+      ValueError: the image is smaller than one block.
+    """
+    height, width, channels = image.shape
+    rows, columns = height // factor, width // factor
+    if rows == 0 or columns == 0:
+        raise ValueError(f"an image of {height}×{width} pixels holds no block of {factor}×{factor}")
+    if mask is None:
+        mask = jnp.ones((height, width), bool)
+    blocks = (rows, factor, columns, factor)
+    cropped = image[: rows * factor, : columns * factor].reshape(*blocks, channels)
+    counted = mask[: rows * factor, : columns * factor].reshape(blocks)
+    return MaskedImage(jnp.mean(cropped, axis=(1, 3)), jnp.all(counted, axis=(1, 3)))

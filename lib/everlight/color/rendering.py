@@ -1,0 +1,66 @@
+"""From linear camera RGB to a picture: white balance, camera matrix, sRGB transfer curve."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+# Linear sRGB to XYZ, white D65 (IEC 61966-2-1); XYZ and RGB are columns.
+SRGB_TO_XYZ = np.array(
+    [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]], np.float32
+)
+
+
+def white_balance(
+    image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
+) -> Float[Array, "*n 3"]:
+    """The image divided by the illuminant, green kept: what is of its colour becomes grey."""
+    return image * (illuminant[1] / illuminant)
+
+
+def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """The matrix M that takes white-balanced camera RGB to linear sRGB, `rgb @ M`.
+
+    Each camera channel is first scaled so that sRGB's white gives (1, 1, 1), as dcraw does
+    (`cam_xyz_coeff`); so white-balanced greys stay grey.
+
+    Args:
+      xyz_to_camera: camera RGB from XYZ under D65, as a DNG's ColorMatrix holds it: its rows are
+        the camera's channels, `[3, 3]`.
+
+    Returns:
+      M for colours as rows, `[3, 3]`; not finite where the camera matrix is singular.
+    """
+    to_camera = jnp.matmul(xyz_to_camera, SRGB_TO_XYZ, precision=jax.lax.Precision.HIGHEST)
+    to_camera = to_camera / jnp.sum(to_camera, axis=1, keepdims=True)
+    return jnp.linalg.inv(to_camera).T
+
+
+def encode_srgb(linear: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
+    """The sRGB transfer curve (IEC 61966-2-1) of linear values in [0, 1]."""
+    curved = 1.055 * jnp.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
+    return jnp.where(linear <= 0.0031308, 12.92 * linear, curved)
+
+
+def render(
+    image: Float[Array, "*n 3"],
+    illuminant: Float[Array, "3"],
+    camera_matrix: Float[Array, "3 3"] | None = None,
+) -> Float[Array, "*n 3"]:
+    """The image as under a white light, encoded for a screen.
+
+    Args:
+      image: linear camera RGB, `[..., 3]`, 1 where the sensor saturates.
+      illuminant: camera RGB of the light, `[3]`, any scale, no channel 0.
+      camera_matrix: XYZ under D65 to camera RGB, `[3, 3]`; without one the camera's own
+        primaries are shown as if they were sRGB's.
+
+    Returns:
+      Encoded sRGB in [0, 1], `[..., 3]`.
+    """
+    # Clipped before the matrix too: it would turn a saturated highlight magenta.
+    balanced = jnp.clip(white_balance(image, illuminant), 0, 1)
+    if camera_matrix is not None:
+        matrix = camera_to_srgb(camera_matrix)
+        balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)
+    return encode_srgb(jnp.clip(balanced, 0, 1))

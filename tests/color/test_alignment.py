@@ -1,0 +1,249 @@
+"""Homographies against a float64 NumPy DLT, warps against SciPy, block means against loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from everlight.color.alignment import (
+    apply_homography,
+    area_downsample,
+    fit_homography,
+    warp_image,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import map_coordinates
+
+# A phone's second camera: scale 0.9, a shift of 20 pixels, a small rotation and perspective.
+PHONE = np.array([[0.9, -0.02, 20.0], [0.015, 0.91, -14.0], [2e-5, -1e-5, 1.0]])
+CORNERS = np.array([[0.0, 0], [900, 0], [900, 600], [0, 600]])
+
+
+def mapped(homography, points):
+    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
+    return lifted[:, :2] / lifted[:, 2:]
+
+
+def dlt_float64(source, target, weights):
+    """The normalised DLT by an eigenvector of A'WA, in float64 with explicit loops."""
+
+    def conditioner(points):
+        mean = np.average(points, axis=0, weights=weights)
+        spread = np.sqrt(np.average(np.sum((points - mean) ** 2, axis=1), weights=weights))
+        scale = np.sqrt(2) / spread
+        return np.diag([scale, scale, 1]) @ np.array(
+            [[1, 0, -mean[0]], [0, 1, -mean[1]], [0, 0, 1]]
+        )
+
+    to_source, to_target = conditioner(source), conditioner(target)
+    normal = np.zeros((9, 9))
+    for (x, y), (u, v), weight in zip(
+        mapped(to_source, source), mapped(to_target, target), weights, strict=True
+    ):
+        for row in ([x, y, 1, 0, 0, 0, -u * x, -u * y, -u], [0, 0, 0, x, y, 1, -v * x, -v * y, -v]):
+            normal += weight * np.outer(row, row)
+    solution = np.linalg.eigh(normal)[1][:, 0].reshape(3, 3)
+    homography = np.linalg.inv(to_target) @ solution @ to_source
+    return homography / homography[2, 2]
+
+
+def fit(source, target, weights=None):
+    weights = None if weights is None else jnp.asarray(weights, jnp.float32)
+    return fit_homography(
+        jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32), weights
+    )
+
+
+def test_four_points_determine_the_homography():
+    result = fit(CORNERS, mapped(PHONE, CORNERS))
+    assert result.valid
+    inner = np.array([[450.0, 300], [100, 500], [800, 50]])
+    np.testing.assert_allclose(mapped(result.homography, inner), mapped(PHONE, inner), atol=2e-3)
+    assert result.homography[2, 2] == 1
+
+
+def test_apply_homography_is_the_projective_map():
+    points = np.array([[3.0, 4.0], [250.0, 70.0]])
+    result = apply_homography(jnp.asarray(PHONE, jnp.float32), jnp.asarray(points, jnp.float32))
+    np.testing.assert_allclose(result, mapped(PHONE, points), rtol=1e-5)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_noisy_points_agree_with_a_float64_fit(rng, weighted):
+    source = rng.uniform(0, 900, (60, 2))
+    target = mapped(PHONE, source) + rng.normal(0, 2, (60, 2))
+    weights = rng.uniform(0.1, 3, 60) if weighted else np.ones(60)
+    result = fit(source, target, weights if weighted else None)
+    expected = dlt_float64(source, target, weights)
+    assert result.valid
+    np.testing.assert_allclose(
+        mapped(result.homography, CORNERS), mapped(expected, CORNERS), atol=5e-3
+    )
+
+
+def test_a_weight_of_zero_leaves_a_pair_out(rng):
+    source = rng.uniform(0, 900, (12, 2))
+    target = mapped(PHONE, source)
+    target[5] += 200
+    weights = np.ones(12)
+    assert (
+        np.abs(mapped(fit(source, target).homography, CORNERS) - mapped(PHONE, CORNERS)).max() > 5
+    )
+    weights[5] = 0
+    np.testing.assert_allclose(
+        mapped(fit(source, target, weights).homography, CORNERS), mapped(PHONE, CORNERS), atol=5e-3
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(scale=st.floats(0.05, 4), shift_x=st.floats(-500, 500), shift_y=st.floats(-500, 500))
+def test_a_similarity_of_the_points_moves_the_fit_with_them(scale, shift_x, shift_y):
+    noise = np.random.default_rng(1).normal(0, 2, (20, 2))
+    source = np.random.default_rng(2).uniform(0, 900, (20, 2))
+    target = mapped(PHONE, source) + noise
+    similarity = np.array([[scale, 0, shift_x], [0, scale, shift_y], [0, 0, 1]])
+    plain = np.asarray(fit(source, target).homography, float)
+    moved = fit(mapped(similarity, source), mapped(similarity, target))
+    assert moved.valid
+    expected = mapped(similarity @ plain, CORNERS)
+    actual = mapped(np.asarray(moved.homography, float) @ similarity, CORNERS)
+    np.testing.assert_allclose(actual, expected, atol=2e-2 * max(scale, 1))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        [[0, 0], [100, 50], [200, 100], [300, 150], [400, 200]],
+        [[0, 0], [900, 0], [900, 600], [900, 600], [0, 0]],
+        [[7, 7]] * 5,
+        [[0, 0], [300, 200], [600, 400], [900, 600], [0, 600]],
+    ],
+    ids=["on a line", "three distinct", "one point", "four of five on a line"],
+)
+def test_degenerate_points_are_flagged_and_give_the_identity(source):
+    source = np.array(source, float)
+    result = fit(source, mapped(PHONE, source))
+    assert not result.valid
+    np.testing.assert_array_equal(result.homography, np.eye(3))
+
+
+def test_points_that_collapse_to_a_line_in_one_view_only_are_flagged():
+    target = np.array([[0, 0], [300, 200], [600, 400], [0, 600.0]])
+    assert not fit(CORNERS, target).valid
+    assert not fit(target, CORNERS).valid
+
+
+def test_mixed_up_pairs_are_flagged():
+    twisted = mapped(PHONE, CORNERS)[[0, 1, 3, 2]]
+    assert not fit(CORNERS, twisted).valid
+
+
+def test_input_that_is_not_finite_is_flagged():
+    target = mapped(PHONE, CORNERS)
+    target[2, 0] = np.nan
+    result = fit(CORNERS, target)
+    assert not result.valid
+    np.testing.assert_array_equal(result.homography, np.eye(3))
+
+
+def test_three_pairs_are_refused():
+    with pytest.raises(ValueError, match="3 point pairs"):
+        fit(CORNERS[:3], CORNERS[:3])
+
+
+def test_fit_maps_over_a_batch_inside_jit(rng):
+    source = rng.uniform(0, 900, (3, 8, 2))
+    homographies = [PHONE, np.eye(3), np.diag([2.0, 2, 1])]
+    target = np.stack([mapped(h, points) for h, points in zip(homographies, source, strict=True)])
+    source[1] = 5
+    batch = jax.jit(jax.vmap(fit_homography))(
+        jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32)
+    )
+    assert batch.valid.tolist() == [True, False, True]
+    for index in (0, 2):
+        np.testing.assert_allclose(
+            mapped(batch.homography[index], CORNERS),
+            mapped(homographies[index], CORNERS),
+            atol=0.01,
+        )
+
+
+def test_warp_agrees_with_scipy(rng):
+    image = rng.uniform(size=(50, 70, 3)).astype(np.float32)
+    homography = np.array([[0.9, -0.05, -3.13], [0.04, 0.85, -2.17], [4e-4, 2e-4, 1]])
+    warped = warp_image(jnp.asarray(image), jnp.asarray(homography, jnp.float32), (60, 80))
+    y, x = np.mgrid[:60, :80]
+    column, row = mapped(homography, np.column_stack([x.ravel(), y.ravel()])).T
+    inside = ((column >= 0) & (column <= 69) & (row >= 0) & (row <= 49)).reshape(60, 80)
+    np.testing.assert_array_equal(warped.mask, inside)
+    assert 0.5 < inside.mean() < 0.95
+    for channel in range(3):
+        expected = map_coordinates(image[..., channel].astype(float), [row, column], order=1)
+        expected = np.where(inside, expected.reshape(60, 80), 0)
+        np.testing.assert_allclose(warped.image[..., channel], expected, atol=2e-5)
+
+
+def test_warp_by_the_identity_is_the_image(rng):
+    image = jnp.asarray(rng.uniform(size=(5, 7, 2)), jnp.float32)
+    warped = warp_image(image, jnp.eye(3), (5, 7))
+    np.testing.assert_array_equal(warped.image, image)
+    assert warped.mask.all()
+
+
+def test_warp_takes_output_pixels_to_the_images_pixels():
+    image = jnp.zeros((6, 9, 1)).at[2, 5].set(1)
+    shift = jnp.array([[1.0, 0, 3], [0, 1, 1], [0, 0, 1]])
+    warped = warp_image(image, shift, (4, 5))
+    assert np.argwhere(np.asarray(warped.image[..., 0])).tolist() == [[1, 2]]
+
+
+def test_nothing_beyond_the_horizon_is_inside():
+    image = jnp.ones((100, 100, 1))
+    # The horizon is x = 50; beyond it, the map's image points run back into the frame.
+    homography = jnp.array([[1.0, 0, 0], [0, 1, 0], [-0.02, 0, 1]])
+    mask = warp_image(image, homography, (100, 100)).mask
+    assert mask[0, :34].all()
+    assert not mask[:, 50:].any()
+    shifted = jnp.array([[1.0, 0, -90], [0, -1, 0], [-0.02, 0, 1]])
+    assert not warp_image(image, shifted, (100, 100)).mask[:, 50:].any()
+
+
+def test_the_homographys_scale_and_sign_do_not_matter(rng):
+    image = jnp.asarray(rng.uniform(size=(20, 20, 1)), jnp.float32)
+    homography = jnp.asarray(PHONE, jnp.float32).at[:2, 2].set(2)
+    expected = warp_image(image, homography, (20, 20))
+    actual = warp_image(image, -2 * homography, (20, 20))
+    np.testing.assert_array_equal(actual.mask, expected.mask)
+    np.testing.assert_allclose(actual.image, expected.image, atol=1e-5)
+
+
+def test_warp_maps_over_a_batch_inside_jit(rng):
+    images = jnp.asarray(rng.uniform(size=(2, 8, 9, 3)), jnp.float32)
+    shifts = jnp.stack([jnp.eye(3), jnp.eye(3).at[0, 2].set(1)])
+    batch = jax.jit(jax.vmap(lambda image, h: warp_image(image, h, (8, 9))))(images, shifts)
+    np.testing.assert_allclose(batch.image[1, :, :8], images[1, :, 1:], atol=1e-6)
+    assert not batch.mask[1, :, 8].any()
+
+
+def test_downsampling_averages_blocks_and_crops_the_rest(rng):
+    image = rng.uniform(size=(14, 20, 3))
+    result = area_downsample(jnp.asarray(image, jnp.float32))
+    assert result.image.shape == (2, 3, 3)
+    assert result.mask.all()
+    for row in range(2):
+        for column in range(3):
+            block = image[6 * row : 6 * row + 6, 6 * column : 6 * column + 6]
+            np.testing.assert_allclose(result.image[row, column], block.mean((0, 1)), rtol=1e-5)
+
+
+def test_a_block_counts_where_all_of_its_pixels_do():
+    mask = jnp.ones((9, 7), bool).at[4, 2].set(False).at[8, 6].set(False)
+    result = area_downsample(jnp.ones((9, 7, 1)), 2, mask)
+    expected = np.ones((4, 3), bool)
+    expected[2, 1] = False  # the pixel at (8, 6) lies in the cropped rest
+    np.testing.assert_array_equal(result.mask, expected)
+
+
+def test_an_image_smaller_than_a_block_is_refused():
+    with pytest.raises(ValueError, match="5×12"):
+        area_downsample(jnp.ones((5, 12, 3)))
