@@ -1,0 +1,253 @@
+"""NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
+
+import csv
+import difflib
+import zipfile
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import png
+from jaxtyping import Bool, Float, Int
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.locations import locate
+from data_pipelines.matlab import read_mat
+
+THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
+RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
+
+# The file of thumbnails that holds each camera's images: the D40's came with its successor's.
+_THUMBNAIL_FILES = {
+    camera: camera
+    for camera in (
+        "Canon1DsMkIII",
+        "Canon600D",
+        "FujifilmXM1",
+        "NikonD5200",
+        "OlympusEPL6",
+        "PanasonicGX1",
+        "SamsungNX2000",
+        "SonyA57",
+    )
+} | {"NikonD40": "NikonD5200"}
+_PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
+
+
+class NusThumbnails(NamedTuple):
+    """Linear images in 0..1, each scaled to a maximum of 1; `mask` is 1 where a pixel is valid.
+
+    The chart was set to exactly 0 in all channels, which is how the mask is told: a scene's own
+    pixels that are black in all three count as invalid too.
+    """
+
+    images: Float[np.ndarray, "n 64 64 3"]
+    mask: Float[np.ndarray, "n 64 64"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+
+
+def load_thumbnails(camera: str, path: Path | None = None) -> NusThumbnails:
+    """The 64x64 thumbnails of one camera, with illuminants of unit length, all float32.
+
+    Args:
+      camera: one of the eight, or NikonD40, whose 117 images lie in the D5200's file.
+      path: folder of the `<camera>.npz` files; None is `nus8_64x64` below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: the file is not there.
+      DataError: no such camera (with the nearest names), or a damaged file.
+    """
+    if camera not in _THUMBNAIL_FILES:
+        near = difflib.get_close_matches(camera, _THUMBNAIL_FILES, cutoff=0.3)
+        raise DataError(
+            f"camera={camera!r} is none of NUS-8; nearest: {', '.join(near or _THUMBNAIL_FILES)}."
+        )
+    file = f"{_THUMBNAIL_FILES[camera]}.npz"
+    found = _locate_thumbnails(path, file)
+    try:
+        with np.load(found, allow_pickle=False) as arrays:
+            names = arrays["names"]
+            own = np.char.startswith(names, f"{camera}_")
+            images = arrays["images_u16"][own]
+            illuminants = arrays["illuminant_rgb"][own].astype(np.float32)
+    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{found} is damaged or another file ({error}). Get it again from {THUMBNAILS_SOURCE}."
+        ) from error
+    mask = images.any(axis=-1).astype(np.float32)
+    return NusThumbnails(
+        images.astype(np.float32) / 65535, mask, illuminants, tuple(names[own].tolist())
+    )
+
+
+class SameScenePairs(NamedTuple):
+    """Names of two cameras' images of one scene, and how alike the images' structure is (to 1)."""
+
+    main: tuple[str, ...]
+    second: tuple[str, ...]
+    similarity: Float[np.ndarray, "n"]
+
+
+def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
+    """172 pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
+
+    They were derived by comparing the structure of the thumbnails; they are not the two-camera
+    paper's own list, which has 195 pairs.
+
+    Args:
+      path: folder of the list; None is `nus8_64x64` below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: the list is not there.
+      DataError: it has other columns, or an image twice.
+    """
+    found = _locate_thumbnails(path, _PAIRS)
+    with found.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    try:
+        main = tuple(row["nikon"] for row in rows)
+        second = tuple(row["canon"] for row in rows)
+        similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{found} has not the columns nikon, canon, structure_similarity ({error}). "
+            "Get it again."
+        ) from error
+    if not len(set(main)) == len(set(second)) == len(rows):
+        raise DataError(f"{found} pairs an image twice; each may stand in one pair. Get it again.")
+    return SameScenePairs(main, second, similarity)
+
+
+def _locate_thumbnails(folder: Path | None, file: str) -> Path:
+    if folder is None:
+        return locate(f"nus8_64x64/{file}", THUMBNAILS_SOURCE, "37 MB in all")
+    if not (folder / file).exists():
+        raise MissingDataError(f"{folder / file} does not exist. Get it from {THUMBNAILS_SOURCE}.")
+    return folder / file
+
+
+class OfficialNus(NamedTuple):
+    """One camera of the release; images are read when asked for.
+
+    `chart_rectangles` are MATLAB's `[y1 y2 x1 x2]`: from 1, both ends inside. `darkness` and
+    `saturation` are the camera's raw levels.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    illuminants: Float[np.ndarray, "n 3"]
+    chart_rectangles: Int[np.ndarray, "n 4"]
+    darkness: float
+    saturation: float
+
+    def read_image(self, i: int) -> tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]:
+        """Image i, linear, 0 at the darkness level (and below) and 1 at saturation, and its mask.
+
+        The mask is false in the chart's rectangle and where any channel is saturated.
+
+        Raises:
+          MissingDataError: no such file.
+          DataError: not a whole 16-bit RGB PNG, or the chart lies outside.
+        """
+        path = self.folder / "PNG" / f"{self.names[i]}.PNG"
+        raw = _read_png(path)
+        top, bottom, left, right = self.chart_rectangles[i]
+        if not (1 <= top <= bottom <= raw.shape[0] and 1 <= left <= right <= raw.shape[1]):
+            raise DataError(
+                f"{path} is {raw.shape[0]}x{raw.shape[1]}, but its chart's rectangle is rows {top} "
+                f"to {bottom}, columns {left} to {right}; is the image rotated or resized?"
+            )
+        mask = (raw < self.saturation).all(axis=-1)
+        mask[top - 1 : bottom, left - 1 : right] = False
+        return self._linear(raw), mask
+
+    def read_chart(self, i: int) -> tuple[Float[np.ndarray, "24 3"], Bool[np.ndarray, "24"]]:
+        """The chart's 24 colours in image i, on `read_image`'s scale, and which are unsaturated.
+
+        The release measured them: `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line,
+        grey row first, the darkness level still in (so FFCC's published code reads it).
+
+        Raises:
+          MissingDataError: no such file.
+          DataError: not 24 lines of three numbers.
+        """
+        path = self.folder / "CHECKER" / f"{self.names[i]}_color.txt"
+        if not path.exists():
+            raise MissingDataError(f"{path} does not exist. Get it from {RELEASE_SOURCE}.")
+        try:
+            raw = np.loadtxt(path, delimiter=",", ndmin=2)
+        except ValueError as error:
+            raise DataError(f"{path} is not R,G,B a line ({error}). Get it again.") from error
+        if raw.shape != (24, 3) or not np.isfinite(raw).all():
+            raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Get it again.")
+        return self._linear(raw), (raw < self.saturation).all(axis=-1)
+
+    def _linear(self, raw: np.ndarray) -> np.ndarray:
+        scaled = (raw.astype(np.float32) - self.darkness) / (self.saturation - self.darkness)
+        return np.maximum(scaled, 0, dtype=np.float32)
+
+
+def load_official(folder: Path, camera: str) -> OfficialNus:
+    """One camera of the release, unpacked as its archives are.
+
+    `<folder>/<camera>/` holds `<camera>_gt.mat` (ground truth and levels), `PNG/<name>.PNG`
+    (demosaiced, linear, 16 bits) and `CHECKER/<name>_color.txt` (colours of the chart's patches).
+
+    Raises:
+      MissingDataError: no such ground truth.
+      DataError: it is damaged, lacks a variable or its variables disagree in length.
+    """
+    path = folder / camera / f"{camera}_gt.mat"
+    if not path.exists():
+        raise MissingDataError(
+            f"{path} does not exist. Get the camera's PNG, MASK and GROUNDTRUTH archives from "
+            f"{RELEASE_SOURCE}; about 200 16-bit images of 16 to 24 megapixels a camera."
+        )
+    cells, illuminants, rectangles, darkness, saturation = read_mat(
+        path,
+        [
+            "all_image_names",
+            "groundtruth_illuminants",
+            "CC_coords",
+            "darkness_level",
+            "saturation_level",
+        ],
+    )
+    names = tuple(str(np.squeeze(cell)) for cell in cells.ravel())
+    if illuminants.shape != (len(names), 3) or rectangles.shape != (len(names), 4):
+        raise DataError(
+            f"{path}: {len(names)} names, but illuminants {illuminants.shape} and charts "
+            f"{rectangles.shape}; expected (n, 3) and (n, 4). Get it again."
+        )
+    return OfficialNus(
+        folder / camera,
+        names,
+        illuminants.astype(np.float32),
+        rectangles.astype(np.int32),
+        float(darkness.item()),
+        float(saturation.item()),
+    )
+
+
+def _read_png(path: Path) -> np.ndarray:
+    if not path.exists():
+        raise MissingDataError(f"{path} does not exist. Get it from {RELEASE_SOURCE}.")
+    try:
+        with path.open("rb") as stream:
+            width, height, rows, header = png.Reader(file=stream).asDirect()
+            if (header["planes"], header["bitdepth"]) != (3, 16):
+                raise DataError(
+                    f"{path} has {header['planes']} channels of {header['bitdepth']} bits, not 3 "
+                    "of 16; it is not the release's linear image."
+                )
+            pixels = np.array([np.asarray(row) for row in rows], np.uint16)
+            return pixels.reshape(height, width, 3)
+    # Inhomogeneous or too few rows of a truncated file reach NumPy as a ValueError.
+    except (png.Error, zlib.error, EOFError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"{path} is truncated or no PNG ({error}). Get it again from {RELEASE_SOURCE}."
+        ) from error

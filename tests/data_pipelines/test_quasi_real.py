@@ -1,0 +1,220 @@
+import numpy as np
+import png
+import pytest
+import scipy.io
+
+from data_pipelines.errors import DataError
+from data_pipelines.nus import load_official
+from data_pipelines.quasi_real import build_quasi_real, downsample, reilluminate_training
+
+N, BLACK, WHITE = 6, 1024, 15000
+MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
+
+
+def render(rng):
+    """Surfaces of a three-dimensional family under six lights, seen by two cameras.
+
+    Three dimensions of surfaces make the transform between the cameras exact under every light,
+    and unlike from light to light: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
+    """
+    family = rng.uniform(0.1, 1, (3, 8)) * np.exp(-rng.uniform(0, 2, (3, 8)))
+    sensors = np.abs(rng.normal(size=(2, 8, 3)))
+    lights = rng.uniform(0.2, 1, (N, 8))
+    responses = np.einsum("sl,nl,clr->cnsr", family, lights, sensors)
+    responses *= 0.9 / responses.sum(axis=2).max()
+    surfaces = rng.uniform(0, 1, (N, 26, 40, 3)) ** 2
+    patches = rng.uniform(0, 1, (24, 3))
+    images = np.einsum("nhws,cnsr->cnhwr", surfaces, responses)
+    charts = np.einsum("ps,cnsr->cnpr", patches, responses)
+    return responses, images, charts, np.einsum("nl,clr->cnr", lights, sensors)
+
+
+def write_camera(folder, camera, images, charts, illuminants):
+    """The release's files; where the chart lies is a colour that no surface has."""
+    names = [f"{camera}_{index + 1:04}" for index in range(len(images))]
+    for part in ("PNG", "CHECKER"):
+        (folder / camera / part).mkdir(parents=True)
+    for name, image, chart in zip(names, images, charts, strict=True):
+        raw = np.round(image * (WHITE - BLACK) + BLACK).astype(np.uint16)
+        raw[7:15, 10:22] = 2000, 12000, 3000
+        with (folder / camera / "PNG" / f"{name}.PNG").open("wb") as stream:
+            png.Writer(40, 26, greyscale=False, bitdepth=16).write(stream, raw.reshape(26, -1))
+        np.savetxt(
+            folder / camera / "CHECKER" / f"{name}_color.txt",
+            np.minimum(chart * (WHITE - BLACK) + BLACK, WHITE),
+            "%.9g",
+            ",",
+        )
+    cells = np.empty((len(names), 1), dtype=object)
+    cells[:, 0] = names
+    scipy.io.savemat(
+        folder / camera / f"{camera}_gt.mat",
+        {
+            "all_image_names": cells,
+            "groundtruth_illuminants": illuminants,
+            "CC_coords": np.array([[8, 15, 11, 22]] * len(names)),
+            "darkness_level": BLACK,
+            "saturation_level": WHITE,
+        },
+    )
+
+
+@pytest.fixture
+def world(tmp_path, rng):
+    """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
+    responses, images, charts, lights = render(rng)
+    write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
+    write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
+    cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
+    pairs = list(zip(cameras[0].names, cameras[1].names[::-1], strict=True))
+    truth = np.linalg.inv(responses[0]) @ responses[1]
+    return cameras, pairs, truth, images, charts, lights
+
+
+def relative(estimate, truth):
+    return np.linalg.norm(estimate - truth) / np.linalg.norm(truth)
+
+
+def test_transforms_illuminants_and_charts_come_back(world):
+    cameras, pairs, truth, _, charts, lights = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    for transform, expected in zip(data.transforms, truth, strict=True):
+        assert relative(transform, expected) < 1e-4
+    assert max(relative(one, truth[0]) for one in truth[1:]) > 0.1, "the lights must matter"
+    np.testing.assert_allclose(data.illuminants_main, lights[0], rtol=1e-6)
+    np.testing.assert_allclose(data.illuminants_second, lights[1], rtol=1e-6)
+    np.testing.assert_allclose(data.charts_main, charts[0], atol=1e-6)
+    np.testing.assert_allclose(data.charts_second, charts[1], atol=1e-6)
+    assert data.names == tuple(pairs)
+
+
+def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(world):
+    """Block means, masking and least squares again in float64, without the library."""
+    cameras, pairs, truth, images, _, _ = world
+    data = build_quasi_real(*cameras, pairs, seed=0, normalize="sum")
+    for i in range(N):
+        image = np.round(images[0, i] * (WHITE - BLACK)) / (WHITE - BLACK)
+        rows, roots = [], []
+        for top in range(0, 26, 6):
+            for left in range(0, 40, 6):
+                places = [
+                    (y, x)
+                    for y in range(top, min(top + 6, 26))
+                    for x in range(left, min(left + 6, 40))
+                    if not (7 <= y < 15 and 10 <= x < 22)
+                ]
+                if places:
+                    rows.append(np.mean([image[place] for place in places], axis=0))
+                    roots.append(np.sqrt(len(places)))
+        first = np.array(rows)
+        second = first @ truth[i]
+        roots = np.array(roots)[:, None]
+        expected = np.linalg.lstsq(
+            roots * first / first.sum(1, keepdims=True),
+            roots * second / second.sum(1, keepdims=True),
+            rcond=None,
+        )[0]
+        assert relative(data.transforms[i], expected) < 5e-4
+        assert relative(data.transforms[i], truth[i]) > 0.02
+
+
+def test_saturated_patches_do_not_count(tmp_path, rng):
+    responses, images, charts, lights = render(rng)
+    charts[0, 1, 3] = charts[1, 2, 4] = 2
+    for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(tmp_path, camera, own, chart, light)
+    cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
+    data = build_quasi_real(*cameras, list(zip(*(c.names for c in cameras), strict=True)), seed=0)
+    assert np.argwhere(~data.usable).tolist() == [[1, 3], [2, 4]]
+    for i in (1, 2):
+        truth = np.linalg.inv(responses[0, i]) @ responses[1, i]
+        assert relative(data.transforms[i], truth) < 1e-4
+
+
+def test_folds_part_the_pairs_and_follow_the_seed(world):
+    cameras, pairs, *_ = world
+    folds = [build_quasi_real(*cameras, pairs, seed=seed).folds for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(folds[0])), np.arange(N))
+    assert [len(fold) for fold in folds[0]] == [2, 2, 2]
+    np.testing.assert_array_equal(folds[0], folds[1])
+    assert not np.array_equal(folds[0], folds[2])
+
+
+def test_reillumination_gives_the_transform_of_the_target_light(world):
+    """In this world a pair under another pair's light has exactly that pair's transform."""
+    cameras, pairs, truth, _, _, lights = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    for fold in range(3):
+        augmented = reilluminate_training(data, fold, seed=5, reilluminations=3)
+        train = np.setdiff1d(np.arange(N), data.folds[fold])
+        assert len(augmented.transforms) == len(augmented.illuminants) == 4 * 4
+        distances = np.abs(augmented.illuminants[:, None] - lights[0]).max(axis=-1)
+        targets = distances.argmin(axis=1).reshape(4, 4)
+        assert distances.min(axis=1).max() < 1e-6
+        for own, row in zip(train, targets, strict=True):
+            assert row[0] == own
+            np.testing.assert_array_equal(np.sort(row), train)
+        for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
+            assert relative(transform, truth[target]) < 1e-3
+
+
+def test_the_choice_of_lights_follows_its_seed(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    chosen = [
+        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants
+        for seed in (5, 5, 6)
+    ]
+    np.testing.assert_array_equal(chosen[0], chosen[1])
+    assert not np.array_equal(chosen[0], chosen[2])
+
+
+def test_more_reilluminations_than_other_pairs_are_refused(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    with pytest.raises(DataError, match=r"reilluminations=99, but fold 0 has 4 training pairs"):
+        reilluminate_training(data, 0, seed=0)
+
+
+def test_a_chart_that_cannot_be_reilluminated_is_named(world):
+    cameras, pairs, *_ = world
+    data = build_quasi_real(*cameras, pairs, seed=0)
+    index = int(data.folds[1][0])
+    data.usable[index, 2:] = False
+    with pytest.raises(DataError, match=rf"re-illuminate .*{pairs[index][0]}"):
+        reilluminate_training(data, 0, seed=0, reilluminations=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda pairs: [*pairs, ("NikonD5200_0099", pairs[0][1])], r"no image NikonD5200_0099"),
+        (lambda pairs: [*pairs, pairs[2]], r"NikonD5200_0003 stands in more than one pair"),
+        (lambda pairs: pairs[:2], r"2 pairs cannot make 3 folds"),
+    ],
+)
+def test_faulty_pairs_are_named(world, change, message):
+    cameras, pairs, *_ = world
+    with pytest.raises(DataError, match=message):
+        build_quasi_real(*cameras, change(pairs), seed=0)
+
+
+def test_a_pair_whose_chart_has_one_color_is_named(world):
+    cameras, pairs, *_ = world
+    chart = cameras[0].folder / "CHECKER" / "NikonD5200_0002_color.txt"
+    chart.write_text("2000,3000,4000\n" * 24)
+    with pytest.raises(DataError, match=r"NikonD5200_0002 with Canon1DsMkIII_0005: too few unsat"):
+        build_quasi_real(*cameras, pairs, seed=0)
+
+
+def test_downsampling_averages_what_is_not_masked():
+    image = np.arange(7 * 13 * 3, dtype=np.float32).reshape(7, 13, 3)
+    mask = np.ones((7, 13), dtype=bool)
+    mask[:6, 6:12] = False
+    mask[2, 3] = False
+    means, counts = downsample(image, mask)
+    assert counts.tolist() == [35, 0, 6, 6, 6, 1]
+    np.testing.assert_allclose(means[5], image[6, 12])
+    np.testing.assert_allclose(means[1], 0)
+    expected = (image[:6, :6].sum((0, 1), dtype=np.float64) - image[2, 3]) / 35
+    np.testing.assert_allclose(means[0], expected, rtol=1e-6)
