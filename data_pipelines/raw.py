@@ -1,0 +1,226 @@
+"""Raw photos (DNG and the camera makers' formats) as linear camera RGB, decoded by LibRaw.
+
+Lens shading (a DNG's opcode lists) is left as it is: LibRaw does not apply it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import rawpy
+import tifffile
+from jaxtyping import Bool, Float, Int
+from scipy.ndimage import maximum_filter
+
+from data_pipelines.errors import DataError, MissingDataError
+
+# Linear sRGB to XYZ (D65) with dcraw's digits: it undoes what LibRaw did to a DNG's ColorMatrix.
+LIBRAW_SRGB_TO_XYZ = np.array(
+    [
+        [0.412453, 0.357580, 0.180423],
+        [0.212671, 0.715160, 0.072169],
+        [0.019334, 0.119193, 0.950227],
+    ]
+)
+
+
+class RawImage(NamedTuple):
+    """A raw photo, upright.
+
+    Attributes:
+      image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
+      saturated: pixels that a photosite at or above the white level had a part in, `[h, w]`.
+      black_level: the levels used for R, G, B and the second G, `[4]`, in sensor units.
+      white_level: the level used, in sensor units.
+      xyz_to_camera: camera RGB from XYZ under D65 (a DNG's ColorMatrix), `[3, 3]`, or None.
+      as_shot_neutral: the camera's own estimate of the illuminant (r, 1, b), `[3]`, or None.
+      camera: the camera's name as the file gives it, or None.
+      path: the file.
+    """
+
+    image: Float[np.ndarray, "h w 3"]
+    saturated: Bool[np.ndarray, "h w"]
+    black_level: Int[np.ndarray, "4"]
+    white_level: int
+    xyz_to_camera: Float[np.ndarray, "3 3"] | None
+    as_shot_neutral: Float[np.ndarray, "3"] | None
+    camera: str | None
+    path: Path
+
+
+def read_raw(
+    path: str | Path,
+    black_level: int | Sequence[int] | None = None,
+    white_level: int | None = None,
+    half_size: bool = False,
+) -> RawImage:
+    """Reads a Bayer raw file: demosaiced and scaled, with no white balance, matrix or gamma.
+
+    The demosaicing is bilinear: it never mixes channels, and keeps the mean colour of a patch,
+    which is all that a colour transform between downsampled images looks at; edge-directed
+    methods (AHD) guess one channel from another. LibRaw clips to [black, white].
+
+    Args:
+      path: the file.
+      black_level: in sensor units, one or for each of R, G, B and the second G, instead of the
+        file's (LibRaw misreads that of some phones).
+      white_level: in sensor units, instead of the file's.
+      half_size: one pixel for each whole 2×2 block of photosites instead of interpolation.
+
+    Raises:
+      MissingDataError: there is no such file.
+      DataError: it is truncated, not a raw file, not of a three-colour 2×2 Bayer sensor with
+        square pixels, or its black level is not below its white level.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingDataError(f"{path} is no file; give the path of a DNG or camera raw file.")
+    try:
+        with rawpy.imread(str(path)) as raw:
+            _check_bayer(raw, path)
+            black, white = _levels(raw, black_level, white_level, path)
+            # Before the demosaicing, which changes LibRaw's sizes and flip in place.
+            saturated, flip = _saturated(raw, white, half_size), raw.sizes.flip
+            rows, columns = saturated.shape
+            image = _demosaic(raw, black, white, half_size)[:rows, :columns]
+            xyz_to_camera, as_shot_neutral = _camera_matrix(raw), _as_shot_neutral(raw)
+    except (rawpy.LibRawFileUnsupportedError, rawpy.LibRawNotImplementedError) as error:
+        raise DataError(
+            f"{path} is not a raw file that LibRaw can read ({_reason(error)}); "
+            "give a DNG or camera raw file, not a rendered picture."
+        ) from error
+    except rawpy.LibRawError as error:
+        raise DataError(
+            f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
+        ) from error
+    return RawImage(
+        image=_upright(image, flip),
+        saturated=_upright(saturated, flip),
+        black_level=black,
+        white_level=white,
+        xyz_to_camera=xyz_to_camera,
+        as_shot_neutral=as_shot_neutral,
+        camera=_camera_name(path),
+        path=path,
+    )
+
+
+def _reason(error: rawpy.LibRawError) -> str:
+    message = error.args[0] if error.args else type(error).__name__
+    return message.decode() if isinstance(message, bytes) else str(message)
+
+
+def _check_bayer(raw: rawpy.RawPy, path: Path) -> None:
+    pattern = raw.raw_pattern
+    bayer = (
+        raw.raw_type == rawpy.RawType.Flat
+        and raw.num_colors == 3
+        and raw.color_desc == b"RGBG"
+        and pattern is not None
+        and pattern.shape == (2, 2)
+    )
+    if not bayer:
+        raise DataError(
+            f"{path} is not the mosaic of a three-colour 2×2 Bayer sensor (colours "
+            f"{raw.color_desc.decode()}, {raw.raw_type.name}); only such raw files are supported."
+        )
+    if raw.sizes.pixel_aspect != 1:
+        raise DataError(
+            f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; only square ones are supported."
+        )
+
+
+def _levels(
+    raw: rawpy.RawPy,
+    black_level: int | Sequence[int] | None,
+    white_level: int | None,
+    path: Path,
+) -> tuple[Int[np.ndarray, "4"], int]:
+    given = raw.black_level_per_channel if black_level is None else black_level
+    black = np.broadcast_to(np.asarray(given, int), 4).copy()
+    white = int(raw.white_level if white_level is None else white_level)
+    if black.min() < 0 or black.max() >= white:
+        raise DataError(
+            f"{path}: black level {black.tolist()} does not lie between 0 and the white level "
+            f"{white}; give the sensor's own as black_level and white_level."
+        )
+    return black, white
+
+
+def _demosaic(
+    raw: rawpy.RawPy, black: Int[np.ndarray, "4"], white: int, half_size: bool
+) -> Float[np.ndarray, "h w 3"]:
+    # LibRaw scales all channels by white minus the lowest black level, which it wants as
+    # user_sat, and raises the exposure of dim images unless adjust_maximum_thr is 0.
+    common = white - int(black.min())
+    scaled = raw.postprocess(
+        demosaic_algorithm=rawpy.DemosaicAlgorithm.LINEAR,
+        half_size=half_size,
+        user_flip=0,
+        user_black=0,
+        user_cblack=black.tolist(),
+        user_sat=common,
+        user_wb=[1, 1, 1, 1],
+        output_color=rawpy.ColorSpace.raw,
+        gamma=(1, 1),
+        no_auto_bright=True,
+        adjust_maximum_thr=0,
+        output_bps=16,
+    )
+    red, green, blue, second_green = white - black
+    ranges = np.array([red, (green + second_green) / 2, blue])
+    return np.minimum(scaled * (common / ranges / 65535), 1).astype(np.float32)
+
+
+def _saturated(raw: rawpy.RawPy, white: int, half_size: bool) -> Bool[np.ndarray, "h w"]:
+    saturated = raw.raw_image_visible >= white
+    if not half_size:
+        return maximum_filter(saturated, size=3)
+    # An odd last row or column fills no block, and LibRaw leaves its missing colours at 0.
+    rows, columns = saturated.shape[0] // 2, saturated.shape[1] // 2
+    blocks = saturated[: 2 * rows, : 2 * columns].reshape(rows, 2, columns, 2)
+    return blocks.any(axis=(1, 3))
+
+
+def _upright(array: np.ndarray, flip: int) -> np.ndarray:
+    """Undoes LibRaw's `flip`: 2 mirrors the rows, 1 the columns, then 4 swaps the axes."""
+    if flip & 2:
+        array = array[::-1]
+    if flip & 1:
+        array = array[:, ::-1]
+    if flip & 4:
+        array = array.swapaxes(0, 1)
+    return np.ascontiguousarray(array)
+
+
+def _camera_matrix(raw: rawpy.RawPy) -> Float[np.ndarray, "3 3"] | None:
+    if np.any(raw.rgb_xyz_matrix):
+        return raw.rgb_xyz_matrix[:3].astype(np.float32)
+    # Of a DNG's matrix LibRaw keeps its product with sRGB's, rows scaled to sum 1 and inverted,
+    # and the scales (as daylight white balance).
+    srgb_from_camera = raw.color_matrix[:, :3].astype(float)
+    if not np.any(srgb_from_camera):
+        return None
+    scales = np.array(raw.daylight_whitebalance[:3])
+    to_camera = np.linalg.inv(srgb_from_camera) / scales[:, None]
+    return (to_camera @ np.linalg.inv(LIBRAW_SRGB_TO_XYZ)).astype(np.float32)
+
+
+def _as_shot_neutral(raw: rawpy.RawPy) -> Float[np.ndarray, "3"] | None:
+    multipliers = np.array(raw.camera_whitebalance[:3])
+    if not np.all(multipliers > 0):
+        return None
+    return (multipliers[1] / multipliers).astype(np.float32)
+
+
+def _camera_name(path: Path) -> str | None:
+    """UniqueCameraModel, or make and model, of a TIFF-based raw file."""
+    try:
+        with tifffile.TiffFile(path) as file:
+            tags = file.pages[0].tags
+            unique = tags.valueof("UniqueCameraModel")
+            parts = [tags.valueof("Make"), tags.valueof("Model")]
+    except tifffile.TiffFileError:
+        return None
+    return unique or " ".join(part for part in parts if part) or None
