@@ -4,15 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.ndimage import map_coordinates
+
 from everlight.color.alignment import (
     apply_homography,
     area_downsample,
     fit_homography,
     warp_image,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.ndimage import map_coordinates
 
 # A phone's second camera: scale 0.9, a shift of 20 pixels, a small rotation and perspective.
 PHONE = np.array([[0.9, -0.02, 20.0], [0.015, 0.91, -14.0], [2e-5, -1e-5, 1.0]])

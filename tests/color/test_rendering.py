@@ -5,9 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
 
 # Canon EOS 550D, XYZ under D65 to camera (from the sample DNG's ColorMatrix1).
 CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
