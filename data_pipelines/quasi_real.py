@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from everlight.color.reillumination import augment_transforms, chart_transforms
-from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
 from jaxtyping import Bool, Float, Int
 
 from data_pipelines.errors import DataError
 from data_pipelines.nus import OfficialNus
+from everlight.color.alignment import MaskedImage, area_downsample
+from everlight.color.reillumination import augment_transforms, chart_transforms
+from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
 
-# The paper shrinks images by this factor before it fits T (section 3.1).
-DOWNSAMPLING = 6
 FOLDS = 3
 
 
@@ -56,9 +55,10 @@ def build_quasi_real(
 ) -> QuasiReal:
     """The quasi-real pairs: T of each main image and the second image that its chart makes of it.
 
-    T is fitted to the unmasked pixels of the image shrunk six times. The second image is a linear
-    function of the main one, so without normalisation T is T_M itself, up to rounding, and carries
-    the ratio of the two exposures; with `normalize="sum"` it does depend on the scene's content.
+    T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
+    The second image is a linear function of the main one, so without normalisation T is T_M itself,
+    up to rounding, and carries the ratio of the two exposures; with `normalize="sum"` it depends on
+    the scene's content.
 
     Args:
       main: the camera whose illuminant is to be estimated; the paper's is NikonD5200.
@@ -80,17 +80,18 @@ def build_quasi_real(
     for i, j in zip(indices_main, indices_second, strict=True):
         chart_main, below_main = main.read_chart(i)
         chart_second, below_second = second.read_chart(j)
+        both = below_main & below_second
         image, mask = main.read_image(i)
         transform = _pair_transform(
-            (chart_main, chart_second, below_main & below_second),
-            downsample(image, mask),
+            (chart_main, chart_second, both),
+            area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
             normalize,
             f"{main.names[i]} with {second.names[j]}",
         )
         transforms.append(transform)
         charts_main.append(chart_main)
         charts_second.append(chart_second)
-        usable.append(below_main & below_second)
+        usable.append(both)
     order = np.random.default_rng(seed).permutation(len(pairs))
     return QuasiReal(
         tuple(pairs),
@@ -102,22 +103,6 @@ def build_quasi_real(
         np.stack(usable),
         tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
     )
-
-
-def downsample(
-    image: Float[np.ndarray, "h w 3"], mask: Bool[np.ndarray, "h w"]
-) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, "n"]]:
-    """Means of 6x6 blocks over their unmasked pixels, and how many those are; border blocks too."""
-
-    def block_sums(values: np.ndarray) -> np.ndarray:
-        for axis in (0, 1):
-            starts = np.arange(0, values.shape[axis], DOWNSAMPLING)
-            values = np.add.reduceat(values, starts, axis=axis, dtype=np.float32)
-        return values
-
-    counts = block_sums(mask)
-    means = block_sums(image * mask[..., None]) / np.maximum(counts, 1)[..., None]
-    return means.reshape(-1, 3), counts.ravel()
 
 
 def reilluminate_training(
@@ -181,15 +166,16 @@ def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
 
 def _pair_transform(
     charts: tuple[np.ndarray, np.ndarray, np.ndarray],
-    pixels: tuple[np.ndarray, np.ndarray],
+    thumbnail: MaskedImage,
     normalize: Normalization,
     pair: str,
 ) -> np.ndarray:
     """T of the main pixels and the second ones that the charts' transform makes of them."""
     chart_main, chart_second, usable = (jnp.asarray(each, jnp.float32) for each in charts)
-    colors, weights = (jnp.asarray(each) for each in pixels)
+    colors = thumbnail.image.reshape(-1, 3)
     between_charts = fit_color_transform(chart_main, chart_second, usable)
     synthetic = apply_color_transform(colors, between_charts.transform)
+    weights = thumbnail.mask.ravel().astype(jnp.float32)
     fit = fit_color_transform(colors, synthetic, weights, normalize)
     for valid, what in ((between_charts.valid, "unsaturated patches"), (fit.valid, "pixels")):
         if not valid:

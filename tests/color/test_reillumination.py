@@ -2,10 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
-from everlight.color.transforms import fit_color_transform
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
+from everlight.color.transforms import fit_color_transform
 
 PAIRS, PIXELS = 4, 400
 
