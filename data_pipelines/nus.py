@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import imagecodecs
 import numpy as np
-import png
 from jaxtyping import Bool, Float, Int
 
 from data_pipelines.errors import DataError, MissingDataError
@@ -235,19 +235,15 @@ def _read_png(path: Path) -> np.ndarray:
     if not path.exists():
         raise MissingDataError(f"{path} does not exist. Get it from {RELEASE_SOURCE}.")
     try:
-        with path.open("rb") as stream:
-            width, height, rows, header = png.Reader(file=stream).asDirect()
-            if (header["planes"], header["bitdepth"]) != (3, 16):
-                raise DataError(
-                    f"{path} has {header['planes']} channels of {header['bitdepth']} bits, not 3 "
-                    "of 16; it is not the release's linear image."
-                )
-            pixels = np.array([np.asarray(row) for row in rows], np.uint16)
-            return pixels.reshape(height, width, 3)
-    # Inhomogeneous or too few rows of a truncated file reach NumPy as a ValueError.
-    except (png.Error, zlib.error, EOFError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
+        pixels = imagecodecs.png_decode(path.read_bytes())
+    except (imagecodecs.PngError, ValueError) as error:
         raise DataError(
             f"{path} is truncated or no PNG ({error}). Get it again from {RELEASE_SOURCE}."
         ) from error
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    if pixels.shape[2] != 3 or pixels.dtype != np.uint16:
+        raise DataError(
+            f"{path} has {pixels.shape[2]} channels of {8 * pixels.itemsize} bits, not 3 of 16; "
+            "it is not the release's linear image."
+        )
+    return pixels

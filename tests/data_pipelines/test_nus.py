@@ -1,8 +1,8 @@
 import csv
 import shutil
 
+import imagecodecs
 import numpy as np
-import png
 import pytest
 import scipy.io
 
@@ -14,10 +14,7 @@ RECTANGLE = (5, 16, 21, 38)  # rows 5 to 16, columns 21 to 38, from 1, as MATLAB
 
 
 def write_png(path, pixels, bitdepth=16):
-    height, width, channels = pixels.shape
-    with path.open("wb") as stream:
-        writer = png.Writer(width, height, greyscale=channels == 1, bitdepth=bitdepth)
-        writer.write(stream, pixels.reshape(height, -1))
+    path.write_bytes(imagecodecs.png_encode(pixels.astype(f"uint{bitdepth}").squeeze()))
 
 
 def write_camera(folder, camera, images, charts, illuminants, **changes):

@@ -1,5 +1,5 @@
+import imagecodecs
 import numpy as np
-import png
 import pytest
 import scipy.io
 
@@ -37,8 +37,8 @@ def write_camera(folder, camera, images, charts, illuminants):
     for name, image, chart in zip(names, images, charts, strict=True):
         raw = np.round(image * (WHITE - BLACK) + BLACK).astype(np.uint16)
         raw[7:15, 10:22] = 2000, 12000, 3000
-        with (folder / camera / "PNG" / f"{name}.PNG").open("wb") as stream:
-            png.Writer(40, 26, greyscale=False, bitdepth=16).write(stream, raw.reshape(26, -1))
+        path = folder / camera / "PNG" / f"{name}.PNG"
+        path.write_bytes(imagecodecs.png_encode(raw.reshape(26, 40, 3)))
         np.savetxt(
             folder / camera / "CHECKER" / f"{name}_color.txt",
             np.minimum(chart * (WHITE - BLACK) + BLACK, WHITE),

@@ -1,0 +1,5 @@
+"""Entry point of `python -m experiments`."""
+
+from experiments.cli import main
+
+main()

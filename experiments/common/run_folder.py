@@ -1,0 +1,89 @@
+"""What a run leaves behind: `runs/<paper>-<run>-<scale>[-<tag>]/`, the same for every run."""
+
+import dataclasses
+import importlib.metadata
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from data_pipelines.errors import DataError
+
+Scale = Literal["demo", "cpu", "paper"]
+
+PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+class RunFolder:
+    """One run's folder: config.json, metrics.jsonl, results.npz, checkpoints/, plots, report.html.
+
+    A folder that was begun with the same settings is continued; with other settings it is refused,
+    so that no run is ever resumed into another's results.
+    """
+
+    def __init__(self, paper: str, run: str, settings: Any):
+        """Opens or creates the folder of `settings`, a dataclass with scale, tag and runs.
+
+        Raises:
+          DataError: the folder holds a run with other settings; the message names the difference.
+        """
+        tag = f"-{settings.tag}" if settings.tag else ""
+        self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
+        self.checkpoints = self.path / "checkpoints"
+        self.path.mkdir(parents=True, exist_ok=True)
+        # Through JSON, so that what is compared is what is read back (tuples become lists).
+        chosen = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
+        config = self.path / "config.json"
+        if config.exists():
+            _refuse_other_settings(config, chosen)
+        config.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
+
+    def log(self, **event: Any) -> None:
+        """Appends one event to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a") as stream:
+            stream.write(json.dumps(event, default=_plain) + "\n")
+
+    def save_results(self, **arrays: np.ndarray) -> Path:
+        """Writes the raw arrays that every number of the report is computed from."""
+        path = self.path / "results.npz"
+        np.savez_compressed(path, **{name: np.asarray(value) for name, value in arrays.items()})
+        return path
+
+
+def _refuse_other_settings(config: Path, chosen: dict) -> None:
+    stored = json.loads(config.read_text())["settings"]
+    names = sorted(set(stored) | set(chosen))
+    changed = [
+        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
+        for name in names
+        if stored.get(name) != chosen.get(name)
+    ]
+    if changed:
+        raise DataError(
+            f"{config.parent} holds a run with other settings ({'; '.join(changed)}). "
+            "Give this one a --tag of its own, or delete that folder."
+        )
+
+
+def _made_with() -> dict:
+    commit = subprocess.run(
+        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    return {
+        "commit": commit or None,
+        "device": jax.devices()[0].device_kind,
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.item() if array.ndim == 0 else array.tolist()

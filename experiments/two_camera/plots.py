@@ -1,0 +1,123 @@
+"""Pictures of the two-camera runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight.color.rendering import encode_srgb
+from experiments.common.plots import COLORS, new_canvas, save
+
+
+def plot_error_curves(
+    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs n"]]], limit: float = 12.0
+) -> Path:
+    """Share of images below each angular error, a panel per title and a curve per method."""
+    canvas, axes = new_canvas(len(panels), 5.4, 4.0)
+    for axis, (title, errors) in zip(axes, panels.items(), strict=True):
+        for color, (name, values) in zip(COLORS, errors.items(), strict=False):
+            runs = np.sort(np.atleast_2d(values), axis=1)
+            share = np.arange(1, runs.shape[1] + 1) / runs.shape[1]
+            axis.plot(np.mean(runs, axis=0), 100 * share, color=color, label=name)
+            if len(runs) > 1:
+                axis.fill_betweenx(100 * share, runs.min(0), runs.max(0), color=color, alpha=0.12)
+        axis.set(
+            title=title,
+            xlabel="angular error (degrees)",
+            ylabel="images at or below (%)",
+            xlim=(0, limit),
+            ylim=(0, 100),
+        )
+    axes[-1].legend(loc="lower right")
+    return save(canvas, path)
+
+
+def plot_illuminants(
+    path: Path,
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "n 3"]]],
+) -> Path:
+    """Both cameras' ground-truth lights as chromaticities (the paper's figure 5)."""
+    canvas, axes = new_canvas(len(panels), 4.6, 4.0)
+    for axis, (title, cameras) in zip(axes, panels.items(), strict=True):
+        for color, marker, (name, lights) in zip(COLORS, "o^", cameras.items(), strict=False):
+            share = lights / lights.sum(axis=1, keepdims=True)
+            axis.scatter(share[:, 0], share[:, 1], s=14, marker=marker, color=color, alpha=0.55)
+            axis.scatter([], [], marker=marker, color=color, label=name)
+        axis.set(title=title, xlabel="R / (R+G+B)", ylabel="G / (R+G+B)")
+        axis.legend()
+    return save(canvas, path)
+
+
+def plot_predictions(
+    path: Path,
+    truth: Float[np.ndarray, "n 2"],
+    estimates: Mapping[str, Float[np.ndarray, "n 2"]],
+) -> Path:
+    """Estimated against true R/G and B/G, a panel each."""
+    canvas, axes = new_canvas(2, 4.6, 4.2)
+    for axis, channel, label in zip(axes, (0, 1), ("R/G", "B/G"), strict=True):
+        ends = np.quantile(truth[:, channel], [0.0, 1.0])
+        axis.plot(ends, ends, color="black", linewidth=0.8, zorder=3)
+        for color, (name, values) in zip(COLORS, estimates.items(), strict=False):
+            axis.scatter(truth[:, channel], values[:, channel], s=4, alpha=0.35, color=color)
+            axis.scatter([], [], s=20, color=color, label=name)
+        margin = 0.1 * (ends[1] - ends[0])
+        axis.set(
+            xlabel=f"true {label}",
+            ylabel=f"estimated {label}",
+            xlim=(ends[0] - margin, ends[1] + margin),
+            ylim=(ends[0] - margin, ends[1] + margin),
+        )
+    axes[0].legend(loc="upper left")
+    return save(canvas, path)
+
+
+def plot_training(
+    path: Path, curves: Mapping[str, Float[np.ndarray, "validations problems"]], every: int
+) -> Path:
+    """Validation loss over steps: median over problems, band from least to largest."""
+    canvas, (axis,) = new_canvas(1, 6.4, 3.8)
+    for color, (name, losses) in zip(COLORS, curves.items(), strict=False):
+        steps = every * np.arange(1, len(losses) + 1)
+        axis.plot(steps, np.median(losses, axis=1), color=color, label=name)
+        axis.fill_between(steps, losses.min(1), losses.max(1), color=color, alpha=0.15)
+    axis.set(
+        xlabel="optimizer steps",
+        ylabel="validation loss (mean absolute chromaticity error)",
+        yscale="log",
+    )
+    axis.legend()
+    return save(canvas, path)
+
+
+def plot_thumbnails(
+    path: Path,
+    pairs: Sequence[tuple[Float[np.ndarray, "h w 3"], Float[np.ndarray, "h w 3"]]],
+    illuminants: Sequence[tuple[Float[np.ndarray, "3"], Float[np.ndarray, "3"]]],
+    cameras: tuple[str, str],
+) -> Path:
+    """Scenes as both cameras see them, each over its light (the paper's figure 4)."""
+    canvas, axes = new_canvas(2 * len(pairs), 1.7, 1.7)
+    for index, axis in enumerate(axes):
+        pair, side = divmod(index, 2)
+        image, light = pairs[pair][side], illuminants[pair][side]
+        strip = np.broadcast_to(light / light.max(), (8, image.shape[1], 3))
+        shown = np.concatenate([image / image.max(), np.ones((2, *strip.shape[1:])), strip])
+        axis.imshow(np.asarray(encode_srgb(shown.astype(np.float32))))
+        axis.set_title(cameras[side], fontsize=7)
+        axis.set_axis_off()
+    return save(canvas, path)
+
+
+def plot_pair_map(path: Path, errors: Float[np.ndarray, "c c"], cameras: Sequence[str]) -> Path:
+    """Mean error by main camera (row) and second camera (column)."""
+    canvas, (axis,) = new_canvas(1, 9.5, 8.4)
+    image = axis.imshow(errors, cmap="viridis_r")
+    axis.set_xticks(range(len(cameras)), cameras, rotation=90, fontsize=7)
+    axis.set_yticks(range(len(cameras)), cameras, fontsize=7)
+    axis.set(xlabel="second camera", ylabel="main camera, whose light is estimated")
+    axis.grid(visible=False)
+    bar = canvas.colorbar(image, shrink=0.8)
+    bar.set_label("mean angular error of linear regression (degrees)")
+    return save(canvas, path)

@@ -1,0 +1,79 @@
+"""Tables of angular errors, with the paper's rows beside ours."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
+from everlight.metrics.bootstrap import bootstrap_interval
+from experiments.common.report import PAPER, Column, Table
+from experiments.two_camera.paper_tables import STATISTICS
+
+Errors = Mapping[str, Float[np.ndarray, "runs images"]]
+
+OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
+OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
+
+angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
+
+
+def estimate_all(
+    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"] | None
+) -> Float[Array, "n 3"]:
+    """An estimator on every image, a few at a time to bound memory."""
+    if masks is None:
+        return jax.jit(lambda x: jax.lax.map(lambda i: estimator(i, None), x, batch_size=32))(
+            images
+        )
+    return jax.jit(lambda x: jax.lax.map(lambda i: estimator(*i), x, batch_size=32))(
+        (images, masks)
+    )
+
+
+def error_table(
+    caption: str,
+    errors: Errors,
+    paper: Mapping[str, Sequence[float]],
+    runs: str,
+    seed: int = 0,
+) -> Table:
+    """One row a method: our statistics over images, mean over runs, and the paper's where it has one.
+
+    Args:
+      caption: what was measured, on which data.
+      errors: degrees of every method, `[runs, images]`; the same images in every run.
+      paper: the paper's statistics by method, in the order of its columns.
+      runs: what a run is ("camera pairs", "seeds"), for the caption.
+      seed: of the bootstrap over images.
+    """
+    columns = [Column("Method")]
+    columns += [Column(name, "ours, degrees") for name in OURS_NAMES]
+    columns += [Column(name, PAPER) for name in STATISTICS]
+    rows = []
+    for name, values in errors.items():
+        theirs = list(paper.get(name, ()))
+        theirs = [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
+        rows.append([name, *_statistics(np.atleast_2d(values), seed), *theirs])
+    several = max(np.atleast_2d(values).shape[0] for values in errors.values()) > 1
+    if several:
+        caption += f" Statistics are means over {runs}; ± is their standard deviation."
+    caption += " The interval of the mean is a bootstrap over images."
+    best = min(range(len(rows)), key=lambda i: np.nanmean(list(errors.values())[i]))
+    return Table(caption, columns, rows, frozenset({best}))
+
+
+def _statistics(values: Float[np.ndarray, "runs images"], seed: int) -> list[str]:
+    summary: ErrorSummary = jax.vmap(summarize_errors)(jnp.asarray(values))
+    interval = bootstrap_interval(jax.random.key(seed), jnp.nanmean(values, axis=0), jnp.nanmean)
+    mean, spread = np.mean(summary.mean), np.std(summary.mean)
+    first = f"{mean:.2f} ± {spread:.2f}" if len(values) > 1 else f"{mean:.2f}"
+    rest = [f"{np.mean(getattr(summary, name)):.2f}" for name in OURS[1:]]
+    return [
+        first,
+        f"{interval.low:.2f} to {interval.high:.2f}",
+        *rest,
+        str(int(np.sum(summary.invalid))),
+    ]

@@ -1,0 +1,122 @@
+"""Trains all nets of a table in one compiled program, with checkpoints and a progress bar."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from data_pipelines.errors import DataError
+from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_training import (
+    IlluminantModel,
+    Losses,
+    Problem,
+    TrainingSettings,
+    make_trainer,
+    predict_chromaticity,
+)
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.progress import progress
+
+PARAMETERS = {2: 200, 5: 470, 16: 1460}
+"""The paper names its nets by their number of parameters; keys are hidden layers."""
+
+BLOCKS = 10
+"""Checkpoints of a training, evenly spaced."""
+
+
+class TrainedNets(NamedTuple):
+    """By depth: the best models, leading axis problems, and losses `[validations, problems]`."""
+
+    models: dict[int, IlluminantModel]
+    losses: dict[int, Losses]
+
+
+def train_nets(
+    problems: Problem,
+    depths: Sequence[int],
+    settings: TrainingSettings,
+    seed: int,
+    checkpoints: Checkpoints,
+) -> TrainedNets:
+    """Trains a net of every depth on every problem.
+
+    Stopped at any moment and called again with the same arguments, it continues from the newest
+    checkpoint and ends with the same bits: batches are keyed by step, and every block runs in the
+    same compiled program.
+
+    Args:
+      problems: arrays with a leading axis over problems (folds, cameras, seeds).
+      depths: hidden layers of the nets.
+      settings: of the optimizer, shared by all.
+      seed: of initial parameters and batches.
+      checkpoints: where the state is saved `BLOCKS` times.
+
+    Raises:
+      DataError: the steps do not divide into blocks of validations.
+    """
+    validations, rest = divmod(settings.steps, settings.validate_every)
+    if rest or validations % BLOCKS:
+        raise DataError(
+            f"steps={settings.steps} must be a multiple of {BLOCKS} times "
+            f"validate_every={settings.validate_every}"
+        )
+    per_block = validations // BLOCKS
+    trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
+    count = problems.features.shape[0]
+    keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
+
+    @jax.jit
+    def initialise() -> dict:
+        return {d: jax.vmap(trainers[d].init)(keys[d], problems) for d in depths}
+
+    @jax.jit
+    def train_block(states: dict, problems: Problem) -> tuple[dict, dict]:
+        def train_depth(depth: int) -> tuple[Any, Losses]:
+            advance = jax.vmap(trainers[depth].advance)
+            return jax.lax.scan(
+                lambda state, _: advance(keys[depth], state, problems),
+                states[depth],
+                length=per_block,
+            )
+
+        trained = {depth: train_depth(depth) for depth in depths}
+        return tuple({depth: trained[depth][part] for depth in depths} for part in (0, 1))
+
+    empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
+    saved = {"states": initialise(), "losses": {d: Losses(empty, empty) for d in depths}}
+    done = checkpoints.newest() or 0
+    if done:
+        saved = checkpoints.restore(done, like=saved).state
+    with progress("training", BLOCKS * per_block * settings.validate_every * count) as bar:
+        bar.update(done * per_block * settings.validate_every * count)
+        for block in range(done, BLOCKS):
+            states, losses = train_block(saved["states"], problems)
+            history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
+            saved = {"states": states, "losses": history}
+            checkpoints.save(block + 1, saved)
+            bar.update(per_block * settings.validate_every * count)
+    return TrainedNets(
+        {d: saved["states"][d].best for d in depths},
+        {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
+    )
+
+
+def _problem_keys(seed: int, depth: int, count: int) -> Array:
+    key = jax.random.fold_in(jax.random.key(seed), depth)
+    return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
+
+
+def predict_all(
+    depth: int, models: IlluminantModel, features: Float[Array, "p n 9"]
+) -> Float[Array, "p n 2"]:
+    """Each problem's model on its own samples."""
+    return jax.vmap(predict_chromaticity, (None, 0, 0))(IlluminantNet(depth), models, features)
+
+
+def stack_problems(problems: Sequence[Problem]) -> Problem:
+    """Problems of equal sizes, stacked along a new leading axis."""
+    return jax.tree.map(lambda *arrays: np.stack(arrays).astype(np.float32), *problems)
