@@ -1,0 +1,1 @@
+"""Illuminant estimation from the two cameras of a phone."""

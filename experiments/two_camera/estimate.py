@@ -1,0 +1,274 @@
+"""The illuminant of a photo from its two raw views: align, fit the colour transform, ask the net.
+
+    python -m experiments two-camera estimate main.dng second.dng --checkpoint model \
+        --homography phone.json --output corrected.png
+
+It takes seconds, prints the transform and the illuminant, and writes the photo before and after.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from jaxtyping import Bool, Float
+from PIL import Image, ImageDraw, ImageFont
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.raw import RawImage, read_raw
+from everlight.color.alignment import area_downsample, fit_homography, warp_image
+from everlight.color.rendering import encode_srgb, render, white_balance
+from everlight.color.transforms import fit_color_transform
+from experiments.two_camera.model_files import LoadedModel, load_model
+
+PICTURE_SIDE = 900
+
+
+@dataclass(frozen=True)
+class EstimateSettings:
+    """Estimate the illuminant of a photo from the raw files of a phone's two cameras.
+
+    Attributes:
+      main: raw file of the main camera, whose illuminant is estimated.
+      second: raw file of the second camera.
+      checkpoint: the trained net.
+      homography: JSON file: {"matrix": [[...], [...], [...]]} from main to second pixels, or
+        {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
+        Without it the views are taken as aligned.
+      output: the picture to write, a PNG.
+      downsample: side of the blocks that are averaged before the fit, in pixels.
+      main_black_level: instead of the main file's, in sensor units.
+      main_white_level: instead of the main file's, in sensor units.
+      second_black_level: instead of the second file's, in sensor units.
+      second_white_level: instead of the second file's, in sensor units.
+    """
+
+    main: tyro.conf.Positional[Path]
+    second: tyro.conf.Positional[Path]
+    checkpoint: Path
+    homography: Path | None = None
+    output: Path = Path("corrected.png")
+    downsample: int = 6
+    main_black_level: int | None = None
+    main_white_level: int | None = None
+    second_black_level: int | None = None
+    second_white_level: int | None = None
+
+
+class EstimateResult(NamedTuple):
+    """The transform of main colours to second's, the illuminant (r, 1, b), and the alignment."""
+
+    transform: Float[np.ndarray, "3 3"]
+    illuminant: Float[np.ndarray, "3"]
+    homography: Float[np.ndarray, "3 3"]
+
+
+class Thumbnails(NamedTuple):
+    """Both views on the main camera's grid, downsampled; `mask` is where both can be trusted."""
+
+    main: Float[np.ndarray, "h w 3"]
+    second: Float[np.ndarray, "h w 3"]
+    mask: Bool[np.ndarray, "h w"]
+
+
+def estimate(settings: EstimateSettings) -> EstimateResult:
+    """Runs it all: reads, estimates, prints and writes the picture.
+
+    Raises:
+      DataError: a file is missing, broken, or unfit (all black, one colour only, no overlap); the
+        message names it and says what to do.
+    """
+    model = load_model(settings.checkpoint)
+    main = read_raw(settings.main, settings.main_black_level, settings.main_white_level)
+    second = read_raw(settings.second, settings.second_black_level, settings.second_white_level)
+    homography = choose_homography(settings.homography, main, second)
+    result = estimate_pair(main, second, homography, model, settings.downsample)
+
+    for view, trained_for in zip((main, second), model.cameras, strict=True):
+        print(
+            f"{view.path}: {view.camera or 'unnamed camera'}, black {view.black_level.tolist()}, "
+            f"white {view.white_level}; net trained for {trained_for}"
+        )
+    print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
+    red, green, blue = result.illuminant
+    print(
+        f"illuminant of the main view: r {red:.4f}  g {green:.4f}  b {blue:.4f}"
+        f"  (r/g {red / green:.4f}, b/g {blue / green:.4f})"
+    )
+    settings.output.parent.mkdir(parents=True, exist_ok=True)
+    draw_correction(main, result.illuminant).save(settings.output, format="PNG")
+    print(f"picture: {settings.output}")
+    return result
+
+
+def choose_homography(
+    path: Path | None, main: RawImage, second: RawImage
+) -> Float[np.ndarray, "3 3"]:
+    """The file's homography, or the identity where there is no file and the sizes agree."""
+    if path is not None:
+        return read_homography(path)
+    if main.image.shape != second.image.shape:
+        (height, width), (other_height, other_width) = main.image.shape[:2], second.image.shape[:2]
+        raise DataError(
+            f"{main.path} has {width}×{height} pixels and {second.path} {other_width}×"
+            f"{other_height}, so they are not aligned; give their alignment by --homography."
+        )
+    return np.eye(3, dtype=np.float32)
+
+
+def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
+    """The homography from main to second pixels of a JSON file, as a matrix or as point pairs."""
+    if not path.is_file():
+        raise MissingDataError(f"{path} is no file; give --homography a JSON file.")
+    layout = '{"matrix": 3×3} or {"main": [[x, y], ...], "second": [[x, y], ...]}'
+    try:
+        content = json.loads(path.read_text())
+        arrays = {key: np.array(value, np.float64) for key, value in content.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} does not hold a homography; write it as {layout}.") from error
+    if not all(np.all(np.isfinite(array)) for array in arrays.values()):
+        raise DataError(f"{path} holds a number that is not finite.")
+    if arrays.keys() == {"matrix"}:
+        return _checked_matrix(arrays["matrix"], path)
+    if arrays.keys() == {"main", "second"}:
+        return _homography_of_points(arrays["main"], arrays["second"], path)
+    raise DataError(f"{path} has the keys {sorted(arrays)}; write it as {layout}.")
+
+
+def _checked_matrix(matrix: Float[np.ndarray, "..."], path: Path) -> Float[np.ndarray, "3 3"]:
+    if matrix.shape != (3, 3) or matrix[2, 2] == 0 or np.linalg.matrix_rank(matrix) < 3:
+        raise DataError(
+            f"{path}: the matrix must be an invertible 3×3 one with its lower right not 0."
+        )
+    return (matrix / matrix[2, 2]).astype(np.float32)
+
+
+def _homography_of_points(
+    main: Float[np.ndarray, "..."], second: Float[np.ndarray, "..."], path: Path
+) -> Float[np.ndarray, "3 3"]:
+    if main.shape != second.shape or main.ndim != 2 or main.shape[1] != 2 or len(main) < 4:
+        raise DataError(f"{path}: main and second must hold the same number of [x, y], at least 4.")
+    fit = fit_homography(jnp.asarray(main, jnp.float32), jnp.asarray(second, jnp.float32))
+    if not fit.valid:
+        raise DataError(
+            f"{path}: the points give no homography; take at least four, paired in the same order, "
+            "of which no three lie on one line."
+        )
+    return np.asarray(fit.homography)
+
+
+def estimate_pair(
+    main: RawImage,
+    second: RawImage,
+    homography: Float[np.ndarray, "3 3"],
+    model: LoadedModel,
+    factor: int,
+) -> EstimateResult:
+    """The transform between two views and the illuminant of the main one."""
+    thumbnails = align_thumbnails(main, second, homography, factor)
+    fit = fit_color_transform(
+        jnp.asarray(thumbnails.main.reshape(-1, 3)),
+        jnp.asarray(thumbnails.second.reshape(-1, 3)),
+        weights=jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
+        normalize=model.normalize,
+    )
+    counted = thumbnails.main[thumbnails.mask]
+    if not fit.valid:
+        raise DataError(
+            f"{main.path}: the {len(counted)} averaged pixels seen by both views hold fewer than "
+            "three independent colours, too few for a transform; photograph a more colourful scene."
+        )
+    print(
+        f"fitted on {len(counted)} of {thumbnails.mask.size} averaged pixels; "
+        f"condition number of their colours {np.linalg.cond(counted):.1f}"
+    )
+    illuminant = np.asarray(model.predict(fit.transform))
+    if not (np.all(np.isfinite(illuminant)) and np.all(illuminant > 0)):
+        raise DataError(
+            f"{main.path}: the net's estimate {illuminant} is no light; use a net trained for "
+            f"these two cameras (this one is for {' and '.join(model.cameras)})."
+        )
+    return EstimateResult(np.asarray(fit.transform), illuminant, homography)
+
+
+def align_thumbnails(
+    main: RawImage, second: RawImage, homography: Float[np.ndarray, "3 3"], factor: int
+) -> Thumbnails:
+    """Both views on the main camera's grid, averaged over blocks of `factor` × `factor` pixels."""
+    for view in (main, second):
+        _check_pixels(view)
+    shape = main.image.shape[:2]
+    if not 1 <= factor <= min(shape):
+        raise DataError(
+            f"--downsample {factor} does not suit {main.path}; take 1 to {min(shape)} pixels."
+        )
+
+    layers = np.concatenate([second.image, second.saturated[..., None]], axis=-1)
+    warped = warp_image(jnp.asarray(layers, jnp.float32), jnp.asarray(homography), shape)
+    if not jnp.any(warped.mask):
+        raise DataError(
+            f"{second.path} does not overlap {main.path} under this homography; --homography must "
+            "map main pixels (x, y) to second pixels, not the other way round."
+        )
+    usable = warped.mask & (warped.image[..., 3] == 0) & ~main.saturated
+    small_main = area_downsample(jnp.asarray(main.image), factor, usable)
+    small_second = area_downsample(warped.image[..., :3], factor, usable)
+    if not jnp.any(small_main.mask):
+        raise DataError(
+            f"{main.path} and {second.path} share no block of {factor}×{factor} pixels that "
+            "neither saturates; check their white levels, or expose less."
+        )
+    return Thumbnails(*map(np.asarray, (small_main.image, small_second.image, small_main.mask)))
+
+
+def _check_pixels(view: RawImage) -> None:
+    unfit = int(np.sum(~(view.image >= 0) | ~np.isfinite(view.image)))
+    if unfit:
+        raise DataError(
+            f"{view.path} has {unfit} values that are NaN, infinite or negative; subtract its "
+            "black level and clip it at 0."
+        )
+    if not np.any(view.image):
+        raise DataError(
+            f"{view.path} is all black above its black level {view.black_level.tolist()}; give "
+            "another file, or the true level by --main-black-level or --second-black-level."
+        )
+
+
+def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
+    """The main view as it is (gamma only) beside itself corrected by the illuminant, labelled."""
+    shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
+    small = area_downsample(jnp.asarray(main.image), shrink).image
+    light = jnp.asarray(illuminant, jnp.float32)
+    matrix = None if main.xyz_to_camera is None else jnp.asarray(main.xyz_to_camera)
+    # One exposure for both, such that a two-hundredth of the corrected pixels reach white.
+    brightest = jnp.max(white_balance(small, light), axis=-1)
+    exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
+    before = encode_srgb(jnp.clip(exposed, 0, 1))
+    after = render(exposed, light, matrix)
+    space = "camera RGB" if matrix is None else "sRGB"
+    labels = (
+        "input: raw with gamma only",
+        f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "
+        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {space}",
+    )
+    return _side_by_side([np.asarray(before), np.asarray(after)], labels)
+
+
+def _side_by_side(panels: list[Float[np.ndarray, "h w 3"]], labels: tuple[str, ...]) -> Image.Image:
+    height, width = panels[0].shape[:2]
+    margin, size = 12, max(12, width // 36)
+    strip = 2 * size
+    canvas = Image.new(
+        "RGB", (len(panels) * (width + margin) + margin, height + strip + margin), "white"
+    )
+    pen = ImageDraw.Draw(canvas)
+    for index, (panel, label) in enumerate(zip(panels, labels, strict=True)):
+        left = margin + index * (width + margin)
+        canvas.paste(Image.fromarray(np.uint8(np.round(panel * 255))), (left, strip))
+        pen.text((left, strip // 2), label, "black", ImageFont.load_default(size), anchor="lm")
+    return canvas

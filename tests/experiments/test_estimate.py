@@ -1,0 +1,345 @@
+"""Two raw files in, an illuminant out: on a real photo seen by two made-up cameras, and bad input.
+
+`write_pair` makes the two cameras' files of a photo; any net with `predict` can be tried on them.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tyro
+from PIL import Image
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.raw import RawImage, read_raw
+from everlight.color.alignment import warp_image
+from everlight.metrics.angular import angular_error
+from experiments.two_camera import estimate as estimate_module
+from experiments.two_camera.estimate import (
+    EstimateSettings,
+    draw_correction,
+    estimate,
+    estimate_pair,
+    read_homography,
+)
+from tests.dng_writer import write_dng
+
+# What the second camera makes of the main camera's channels (rows) under a white light.
+CAMERA_CHANGE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
+# Main pixels to second pixels: scale 0.9, a shift of 20 pixels, small rotation and perspective.
+ALIGNMENT = np.array([[0.9, -0.02, 25.0], [0.015, 0.91, -4.0], [2e-5, -1e-5, 1.0]])
+LIGHT = np.array([0.55, 1.0, 0.7])
+CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+
+# In colorchart.dng: the chart, and its three lightest neutral patches.
+CHART = np.s_[540:1020, 600:1380]
+NEUTRALS = [np.s_[910:950, column : column + 40] for column in (680, 790, 900)]
+
+
+class Pair(NamedTuple):
+    """Files of the two views and of their point pairs."""
+
+    main: Path
+    second: Path
+    points: Path
+
+
+class ClosedFormNet:
+    """The exact answer for cameras that differ by CAMERA_CHANGE: T_ij ∝ M_ij L_j / L_i."""
+
+    normalize = None
+    cameras = ("Main Eye", "Second Eye")
+
+    def predict(self, transform):
+        ratio = np.asarray(transform, float) / CAMERA_CHANGE
+        red = np.sqrt(ratio[1, 0] / ratio[0, 1])
+        blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
+        return np.array([red, 1, blue], np.float32)
+
+
+def pair_transform(light):
+    """The transform between the two cameras under a light: balance, change camera, unbalance."""
+    return np.diag(1 / light) @ CAMERA_CHANGE @ np.diag(light)
+
+
+def homography_of(points, homography):
+    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
+    return lifted[:, :2] / lifted[:, 2:]
+
+
+def write_pair(
+    folder: Path, photo: RawImage, white, crop, light, transform, homography, peak: float = 0.9
+) -> Pair:
+    """Writes both views of a photo whose own illuminant is `white`, as under another light.
+
+    The main view is the crop of the re-illuminated photo; the second is that photo through
+    `transform`, on its own pixel grid under `homography` (main to second pixels).
+    """
+    scene = photo.image * (light / white).astype(np.float32)
+    scene *= peak / scene[crop].max()
+    main = scene[crop]
+    to_scene = np.array([[1, 0, crop[1].start], [0, 1, crop[0].start], [0, 0, 1]])
+    second = warp_image(
+        jnp.asarray(scene @ transform.astype(np.float32)),
+        jnp.asarray(to_scene @ np.linalg.inv(homography), jnp.float32),
+        main.shape[:2],
+    ).image
+    second = np.asarray(second)
+    assert second.max() < 1, "transform must not saturate the second view"
+
+    height, width = main.shape[:2]
+    points = np.random.default_rng(0).uniform(0, [width - 1, height - 1], (16, 2)).round()
+    pairs = {"main": points.tolist(), "second": homography_of(points, homography).round(1).tolist()}
+    (folder / "points.json").write_text(json.dumps(pairs))
+    return Pair(
+        write_dng(folder / "main.dng", main, 512, 16383, CANON, light, "Main Eye"),
+        write_dng(folder / "second.dng", second, 64, 16383, model="Second Eye"),
+        folder / "points.json",
+    )
+
+
+@pytest.fixture
+def use_net(monkeypatch):
+    def use(net):
+        monkeypatch.setattr(estimate_module, "load_model", lambda path: net)
+
+    use(ClosedFormNet())
+    return use
+
+
+@pytest.fixture
+def chart(real_data):
+    photo = read_raw(real_data("raw_samples/colorchart.dng"))
+    white = np.mean([photo.image[patch].mean((0, 1)) for patch in NEUTRALS], axis=0)
+    return photo, white
+
+
+def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
+    photo, white = chart
+    transform = 0.8 * pair_transform(LIGHT)
+    pair = write_pair(tmp_path, photo, white, CHART, LIGHT, transform, ALIGNMENT)
+    output = tmp_path / "pictures" / "corrected.png"
+    result = estimate(
+        EstimateSettings(
+            pair.main, pair.second, tmp_path / "net", homography=pair.points, output=output
+        )
+    )
+
+    corners = np.array([[0, 0], [779, 0], [779, 479], [0, 479], [390, 240]])
+    moved = homography_of(corners, result.homography) - homography_of(corners, ALIGNMENT)
+    deviation = np.linalg.norm(result.transform - transform) / np.linalg.norm(transform)
+    angle = angular_error(jnp.asarray(result.illuminant), jnp.asarray(LIGHT, jnp.float32))
+    assert np.abs(moved).max() < 0.1
+    assert deviation < 0.02
+    assert angle < 0.5
+
+    printed = capsys.readouterr().out
+    assert "Main Eye, black [512, 512, 512, 512], white 16383" in printed
+    assert f"r/g {result.illuminant[0]:.4f}, b/g {result.illuminant[2]:.4f}" in printed
+    with Image.open(output) as picture:
+        pixels = np.asarray(picture).astype(int)
+    before, after = np.split(pixels, 2, axis=1)
+    assert tint(before) > 40
+    assert tint(after) < 5
+
+
+def tint(panel):
+    """The most that red and blue differ from green, of 255, in the chart's white patch.
+
+    Its place in a panel is that in the crop, below the label and right of the margin.
+    """
+    top = panel.shape[0] - 12 - 480
+    patch = panel[top + 375 : top + 405, 12 + 85 : 12 + 115].mean((0, 1))
+    return np.abs(patch - patch[1]).max()
+
+
+# Small scenes of random colours, in tiles, as both cameras see them.
+
+
+def tiles(seed=0, height=60, width=84):
+    colors = np.random.default_rng(seed).uniform(0.05, 0.6, (height // 12, width // 12, 3))
+    return colors.repeat(12, axis=0).repeat(12, axis=1)
+
+
+@pytest.fixture
+def small_pair(tmp_path):
+    def write(main=None, second=None):
+        main = tiles() if main is None else main
+        second = 0.6 * main @ pair_transform(LIGHT) if second is None else second
+        return (
+            write_dng(tmp_path / "main.dng", main, 512, 16383),
+            write_dng(tmp_path / "second.dng", second, 64, 16383),
+        )
+
+    return write
+
+
+def settings_for(paths, tmp_path, **changes):
+    return EstimateSettings(*paths, tmp_path / "net", output=tmp_path / "out.png", **changes)
+
+
+def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
+    result = estimate(settings_for(small_pair(), tmp_path))
+    expected = 0.6 * pair_transform(LIGHT)
+    np.testing.assert_allclose(result.transform, expected, atol=0.01)
+    # Demosaicing blurs red and blue more than green at the tiles' edges.
+    np.testing.assert_allclose(result.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_array_equal(result.homography, np.eye(3))
+
+
+def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net):
+    class SumNet(ClosedFormNet):
+        normalize = "sum"
+
+    use_net(SumNet())
+    paths = small_pair()
+    transform = estimate(settings_for(paths, tmp_path)).transform
+    pixels = []
+    for path in paths:
+        means = read_raw(path).image.astype(float).reshape(10, 6, 14, 6, 3).mean((1, 3))
+        pixels.append((means / means.sum(-1, keepdims=True)).reshape(-1, 3))
+    np.testing.assert_allclose(transform, np.linalg.lstsq(*pixels)[0], atol=1e-4)
+
+
+def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_net):
+    main = tiles()
+    second = 0.6 * main @ pair_transform(LIGHT)
+    main[0:12, 0:12, 1] = 2
+    second[24:36, 60:72, 2] = 2
+    result = estimate(settings_for(small_pair(main, second), tmp_path))
+    np.testing.assert_allclose(result.transform, 0.6 * pair_transform(LIGHT), atol=0.01)
+
+
+def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
+    paths = small_pair()
+    levels = {
+        "main_black_level": 0,
+        "main_white_level": 16000,
+        "second_black_level": 60,
+        "second_white_level": 15000,
+    }
+    result = estimate(settings_for(paths, tmp_path, **levels))
+    views = read_raw(paths[0], 0, 16000), read_raw(paths[1], 60, 15000)
+    expected = estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
+    np.testing.assert_array_equal(result.transform, expected.transform)
+    assert np.abs(result.transform - 0.6 * pair_transform(LIGHT)).max() > 0.01
+
+
+def test_a_homography_file_may_hold_the_matrix(tmp_path):
+    path = tmp_path / "phone.json"
+    path.write_text(json.dumps({"matrix": (2 * ALIGNMENT).tolist()}))
+    np.testing.assert_allclose(read_homography(path), ALIGNMENT, rtol=1e-6)
+
+
+def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):
+    photo = read_raw(small_pair()[0])
+    picture = draw_correction(photo, LIGHT)
+    panel = np.asarray(picture)[-12 - 60 : -12, -12 - 84 : -12]
+    balanced = photo.image / LIGHT
+    linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
+    curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+    np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
+
+
+def test_the_command_line_takes_two_files_and_a_checkpoint():
+    parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--checkpoint", "net"])
+    assert parsed == EstimateSettings(Path("a.dng"), Path("b.dng"), Path("net"))
+
+
+def fails(tmp_path, paths, message, **changes):
+    with pytest.raises(DataError, match=message):
+        estimate(settings_for(paths, tmp_path, **changes))
+    assert not (tmp_path / "out.png").exists()
+
+
+def test_views_of_different_sizes_ask_for_a_homography(tmp_path, small_pair, use_net):
+    paths = small_pair(tiles(), tiles(height=48))
+    fails(tmp_path, paths, r"main\.dng has 84×60 .*second\.dng 84×48.*give .*--homography")
+
+
+@pytest.mark.parametrize("view", ["main", "second"])
+def test_a_black_view_is_named(tmp_path, small_pair, use_net, view):
+    paths = small_pair(
+        **{view: np.zeros((60, 84, 3))}, **({"second": tiles()} if view == "main" else {})
+    )
+    fails(tmp_path, paths, rf"{view}\.dng is all black .*--{view}-black-level")
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [np.full((60, 84, 3), [0.2, 0.4, 0.3]), tiles()[..., :1] * [1.0, 0.0, 0.5]],
+    ids=["one colour", "one hue"],
+)
+def test_a_scene_of_too_few_colours_is_named(tmp_path, small_pair, use_net, scene):
+    fails(
+        tmp_path, small_pair(scene, tiles()), r"main\.dng: .*three independent colours.*colourful"
+    )
+
+
+def test_a_wholly_saturated_view_is_named(tmp_path, small_pair, use_net):
+    paths = small_pair(tiles(), np.full((60, 84, 3), 1.5))
+    fails(tmp_path, paths, r"share no block .* neither saturates; check their white levels")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.1])
+@pytest.mark.parametrize("view", [0, 1])
+def test_pixels_that_are_no_light_are_counted_and_named(small_pair, value, view):
+    views = [read_raw(path) for path in small_pair()]
+    views[view].image[3, 4, 1:] = value
+    with pytest.raises(DataError, match=rf"{views[view].path.name} has 2 values .*black level"):
+        estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
+
+
+@pytest.mark.parametrize("factor", [0, -1, 61])
+def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_net, factor):
+    fails(tmp_path, small_pair(), r"--downsample .*take 1 to 60 pixels", downsample=factor)
+
+
+def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
+    class Broken(ClosedFormNet):
+        def predict(self, transform):
+            return np.array([np.inf, 1, 0.5])
+
+    use_net(Broken())
+    fails(tmp_path, small_pair(), r"main\.dng: .*is no light; .*Main Eye and Second Eye")
+
+
+def test_views_that_do_not_overlap_are_named(tmp_path, small_pair, use_net):
+    path = tmp_path / "far.json"
+    path.write_text(json.dumps({"matrix": [[1, 0, 500], [0, 1, 0], [0, 0, 1]]}))
+    fails(tmp_path, small_pair(), r"second\.dng does not overlap .*main\.dng", homography=path)
+
+
+LINE = [[0, 0], [10, 10], [20, 20], [30, 30]]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "does not hold a homography"),
+        ("[1, 2]", "does not hold a homography"),
+        ('{"matrix": [[1, 2], [3]]}', "does not hold a homography"),
+        ('{"matrix": "unit"}', "does not hold a homography"),
+        ('{"matrix": [[1, 0, NaN], [0, 1, 0], [0, 0, 1]]}', "not finite"),
+        ('{"H": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}', r"has the keys \['H'\]; write it as"),
+        ('{"matrix": [[1, 0], [0, 1]]}', "invertible 3×3"),
+        ('{"matrix": [[1, 0, 0], [1, 0, 0], [0, 0, 1]]}', "invertible 3×3"),
+        ('{"matrix": [[1, 0, 1], [0, 1, 0], [1, 0, 0]]}', "lower right not 0"),
+        (json.dumps({"main": LINE[:3], "second": LINE[:3]}), "at least 4"),
+        (json.dumps({"main": LINE, "second": LINE[:3]}), "the same number"),
+        (json.dumps({"main": LINE, "second": LINE}), "give no homography"),
+    ],
+)
+def test_a_bad_homography_file_is_named(tmp_path, content, message):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=rf"bad\.json.*{message}"):
+        read_homography(path)
+
+
+def test_a_missing_homography_file_is_named(tmp_path):
+    with pytest.raises(MissingDataError, match=r"none\.json is no file"):
+        read_homography(tmp_path / "none.json")
