@@ -270,8 +270,14 @@ def test_a_black_view_is_named(tmp_path, small_pair, use_net, view):
 
 @pytest.mark.parametrize(
     "scene",
-    [np.full((60, 84, 3), [0.2, 0.4, 0.3]), tiles()[..., :1] * [1.0, 0.0, 0.5]],
-    ids=["one colour", "one hue"],
+    [
+        np.full((60, 84, 3), [0.2, 0.4, 0.3]),
+        tiles()[..., :1] * [1.0, 0.0, 0.5],
+        # Rank 1 but for the sensor's rounding and a noise of 0.2%.
+        np.linspace(0.1, 0.2, 84)[:, None] * [0.5, 1, 0.7]
+        + np.random.default_rng(0).normal(0, 2e-3, (60, 84, 3)),
+    ],
+    ids=["one colour", "one hue", "a grey wall"],
 )
 def test_a_scene_of_too_few_colours_is_named(tmp_path, small_pair, use_net, scene):
     fails(
