@@ -64,19 +64,22 @@ def fit_color_transform(
         source, target = source * root, target * root
 
     columns = [*source.T, *target.T]
-    norms = [jnp.sqrt(jnp.sum(column * column)) for column in columns[:3]]
-    # Below this a column is what rounding left of a linear combination of those before it.
-    tolerance = 16 * jnp.finfo(source.dtype).eps
+    # How far rounding may move each column; what it moved an earlier one is handed on, enlarged
+    # where the two are nearly parallel. A column no longer than that depends on those before it.
+    rounding = 16 * jnp.finfo(source.dtype).eps
+    noise = [rounding * jnp.sqrt(jnp.sum(column * column)) for column in columns[:3]]
     triangle = {}
     valid = jnp.array(True)
     for k in range(3):
         length = jnp.sqrt(jnp.sum(columns[k] * columns[k]))
-        valid &= length > tolerance * norms[k]
+        valid &= length > noise[k]
         triangle[k, k] = jnp.where(length > 0, length, 1)
         unit = columns[k] / triangle[k, k]
         for j in range(k + 1, 6):
             triangle[k, j] = jnp.sum(unit * columns[j])
             columns[j] = columns[j] - triangle[k, j] * unit
+        for j in range(k + 1, 3):
+            noise[j] = noise[j] + jnp.abs(triangle[k, j]) / triangle[k, k] * noise[k]
 
     rows: list[Float[Array, "3"]] = [jnp.zeros(3, source.dtype)] * 3
     for k in reversed(range(3)):
