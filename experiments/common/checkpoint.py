@@ -29,9 +29,7 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self.folder = Path(folder).absolute()
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
-        self._manager = ocp.CheckpointManager(
-            self.folder, item_handlers=handlers, options=options
-        )
+        self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def save(self, step: int, state: Any, facts: dict | None = None) -> None:
         """Writes a checkpoint; returns when it is on disk."""
@@ -48,7 +46,9 @@ class Checkpoints:
 
     def facts(self, step: int) -> dict:
         """The description stored with a checkpoint, without reading its arrays."""
-        restored = self._manager.restore(step, args=ocp.args.Composite(facts=ocp.args.JsonRestore()))
+        restored = self._manager.restore(
+            step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
+        )
         return restored["facts"]
 
     def restore(self, step: int, like: Any) -> Checkpoint:

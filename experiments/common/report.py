@@ -84,6 +84,7 @@ def write_report(
     )
     path = folder / "report.html"
     path.write_text(page, encoding="utf-8")
+    print(f"report: {path}")
     return path
 
 

@@ -1,6 +1,8 @@
 """Tables of angular errors, with the paper's rows beside ours."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +22,12 @@ OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", 
 angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
 
 
+@partial(jax.jit, static_argnums=0)
 def estimate_all(
-    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"] | None
+    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
 ) -> Float[Array, "n 3"]:
-    """An estimator on every image, a few at a time to bound memory."""
-    if masks is None:
-        return jax.jit(lambda x: jax.lax.map(lambda i: estimator(i, None), x, batch_size=32))(
-            images
-        )
-    return jax.jit(lambda x: jax.lax.map(lambda i: estimator(*i), x, batch_size=32))(
-        (images, masks)
-    )
+    """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory."""
+    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=32)
 
 
 def error_table(
@@ -40,7 +37,7 @@ def error_table(
     runs: str,
     seed: int = 0,
 ) -> Table:
-    """One row a method: our statistics over images, mean over runs, and the paper's where it has one.
+    """One row a method: our statistics over images, mean over runs, beside the paper's if any.
 
     Args:
       caption: what was measured, on which data.

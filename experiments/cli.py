@@ -1,0 +1,49 @@
+"""The command line: `python -m experiments <paper> <run> [options]`."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tyro
+
+from data_pipelines.errors import DataError
+from experiments.two_camera.estimate import EstimateSettings, estimate
+from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
+
+# Paper and run, its settings, and what runs it: a new run is one row.
+RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "two_camera radiometric": (RadiometricRun, run_radiometric),
+    "two_camera estimate": (EstimateSettings, estimate),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parses the command and runs it; an error about its input ends it with one line."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    name = " ".join(arguments[:2]).replace("-", "_")
+    if name not in RUNS:
+        sys.exit(_overview(arguments))
+    settings_type, command = RUNS[name]
+    settings = tyro.cli(
+        settings_type, args=arguments[2:], prog=f"python -m experiments {name}", config=()
+    )
+    try:
+        command(settings)
+    except DataError as error:
+        sys.exit(f"error: {error}")
+
+
+def _overview(arguments: Sequence[str]) -> str:
+    asked = " ".join(arguments[:2])
+    refusal = "" if not asked or asked in ("--help", "-h") else f"There is no run '{asked}'.\n\n"
+    width = max(map(len, RUNS))
+    rows = [
+        f"  {name:<{width}}  {(settings.__doc__ or '').strip().splitlines()[0]}"
+        for name, (settings, _) in RUNS.items()
+    ]
+    return (
+        f"{refusal}usage: python -m experiments PAPER RUN [options]\n\n"
+        + "\n".join(rows)
+        + "\n\nEach run leaves a folder with report.html under runs/. Its options: add --help.\n"
+        "EVERLIGHT_DATA names the folder of real data sets; README.md says which and from where."
+    )
