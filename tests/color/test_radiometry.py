@@ -1,0 +1,94 @@
+import colour
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlight.color.radiometry import (
+    camera_responses,
+    illuminant_response,
+    patch_thumbnail,
+    response_table,
+    scene_colors,
+)
+
+WAVELENGTHS = np.arange(400, 721, 5)
+
+
+def spectra(seed, lights=3, surfaces=5):
+    rng = np.random.default_rng(seed)
+    shapes = (lights, 65), (surfaces, 65), (3, 65)
+    return tuple(np.float32(rng.uniform(0, 1, shape)) for shape in shapes)
+
+
+def integrate(light, surface, sensitivity):
+    """The sum over wavelengths in float64."""
+    return (np.float64(light) * np.float64(surface) * np.float64(sensitivity)).sum(-1)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_table_is_the_integral_of_every_light_on_every_surface(seed):
+    lights, surfaces, sensitivity = spectra(seed)
+    table = response_table(lights, surfaces, sensitivity)
+    for i, light in enumerate(lights):
+        white = integrate(light, 1, sensitivity)
+        np.testing.assert_allclose(table.illuminants[i], white, rtol=1e-6)
+        for r, surface in enumerate(surfaces):
+            expected = integrate(light, surface, sensitivity)
+            np.testing.assert_allclose(table.surfaces[i, r], expected, rtol=1e-6)
+
+
+def test_a_line_of_light_hand_computed():
+    light = jnp.zeros(65).at[10].set(2.0).at[20].set(1.0)
+    surface = jnp.zeros((1, 65)).at[0, 10].set(0.5).at[0, 20].set(0.25)
+    sensitivity = jnp.zeros((3, 65)).at[:, 10].set(jnp.array([1.0, 2, 3])).at[0, 20].set(4.0)
+    responses = camera_responses(light, surface, sensitivity)
+    np.testing.assert_array_equal(responses, [[2.0, 2.0, 3.0]])
+    np.testing.assert_array_equal(illuminant_response(light, sensitivity), [6, 4, 6])
+
+
+@pytest.mark.parametrize("name", ["A", "D65", "FL2"])
+def test_daylight_and_lamps_have_the_chromaticity_that_colour_science_integrates(name):
+    shape = colour.SpectralShape(400, 720, 5)
+    camera = colour.MSDS_CAMERA_SENSITIVITIES["Nikon 5100 (NPL)"].copy().align(shape)
+    light = colour.SDS_ILLUMINANTS[name].copy().align(shape)
+    white = colour.sd_ones(shape)
+    expected = colour.sd_to_XYZ(white, camera, light, method="Integration")
+    ours = illuminant_response(
+        jnp.asarray(light.values, jnp.float32), jnp.asarray(camera.values.T, jnp.float32)
+    )
+    np.testing.assert_allclose(ours[::2] / ours[1], expected[::2] / expected[1], rtol=1e-5)
+
+
+def test_a_perfect_reflector_shows_the_illuminant(rng):
+    lights, _, sensitivity = spectra(1)
+    table = response_table(lights, np.ones((1, 65), np.float32), sensitivity)
+    np.testing.assert_allclose(table.surfaces[:, 0], table.illuminants, rtol=1e-6)
+
+
+def test_a_scene_gathers_its_light_and_surfaces():
+    lights, surfaces, sensitivity = spectra(2)
+    table = response_table(lights, surfaces, sensitivity)
+    colors = jax.vmap(scene_colors, (None, 0, 0))(
+        table, jnp.array([2, 0]), jnp.array([[4, 1], [3, 3]])
+    )
+    expected = [
+        [
+            integrate(lights[2], surfaces[4], sensitivity),
+            integrate(lights[2], surfaces[1], sensitivity),
+        ],
+        [integrate(lights[0], surfaces[3], sensitivity)] * 2,
+    ]
+    np.testing.assert_allclose(colors, expected, rtol=1e-6)
+
+
+def test_thumbnail_is_a_grid_of_patches_row_by_row():
+    colors = jnp.arange(72.0).reshape(24, 3)
+    thumbnail = np.asarray(patch_thumbnail(colors))
+    assert thumbnail.shape == (32, 48, 3)
+    for y in range(32):
+        for x in range(48):
+            np.testing.assert_array_equal(thumbnail[y, x], colors[6 * (y // 8) + x // 8])

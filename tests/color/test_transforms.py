@@ -1,0 +1,240 @@
+import chex
+import colour
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
+
+from everlight.color.transforms import (
+    apply_color_transform,
+    fit_color_transform,
+    normalize_sum,
+    reilluminate_transform,
+)
+
+PIXELS = 1536  # the paper's thumbnail, 32x48
+CAMERA_CHANGE = np.array([[0.8, 0.1, 0.05], [0.2, 0.7, 0.1], [0.02, 0.2, 0.9]])
+fit_compiled = jax.jit(fit_color_transform, static_argnames="normalize")
+seeds = st.integers(0, 2**32 - 1)
+
+
+def least_squares(source, target, weights=None):
+    """In float64, by LAPACK's SVD instead of the library's Gram-Schmidt."""
+    root = np.ones(len(source)) if weights is None else np.sqrt(np.float64(weights))
+    source, target = np.float64(source) * root[:, None], np.float64(target) * root[:, None]
+    return np.linalg.lstsq(source, target, rcond=None)[0]
+
+
+def relative_error(estimate, truth):
+    return np.linalg.norm(np.float64(estimate) - truth) / np.linalg.norm(truth)
+
+
+def views(rng, pixels=PIXELS, noise=0.01):
+    """Two cameras' colours whose best transform leaves a residual."""
+    source = rng.uniform(0, 1, (pixels, 3))
+    target = source @ CAMERA_CHANGE + rng.normal(0, noise, (pixels, 3))
+    return jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32)
+
+
+def colors_of_condition(rng, pixels, condition):
+    left = np.linalg.qr(rng.normal(size=(pixels, 3)))[0]
+    right = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    scale = 0.3 * np.sqrt(pixels)
+    return np.float32(scale * (left * np.geomspace(1, 1 / condition, 3)) @ right.T)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, pixels=st.sampled_from([3, 4, 24, 300]))
+def test_fit_is_that_of_colour_science(seed, pixels):
+    source, target = views(np.random.default_rng(seed), pixels)
+    fit = fit_compiled(source, target)
+    # colour-science multiplies columns, M @ colour; colours are rows here.
+    expected = colour.characterisation.matrix_colour_correction_Cheung2004(
+        np.float64(source), np.float64(target), terms=3
+    ).T
+    bound = 3e-7 * np.linalg.cond(np.float64(source))
+    assert fit.valid
+    assert fit.transform.dtype == jnp.float32
+    assert relative_error(fit.transform, expected) < bound
+
+
+# Normal equations in float32 are off by 1e-3 at 3e2 and know nothing at 3e4.
+@pytest.mark.parametrize(
+    ("condition", "median", "worst"), [(3, 9e-7, 2e-6), (3e2, 5e-6, 2e-5), (3e4, 1.6e-3, 2e-2)]
+)
+def test_error_against_float64_by_condition_number(rng, condition, median, worst):
+    sources = np.stack([colors_of_condition(rng, PIXELS, condition) for _ in range(40)])
+    noise = rng.normal(0, 0.01, sources.shape)
+    targets = np.float32(sources @ CAMERA_CHANGE + noise)
+    fits = jax.vmap(fit_color_transform)(sources, targets)
+    errors = [
+        relative_error(transform, least_squares(source, target))
+        for transform, source, target in zip(fits.transform, sources, targets, strict=True)
+    ]
+    assert np.all(fits.valid)
+    assert np.median(errors) < median
+    assert np.max(errors) < worst
+
+
+def test_a_million_pixels_lose_no_digits(rng):
+    source, target = views(rng, 1_000_000)
+    transform = fit_compiled(source, target).transform
+    assert relative_error(transform, least_squares(source, target)) < 1e-6
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_weights_are_those_of_weighted_least_squares(seed):
+    rng = np.random.default_rng(seed)
+    source, target = views(rng, 60, noise=0.1)
+    weights = jnp.asarray(rng.uniform(0.01, 4, 60), jnp.float32)
+    transform = fit_compiled(source, target, weights).transform
+    assert relative_error(transform, least_squares(source, target, weights)) < 5e-6
+    assert relative_error(transform, least_squares(source, target)) > 1e-4
+
+
+@pytest.mark.parametrize("normalize", [None, "sum"])
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds, garbage=st.floats(-1e18, 1e18))
+def test_masked_pixels_change_no_bit(normalize, seed, garbage):
+    rng = np.random.default_rng(seed)
+    source, target = views(rng, 40)
+    mask = jnp.asarray(rng.permutation(40) < 30, jnp.float32)
+    hidden = (mask == 0)[:, None]
+    spoiled = jnp.where(hidden, garbage, source), jnp.where(hidden, -garbage, target)
+    fit = fit_compiled(source, target, mask, normalize)
+    same = fit_compiled(*spoiled, mask, normalize)
+    np.testing.assert_array_equal(same.transform, fit.transform)
+    assert same.valid
+
+
+def test_a_mask_is_as_good_as_leaving_out(rng):
+    source, target = views(rng, 40)
+    mask = jnp.arange(40) < 25
+    transform = fit_compiled(source, target, mask.astype(jnp.float32)).transform
+    assert relative_error(transform, least_squares(source[:25], target[:25])) < 2e-6
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_sum_normalization_divides_each_pixel_by_its_sum(seed):
+    rng = np.random.default_rng(seed)
+    source, target = views(rng, 50)
+    target = jnp.abs(target)
+    transform = fit_compiled(source, target, normalize="sum").transform
+    ratios = [np.float64(v) / np.float64(v).sum(1, keepdims=True) for v in (source, target)]
+    assert relative_error(transform, least_squares(*ratios)) < 1e-5
+    # 1 = C1 1 and 1 = C2 1, so T 1 = 1 is the only solution.
+    np.testing.assert_allclose(transform.sum(1), 1, atol=1e-5)
+
+
+def test_sums_are_floored_at_a_millionth():
+    pixels = jnp.array([[0.0, 0, 0], [1e-7, 2e-7, 1e-7], [2, 1, 1]])
+    expected = [[0, 0, 0], [0.1, 0.2, 0.1], [0.5, 0.25, 0.25]]
+    np.testing.assert_allclose(normalize_sum(pixels), expected, rtol=1e-6)
+
+
+def invalid(fit):
+    np.testing.assert_array_equal(fit.transform, np.eye(3))
+    return not np.any(fit.valid)
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=seeds, pixels=st.sampled_from([3, 24, PIXELS]), spread=st.sampled_from([1e-3, 0.1, 1]))
+def test_scenes_of_two_colors_are_invalid(seed, pixels, spread):
+    rng = np.random.default_rng(seed)
+    first = rng.uniform(0.1, 1, 3)
+    second = first + spread * rng.uniform(0, 1, 3)
+    source = np.float32(rng.uniform(0, 1, (pixels, 2)) @ [first, second])
+    assert invalid(fit_compiled(source, source))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, condition=st.floats(1, 1e5))
+def test_three_colors_however_close_are_valid(seed, condition):
+    source = colors_of_condition(np.random.default_rng(seed), 200, condition)
+    assert fit_compiled(source, source).valid
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.zeros((10, 3)),
+        np.ones((10, 3)),
+        np.outer(np.linspace(0.1, 1, 10), [0.2, 0.5, 0.3]),
+        np.random.default_rng(0).uniform(0, 1, (10, 3)) * [1, 0, 1],
+    ],
+    ids=["black", "white", "one hue", "no green"],
+)
+def test_colors_that_span_too_little_are_invalid(source, rng):
+    target = jnp.asarray(rng.uniform(0, 1, (10, 3)), jnp.float32)
+    assert invalid(fit_compiled(jnp.asarray(source, jnp.float32), target))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("view", [0, 1])
+def test_input_that_is_not_finite_is_invalid(rng, value, view):
+    pair = list(views(rng, 30))
+    pair[view] = pair[view].at[7, 1].set(value)
+    assert invalid(fit_compiled(*pair))
+
+
+def test_weights_that_leave_two_pixels_or_are_negative_are_invalid(rng):
+    pair = views(rng, 30)
+    assert invalid(fit_compiled(*pair, jnp.zeros(30).at[:2].set(1)))
+    assert invalid(fit_compiled(*pair, jnp.ones(30).at[3].set(-1)))
+
+
+@pytest.mark.parametrize("exposure", [2.0**-30, 2.0**30])
+def test_exposure_of_either_view_scales_the_transform(rng, exposure):
+    source, target = views(rng, 30)
+    fit = fit_compiled(source, target)
+    dim = fit_compiled(source * exposure, target)
+    assert dim.valid
+    np.testing.assert_allclose(dim.transform * exposure, fit.transform, rtol=1e-5)
+
+
+def test_bad_arguments_are_named(rng):
+    pair = views(rng, 30)
+    with pytest.raises(ValueError, match=r"source has 2 pixels; .* at least 3"):
+        fit_color_transform(pair[0][:2], pair[1][:2])
+    # The type checker of the tests finds it first; without it, the function does.
+    with pytest.raises((ValueError, TypeCheckError), match=r"normalize"):
+        fit_compiled(*pair, normalize="max")
+
+
+def test_vmapped_is_one_by_one_and_compiled_once(rng):
+    pairs = [views(rng, 64) for _ in range(5)]
+    sources, targets = (jnp.stack(side) for side in zip(*pairs, strict=True))
+    sources = sources.at[2].set(sources[2, 0])  # one scene of one colour, in a batch of good ones
+    batched = jax.vmap(fit_color_transform)(sources, targets)
+    fit = jax.jit(chex.assert_max_traces(fit_color_transform, n=1))
+    for index in range(5):
+        single = fit(sources[index], targets[index])
+        assert batched.valid[index] == single.valid == (index != 2)
+        np.testing.assert_allclose(batched.transform[index], single.transform, rtol=2e-6, atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_apply_is_the_matrix_product_of_rows(seed):
+    rng = np.random.default_rng(seed)
+    image, transform = np.float32(rng.uniform(0, 1, (4, 5, 3))), np.float32(rng.normal(size=(3, 3)))
+    applied = apply_color_transform(jnp.asarray(image), jnp.asarray(transform))
+    expected = np.einsum("hwi,io->hwo", np.float64(image), np.float64(transform))
+    np.testing.assert_allclose(applied, expected, atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds)
+def test_reillumination_in_closed_form_is_a_new_fit(seed):
+    rng = np.random.default_rng(seed)
+    source, target = views(rng, 100, noise=0.05)
+    first, second = (np.eye(3) + rng.uniform(-0.2, 0.2, (2, 3, 3))).astype(np.float32)
+    transform = fit_compiled(source, target).transform
+    closed = reilluminate_transform(transform, jnp.asarray(first), jnp.asarray(second))
+    refit = least_squares(np.float64(source) @ first, np.float64(target) @ second)
+    assert relative_error(closed, refit) < 1e-5
