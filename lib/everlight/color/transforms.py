@@ -24,7 +24,8 @@ class TransformFit(NamedTuple):
 
 def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     """Each pixel divided by its own R+G+B (at least 1e-6), as the paper's released data are."""
-    return pixels / jnp.maximum(jnp.sum(pixels, axis=-1, keepdims=True), SUM_FLOOR)
+    total = pixels[..., 0] + pixels[..., 1] + pixels[..., 2]
+    return pixels / jnp.maximum(total, SUM_FLOOR)[..., None]
 
 
 def fit_color_transform(
@@ -35,10 +36,9 @@ def fit_color_transform(
 ) -> TransformFit:
     """The 3x3 transform T that minimises the weighted squared error of `source @ T - target`.
 
-    A modified Gram-Schmidt QR of `[source | target]`: three columns make it nine reductions over
-    the pixels, which `vmap` turns into plain vector code, and applied to the augmented matrix it
-    is as stable as Householder's QR (Björck 1967). No normal equations: those square the
-    condition number.
+    Modified Gram-Schmidt on `[source | target]`, which is as stable as Householder's QR (Björck
+    1967). No normal equations: those square the condition number. A batch of images is read three
+    times and nothing of its size is written (`_pivot_products`).
 
     Args:
       source: colours of the first camera, `[n, 3]`, n >= 3.
@@ -55,41 +55,70 @@ def fit_color_transform(
     """
     if source.shape[0] < 3:
         raise ValueError(f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3")
-    if normalize == "sum":
-        source, target = normalize_sum(source), normalize_sum(target)
-    elif normalize is not None:
+    if normalize not in (None, "sum"):
         raise ValueError(f"normalize={normalize!r}; it is None or 'sum'")
-    if weights is not None:
-        root = jnp.sqrt(weights)[:, None]
-        source, target = source * root, target * root
 
-    columns = [*source.T, *target.T]
     # How far rounding may move each column; what it moved an earlier one is handed on, enlarged
     # where the two are nearly parallel. A column no longer than that depends on those before it.
     rounding = 16 * jnp.finfo(source.dtype).eps
-    noise = [rounding * jnp.sqrt(jnp.sum(column * column)) for column in columns[:3]]
-    triangle = {}
-    valid = jnp.array(True)
+    noise, squares, factors = [], [], []
+    valid = jnp.array(True) if weights is None else jnp.all(weights >= 0)
+    pixels = (source, target, weights)
     for k in range(3):
-        length = jnp.sqrt(jnp.sum(columns[k] * columns[k]))
-        valid &= length > noise[k]
-        triangle[k, k] = jnp.where(length > 0, length, 1)
-        unit = columns[k] / triangle[k, k]
-        for j in range(k + 1, 6):
-            triangle[k, j] = jnp.sum(unit * columns[j])
-            columns[j] = columns[j] - triangle[k, j] * unit
-        for j in range(k + 1, 3):
-            noise[j] = noise[j] + jnp.abs(triangle[k, j]) / triangle[k, k] * noise[k]
+        # The barrier makes each pass derive its columns from the input: shared between passes,
+        # they would be written to memory, which takes most of the time of a large batch.
+        pixels = jax.lax.optimization_barrier(pixels)
+        square, *products = _pivot_products(*pixels, normalize, factors)
+        above = [factors[i][k - i - 1] for i in range(k)]
+        norm = jnp.sqrt(square + sum(f * f * s for f, s in zip(above, squares, strict=True)))
+        noise.append(
+            rounding * norm + sum(jnp.abs(f) * moved for f, moved in zip(above, noise, strict=True))
+        )
+        valid &= jnp.sqrt(square) > noise[k]
+        squares.append(square)
+        factors.append(jnp.stack(products) / jnp.where(square > 0, square, 1))
 
-    rows: list[Float[Array, "3"]] = [jnp.zeros(3, source.dtype)] * 3
-    for k in reversed(range(3)):
-        row = jnp.stack([triangle[k, 3], triangle[k, 4], triangle[k, 5]])
-        for j in range(k + 1, 3):
-            row = row - triangle[k, j] * rows[j]
-        rows[k] = row / triangle[k, k]
+    rows: list[Float[Array, "3"]] = []
+    for factor in reversed(factors):
+        known = sum(f * row for f, row in zip(factor, rows, strict=False))
+        rows = [factor[-3:] - known, *rows]
     transform = jnp.stack(rows)
     valid &= jnp.all(jnp.isfinite(transform))
     return TransformFit(jnp.where(valid, transform, jnp.eye(3, dtype=source.dtype)), valid)
+
+
+def _pivot_products(
+    source: Float[Array, "n 3"],
+    target: Float[Array, "n 3"],
+    weights: Float[Array, "n"] | None,
+    normalize: Normalization,
+    factors: list[Float[Array, "_"]],
+) -> list[Float[Array, ""]]:
+    """The next pivot column's products with itself and with the columns after it.
+
+    All columns are first freed of the earlier pivots, whose multiples in them are `factors`. One
+    reduction of many operands takes all products in one pass over the pixels.
+    """
+    if normalize == "sum":
+        source, target = normalize_sum(source), normalize_sum(target)
+    columns = [_in_lanes(column) for column in (*source.T, *target.T)]
+    for factor in factors:
+        pivot, *columns = columns
+        columns = [c - f * pivot for f, c in zip(factor, columns, strict=True)]
+    pivot = columns[0] if weights is None else columns[0] * _in_lanes(weights)
+    zeros = (jnp.zeros((), source.dtype),) * len(columns)
+    sums = jax.lax.reduce(tuple(pivot * c for c in columns), zeros, _add_each, (1,))
+    return [jnp.sum(lanes) for lanes in sums]
+
+
+def _in_lanes(column: Float[Array, "n"]) -> Float[Array, "blocks rows 8"]:
+    """Eight lanes fill a vector unit; with at most 512 pixels in each, the sums keep digits."""
+    blocks = -(-column.shape[0] // 4096)
+    return jnp.pad(column, (0, -column.shape[0] % (8 * blocks))).reshape(blocks, -1, 8)
+
+
+def _add_each(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Array, ...]:
+    return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
 def apply_color_transform(
