@@ -1,0 +1,155 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
+
+seeds = st.integers(0, 2**32 - 1)
+channel = st.floats(0.0625, 8, width=32)
+light = st.tuples(channel, channel, channel)
+angle_between = jax.jit(angular_error)
+summarize = jax.jit(summarize_errors)
+
+
+def vector(values):
+    return jnp.asarray(values, jnp.float32)
+
+
+def exact_angle(first, second):
+    """In float64, by Kahan's formula: half the angle from the sides of the rhombus."""
+    first, second = (np.float64(v) / np.linalg.norm(np.float64(v)) for v in (first, second))
+    sides = np.linalg.norm(first - second), np.linalg.norm(first + second)
+    return np.degrees(2 * np.arctan2(*sides))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "degrees"),
+    [
+        ([1, 0, 0], [0, 1, 0], 90),
+        ([1, 0, 0], [1, 1, 0], 45),
+        ([1, 1, 1], [1, 0, 0], 54.735610317),
+        ([1, 1, 1], [2, 2, 2], 0),
+        ([1, 1, 1], [-1, -1, -1], 180),
+        ([0, 3, 0], [0, -1, np.sqrt(3)], 120),
+    ],
+)
+def test_angles_known_by_hand(first, second, degrees):
+    assert angle_between(vector(first), vector(second)) == pytest.approx(degrees, rel=2e-7)
+
+
+@pytest.mark.parametrize("degrees", [1e-4, 1e-3, 0.01, 0.03, 0.3, 3])
+def test_tiny_angles_keep_their_digits(degrees):
+    truth = np.array([0.6, 1.0, 0.4])
+    aside = np.cross(truth, [0, 0, 1])
+    aside *= np.linalg.norm(truth) / np.linalg.norm(aside)
+    estimate = np.float32(truth + np.tan(np.radians(degrees)) * aside)
+    truth = np.float32(truth)
+    expected = exact_angle(estimate, truth)
+    assert angle_between(vector(estimate), vector(truth)) == pytest.approx(expected, abs=1e-5)
+    assert expected == pytest.approx(degrees, abs=1e-5)
+
+
+@settings(deadline=None)
+@given(first=light, second=light)
+def test_float64_agrees_for_any_two_lights(first, second):
+    error = angle_between(vector(first), vector(second))
+    assert error == pytest.approx(exact_angle(np.float32(first), np.float32(second)), abs=2e-5)
+    # Not to the bit: a product of the cross product may be fused into the subtraction.
+    assert error == pytest.approx(float(angle_between(vector(second), vector(first))), abs=2e-5)
+
+
+@settings(deadline=None)
+@given(first=light, second=light, powers=st.tuples(st.integers(-90, 90), st.integers(-90, 90)))
+def test_the_scale_of_neither_light_matters(first, second, powers):
+    error = angle_between(vector(first), vector(second))
+    scaled = [vector(v) * vector(2.0**p) for v, p in zip((first, second), powers, strict=True)]
+    # Powers of two round nothing.
+    assert angle_between(*scaled) == error
+
+
+@pytest.mark.parametrize("broken", [[0, 0, 0], [np.nan, 1, 1], [1, np.inf, 1], [1, 1, -np.inf]])
+def test_what_is_no_light_has_no_angle(broken):
+    assert np.isnan(angle_between(vector(broken), vector([1, 1, 1])))
+    assert np.isnan(angle_between(vector([1, 1, 1]), vector(broken)))
+
+
+def test_vmapped_is_one_by_one(rng):
+    first, second = vector(rng.uniform(0, 1, (2, 20, 3)))
+    single = [angle_between(a, b) for a, b in zip(first, second, strict=True)]
+    np.testing.assert_allclose(jax.vmap(angular_error)(first, second), single, rtol=1e-6)
+
+
+def exact_summary(errors):
+    """In float64 NumPy, as the paper's release does: sorted, round(n / 4) at either end."""
+    ascending = np.sort(np.float64(errors))
+    quarter = max(round(len(ascending) / 4), 1)
+    q1, median, q3 = np.percentile(ascending, [25, 50, 75], method="linear")
+    return ErrorSummary(
+        mean=np.mean(ascending),
+        median=median,
+        trimean=0.25 * q1 + 0.5 * median + 0.25 * q3,
+        best25=np.mean(ascending[:quarter]),
+        worst25=np.mean(ascending[-quarter:]),
+        q1=q1,
+        q3=q3,
+        max=ascending[-1],
+        invalid=0,
+    )
+
+
+def assert_same(summary, expected):
+    for name, value in expected._asdict().items():
+        np.testing.assert_allclose(getattr(summary, name), value, rtol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 7, 8, 10, 54, 162, 3600])
+def test_statistics_are_those_of_float64(size, rng):
+    errors = np.float32(rng.gamma(1, 2, size))
+    assert_same(summarize(errors), exact_summary(errors))
+
+
+def test_statistics_by_hand():
+    summary = summarize(vector([8, 1, 2, 4, 3, 5]))  # round(6 / 4) = 2
+    expected = ErrorSummary(23 / 6, 3.5, 3.5, 1.5, 6.5, 2.25, 4.75, 8, 0)
+    assert_same(summary, expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=seeds, size=st.sampled_from([1, 2, 3, 9, 54]))
+def test_statistics_are_in_order(seed, size):
+    s = summarize(vector(np.random.default_rng(seed).uniform(0, 30, size)))
+    slack = 1e-5
+    assert s.best25 <= s.median + slack
+    assert s.median <= s.worst25 + slack
+    assert s.best25 <= s.mean + slack
+    assert s.mean <= s.worst25 + slack
+    assert s.worst25 <= s.max + slack
+    assert s.q1 <= s.trimean + slack
+    assert s.trimean <= s.q3 + slack
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, valid=st.integers(1, 11))
+def test_invalid_errors_are_counted_and_take_no_part(seed, valid):
+    rng = np.random.default_rng(seed)
+    kept = np.float32(rng.uniform(0, 30, valid))
+    broken = rng.choice([np.nan, np.inf, -np.inf], 12 - valid)
+    errors = rng.permutation(np.concatenate([kept, np.float32(broken)]))
+    expected = exact_summary(kept)._replace(invalid=12 - valid)
+    assert_same(summarize(errors), expected)
+
+
+def test_without_a_valid_error_there_are_no_statistics():
+    summary = summarize(jnp.full(7, jnp.nan))
+    assert summary.invalid == 7
+    assert all(np.isnan(value) for value in summary[:-1])
+
+
+def test_summaries_vmap_over_runs(rng):
+    runs = vector(rng.uniform(0, 10, (3, 20))).at[1, 4].set(jnp.nan)
+    summaries = jax.vmap(summarize_errors)(runs)
+    for index, run in enumerate(runs):
+        np.testing.assert_allclose([field[index] for field in summaries], summarize(run), rtol=1e-6)
