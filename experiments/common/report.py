@@ -95,17 +95,17 @@ _TEMPLATE = """<!doctype html>
 <style>
   :root { --ink: #1d2530; --soft: #5d6875; --line: #d9dee4; --paper: #8a5a00; --tint: #fdf7ea; }
   body { font: 15px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif; color: var(--ink);
-         max-width: 1080px; margin: 2.5rem auto 5rem; padding: 0 1.25rem; }
+         max-width: 1240px; margin: 2.5rem auto 5rem; padding: 0 1.25rem; }
   h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 1.2rem; }
   h2 { font-size: 1.2rem; margin: 2.6rem 0 .6rem; }
   p { max-width: 46rem; }
   dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1.2rem; margin: 0; }
   dt { color: var(--soft); } dd { margin: 0; }
   .scroll { overflow-x: auto; margin: 1.2rem 0 .3rem; }
-  table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+  table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
   caption, figcaption { text-align: left; color: var(--soft); font-size: .86rem;
                         padding: 0 0 .5rem; max-width: 60rem; }
-  th, td { padding: .22rem .6rem; text-align: right; border-bottom: 1px solid var(--line);
+  th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid var(--line);
            white-space: nowrap; }
   th:first-child, td:first-child { text-align: left; }
   thead th { border-bottom: 1px solid var(--ink); font-weight: 600; vertical-align: bottom; }

@@ -11,13 +11,15 @@ from experiments.common.plots import COLORS, new_canvas, save
 
 
 def plot_error_curves(
-    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs n"]]], limit: float = 12.0
+    path: Path,
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs *n"]]],
+    limit: float = 12.0,
 ) -> Path:
     """Share of images below each angular error, a panel per title and a curve per method."""
     canvas, axes = new_canvas(len(panels), 5.4, 4.0)
     for axis, (title, errors) in zip(axes, panels.items(), strict=True):
         for color, (name, values) in zip(COLORS, errors.items(), strict=False):
-            runs = np.sort(np.atleast_2d(values), axis=1)
+            runs = np.sort(values.reshape(len(values), -1), axis=1)
             share = np.arange(1, runs.shape[1] + 1) / runs.shape[1]
             axis.plot(np.mean(runs, axis=0), 100 * share, color=color, label=name)
             if len(runs) > 1:
@@ -74,20 +76,24 @@ def plot_predictions(
 
 
 def plot_training(
-    path: Path, curves: Mapping[str, Float[np.ndarray, "validations problems"]], every: int
+    path: Path,
+    panels: Mapping[str, Mapping[str, Float[np.ndarray, "validations problems"]]],
+    every: int,
 ) -> Path:
     """Validation loss over steps: median over problems, band from least to largest."""
-    canvas, (axis,) = new_canvas(1, 6.4, 3.8)
-    for color, (name, losses) in zip(COLORS, curves.items(), strict=False):
-        steps = every * np.arange(1, len(losses) + 1)
-        axis.plot(steps, np.median(losses, axis=1), color=color, label=name)
-        axis.fill_between(steps, losses.min(1), losses.max(1), color=color, alpha=0.15)
-    axis.set(
-        xlabel="optimizer steps",
-        ylabel="validation loss (mean absolute chromaticity error)",
-        yscale="log",
-    )
-    axis.legend()
+    canvas, axes = new_canvas(len(panels), 5.4, 3.8)
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for color, (name, losses) in zip(COLORS, curves.items(), strict=False):
+            steps = every * np.arange(1, len(losses) + 1)
+            axis.plot(steps, np.median(losses, axis=1), color=color, label=name)
+            axis.fill_between(steps, losses.min(1), losses.max(1), color=color, alpha=0.12)
+        axis.set(
+            title=title,
+            xlabel="optimizer steps",
+            ylabel="validation loss (chromaticity)",
+            yscale="log",
+        )
+        axis.legend()
     return save(canvas, path)
 
 

@@ -14,7 +14,8 @@ from everlight.metrics.bootstrap import bootstrap_interval
 from experiments.common.report import PAPER, Column, Table
 from experiments.two_camera.paper_tables import STATISTICS
 
-Errors = Mapping[str, Float[np.ndarray, "runs images"]]
+# Statistics are taken within a fold and averaged over folds, as the paper does.
+Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
@@ -41,7 +42,7 @@ def error_table(
 
     Args:
       caption: what was measured, on which data.
-      errors: degrees of every method, `[runs, images]`; the same images in every run.
+      errors: degrees of every method, `[runs, folds, images]`; the same images in every run.
       paper: the paper's statistics by method, in the order of its columns.
       runs: what a run is ("camera pairs", "seeds"), for the caption.
       seed: of the bootstrap over images.
@@ -53,24 +54,26 @@ def error_table(
     for name, values in errors.items():
         theirs = list(paper.get(name, ()))
         theirs = [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
-        rows.append([name, *_statistics(np.atleast_2d(values), seed), *theirs])
-    several = max(np.atleast_2d(values).shape[0] for values in errors.values()) > 1
+        rows.append([name, *_statistics(values, seed), *theirs])
+    several = max(len(values) for values in errors.values()) > 1
     if several:
         caption += f" Statistics are means over {runs}; ± is their standard deviation."
     caption += " The interval of the mean is a bootstrap over images."
-    best = min(range(len(rows)), key=lambda i: np.nanmean(list(errors.values())[i]))
+    best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
 
 
-def _statistics(values: Float[np.ndarray, "runs images"], seed: int) -> list[str]:
-    summary: ErrorSummary = jax.vmap(summarize_errors)(jnp.asarray(values))
-    interval = bootstrap_interval(jax.random.key(seed), jnp.nanmean(values, axis=0), jnp.nanmean)
-    mean, spread = np.mean(summary.mean), np.std(summary.mean)
-    first = f"{mean:.2f} ± {spread:.2f}" if len(values) > 1 else f"{mean:.2f}"
-    rest = [f"{np.mean(getattr(summary, name)):.2f}" for name in OURS[1:]]
+def _statistics(values: Float[np.ndarray, "runs folds images"], seed: int) -> list[str]:
+    per_fold: ErrorSummary = jax.vmap(jax.vmap(summarize_errors))(jnp.asarray(values))
+    per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
+    images = jnp.nanmean(values, axis=0).ravel()
+    interval = bootstrap_interval(jax.random.key(seed), images, jnp.nanmean)
+    mean = f"{np.mean(per_run['mean']):.2f}"
+    if len(values) > 1:
+        mean += f" ± {np.std(per_run['mean']):.2f}"
     return [
-        first,
-        f"{interval.low:.2f} to {interval.high:.2f}",
-        *rest,
-        str(int(np.sum(summary.invalid))),
+        mean,
+        f"{interval.low:.2f}–{interval.high:.2f}",
+        *[f"{np.mean(per_run[name]):.2f}" for name in OURS[1:]],
+        str(int(np.sum(per_fold.invalid))),
     ]
