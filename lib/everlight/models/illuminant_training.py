@@ -64,7 +64,7 @@ class Losses(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """`init(key, problem)` and `advance(key, state, problem)`, one block of steps and a validation."""
+    """`init(key, problem)`, and `advance(key, state, problem)`: a block of steps, a validation."""
 
     init: Callable[[PRNGKeyArray, Problem], TrainingState]
     advance: Callable[[PRNGKeyArray, TrainingState, Problem], tuple[TrainingState, Losses]]
@@ -110,7 +110,9 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
             scale=jnp.where(scale > 0, scale, 1),
         )
         opt_state = optimizer.init(model.params)
-        return TrainingState(model, opt_state, jnp.array(0), model, jnp.array(jnp.inf))
+        # Typed, since a weakly typed infinity would have the first block compiled apart.
+        best_loss = jnp.array(jnp.inf, jnp.float32)
+        return TrainingState(model, opt_state, jnp.array(0), model, best_loss)
 
     def advance(
         key: PRNGKeyArray, state: TrainingState, problem: Problem
