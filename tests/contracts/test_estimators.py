@@ -1,0 +1,141 @@
+"""What every single-image estimator promises, one table for all."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.estimators import ESTIMATORS
+from everlight.color.gamut import fit_gamut, gamut_estimate
+
+HEIGHT, WIDTH = 24, 40
+
+
+def scenes(seed, count=4):
+    """Random colours in blocks of 4x4 pixels with a little noise, under random lights."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.uniform(0.05, 1, size=(count, HEIGHT // 4, WIDTH // 4, 3))
+    lights = rng.uniform(0.3, 1, size=(count, 3)).astype(np.float32)
+    images = np.repeat(np.repeat(blocks, 4, axis=1), 4, axis=2) * lights[:, None, None]
+    images += rng.uniform(0, 0.02, size=images.shape)
+    return jnp.asarray(images, jnp.float32), jnp.asarray(lights)
+
+
+def chart_mask(seed):
+    """A masked chart and a masked right border."""
+    row, column = np.random.default_rng(seed).integers(0, 12, size=2)
+    mask = jnp.ones((HEIGHT, WIDTH)).at[row : row + 5, column : column + 6].set(0)
+    return mask.at[:, 34:].set(0)
+
+
+GAMUT_ORDERS = {"Gamut Pixel": 0, "Gamut Edge": 1}
+
+
+@cache
+def compiled(name):
+    if name in ESTIMATORS:
+        return jax.jit(ESTIMATORS[name])
+    images, lights = scenes(100)
+    gamut = fit_gamut(images, jnp.ones(images.shape[:3]), lights, GAMUT_ORDERS[name])
+    return jax.jit(partial(gamut_estimate, gamut))
+
+
+@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS])
+def estimator(request):
+    return compiled(request.param)
+
+
+def test_is_a_unit_float32_illuminant(estimator):
+    images, _ = scenes(0)
+    for image in images:
+        estimate = estimator(image, chart_mask(0))
+        assert estimate.shape == (3,)
+        assert estimate.dtype == jnp.float32
+        assert (estimate > 0).all()
+        np.testing.assert_allclose(jnp.linalg.norm(estimate), 1, rtol=1e-6)
+
+
+def test_jit_is_eager(estimator):
+    images, _ = scenes(1)
+    expected = estimator(images[0], chart_mask(1))
+    eager = estimator.__wrapped__(images[0], chart_mask(1))
+    np.testing.assert_allclose(eager, expected, rtol=1e-4)
+
+
+def test_vmap_is_one_by_one(estimator):
+    images, _ = scenes(2)
+    masks = jnp.stack([chart_mask(seed) for seed in range(len(images))])
+    expected = [estimator(*pair) for pair in zip(images, masks, strict=True)]
+    np.testing.assert_allclose(jax.vmap(estimator)(images, masks), jnp.stack(expected), rtol=1e-4)
+
+
+@pytest.mark.parametrize("garbage", [jnp.nan, jnp.inf, -jnp.inf, 3e38, -1.0, 0.5])
+def test_masked_garbage_changes_no_bit(estimator, garbage):
+    images, _ = scenes(3)
+    mask = chart_mask(3)
+    spoilt = jnp.where(mask[..., None] > 0, images[0], garbage)
+    np.testing.assert_array_equal(estimator(spoilt, mask), estimator(images[0], mask))
+
+
+def test_a_masked_border_is_cut_off(estimator):
+    images, _ = scenes(4)
+    mask = jnp.ones((HEIGHT, WIDTH)).at[:, 28:].set(0)
+    np.testing.assert_allclose(
+        estimator(images[0], mask), estimator(images[0][:, :28], None), rtol=1e-4
+    )
+
+
+def test_the_mask_matters(estimator):
+    images, _ = scenes(5)
+    assert not np.allclose(
+        estimator(images[0], chart_mask(5).at[:, :14].set(0)), estimator(images[0], None), rtol=1e-4
+    )
+
+
+def test_a_mask_may_be_boolean_or_absent(estimator):
+    images, _ = scenes(6)
+    mask = chart_mask(6)
+    np.testing.assert_array_equal(
+        estimator(images[0], mask.astype(bool)), estimator(images[0], mask)
+    )
+    np.testing.assert_allclose(
+        estimator(images[0], None), estimator(images[0], jnp.ones((HEIGHT, WIDTH))), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", ["black", "masked", "NaN", "infinite"])
+def test_no_estimate_is_nan(estimator, case):
+    image, mask = scenes(7)[0][0], jnp.ones((HEIGHT, WIDTH))
+    if case == "black":
+        image = jnp.zeros_like(image)
+    elif case == "masked":
+        mask = jnp.zeros_like(mask)
+    else:
+        image = image.at[12, 20, 1].set(jnp.nan if case == "NaN" else jnp.inf)
+    assert jnp.isnan(estimator(image, mask)).all()
+
+
+def test_a_bad_image_leaves_the_others_of_its_batch_alone(estimator):
+    images, _ = scenes(8)
+    masks = jnp.ones(images.shape[:3])
+    batched = jax.vmap(estimator)
+    expected = batched(images, masks)
+    actual = batched(images.at[1].set(jnp.nan), masks)
+    assert jnp.isnan(actual[1]).all()
+    np.testing.assert_array_equal(actual[jnp.array([0, 2, 3])], expected[jnp.array([0, 2, 3])])
+
+
+def test_a_second_call_of_the_same_shape_traces_nothing(estimator):
+    traces = []
+
+    @jax.jit
+    def counted(image, mask):
+        traces.append(image.shape)
+        return estimator(image, mask)
+
+    images, _ = scenes(9)
+    for image in images:
+        counted(image, chart_mask(9))
+    assert len(traces) == 1
