@@ -76,7 +76,7 @@ def photograph(library: SpectralLibrary, camera: str, scenes: Scenes) -> CameraV
 
 def _part_sizes(count: int, what: str) -> tuple[int, int, int]:
     held_out = count // 5
-    if held_out == 0:
+    if held_out < 1:
         raise DataError(f"{count} {what} cannot be split 60/20/20; at least 5 are needed")
     return count - 2 * held_out, held_out, held_out
 

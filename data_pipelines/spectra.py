@@ -94,7 +94,7 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
 
     Raises:
       MissingDataError: a data set is missing.
-      DataError: more surfaces are asked for than there are.
+      DataError: no surface is asked for, or more than there are.
     """
     camspec = np.load(
         locate(
@@ -128,8 +128,8 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
     for name in ("vrhel", "nickerson", "krinov", "macbeth"):
         sets.append(_on_grid(psych[f"sur_{name}_wl"], psych[f"sur_{name}"], None))
     surfaces = np.clip(np.concatenate(sets), 0, None)
-    if reflectance_count > len(surfaces):
-        raise DataError(f"reflectance_count={reflectance_count}, but there are {len(surfaces)}")
+    if not 1 <= reflectance_count <= len(surfaces):
+        raise DataError(f"reflectance_count={reflectance_count}; take 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
     light_grid = np.linspace(380.0, 780.0, lights.shape[-1])
     names = tuple(str(name) for name in camspec["names"])
