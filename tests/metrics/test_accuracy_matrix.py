@@ -1,0 +1,206 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from everlight.metrics import accuracy_matrix
+from everlight.metrics.accuracy_matrix import gem_forward_transfer
+
+NAMES = (
+    "accuracy",
+    "backward_transfer",
+    "remembering",
+    "positive_backward_transfer",
+    "forward_transfer",
+    "gem_backward_transfer",
+    "forgetting",
+    "average_incremental_accuracy",
+    "final_average_accuracy",
+)
+METRICS = {name: jax.jit(getattr(accuracy_matrix, name)) for name in NAMES}
+COMPARING = {
+    "backward_transfer",
+    "remembering",
+    "positive_backward_transfer",
+    "forward_transfer",
+    "gem_backward_transfer",
+    "forgetting",
+}
+fractions = st.floats(0, 1, width=32)
+matrices = st.sampled_from([2, 3, 6]).flatmap(
+    lambda n: hnp.arrays(np.float32, (n, n), elements=fractions)
+)
+
+
+def matrix(values):
+    return jnp.asarray(values, jnp.float32)
+
+
+FORGETS = matrix([[0.8, 0.3, 0.1], [0.6, 0.9, 0.2], [0.5, 0.7, 1.0]])
+IMPROVES = matrix([[0.5, 0.2, 0.6], [0.7, 0.4, 0.1], [0.6, 0.8, 0.9]])
+BASELINE = matrix([0.7, 0.2, 0.4])
+
+
+@pytest.mark.parametrize(
+    ("name", "forgets", "improves"),
+    [
+        # In tenths: (8 + 6 + 9 + 5 + 7 + 10) / 6 and (5 + 7 + 4 + 6 + 8 + 9) / 6.
+        ("accuracy", 3 / 4, 13 / 20),
+        # ((6 - 8) + (5 - 8) + (7 - 9)) / 3 and ((7 - 5) + (6 - 5) + (8 - 4)) / 3.
+        ("backward_transfer", -7 / 30, 7 / 30),
+        ("remembering", 23 / 30, 1),
+        ("positive_backward_transfer", 0, 7 / 30),
+        # (3 + 1 + 2) / 3 and (2 + 6 + 1) / 3.
+        ("forward_transfer", 1 / 5, 3 / 10),
+        # ((5 - 8) + (7 - 9)) / 2 and ((6 - 5) + (8 - 4)) / 2.
+        ("gem_backward_transfer", -1 / 4, 1 / 4),
+        # ((8 - 5) + (9 - 7)) / 2 and ((7 - 6) + (4 - 8)) / 2.
+        ("forgetting", 1 / 4, -3 / 20),
+        # (8 + 15 / 2 + 22 / 3) / 3 and (5 + 11 / 2 + 23 / 3) / 3.
+        ("average_incremental_accuracy", 137 / 180, 109 / 180),
+        # (5 + 7 + 10) / 3 and (6 + 8 + 9) / 3.
+        ("final_average_accuracy", 11 / 15, 23 / 30),
+    ],
+)
+def test_metrics_by_hand(name, forgets, improves):
+    assert METRICS[name](FORGETS) == pytest.approx(forgets, abs=2e-7)
+    assert METRICS[name](IMPROVES) == pytest.approx(improves, abs=2e-7)
+
+
+def test_gem_forward_transfer_by_hand():
+    # ((3 - 2) + (2 - 4)) / 2 and ((2 - 2) + (1 - 4)) / 2 tenths.
+    assert gem_forward_transfer(FORGETS, BASELINE) == pytest.approx(-1 / 20, abs=1e-7)
+    assert gem_forward_transfer(IMPROVES, BASELINE) == pytest.approx(-3 / 20, abs=1e-7)
+
+
+def test_forgetting_counts_the_best_accuracy_before_a_task_was_learned():
+    accuracies = matrix([[0.5, 0.9, 0.1], [0.5, 0.6, 0.1], [0.5, 0.7, 1.0]])
+    # ((5 - 5) + (9 - 7)) / 2 tenths; from the diagonal on it would be ((5 - 5) + (6 - 7)) / 2.
+    assert METRICS["forgetting"](accuracies) == pytest.approx(1 / 10, abs=1e-7)
+
+
+def exact(accuracies):
+    """All metrics in float64, by the papers' sums with 1-based i and j."""
+    tasks = len(accuracies)
+    r = {(i + 1, j + 1): float(v) for (i, j), v in np.ndenumerate(accuracies)}
+    numbers = range(1, tasks + 1)
+    pairs = tasks * (tasks - 1) / 2
+    bwt = sum(r[i, j] - r[j, j] for i in range(2, tasks + 1) for j in range(1, i)) / pairs
+    return {
+        "accuracy": sum(v for (i, j), v in r.items() if i >= j) / (tasks * (tasks + 1) / 2),
+        "backward_transfer": bwt,
+        "remembering": 1 - abs(min(bwt, 0)),
+        "positive_backward_transfer": max(bwt, 0),
+        "forward_transfer": sum(v for (i, j), v in r.items() if i < j) / pairs,
+        "gem_backward_transfer": sum(r[tasks, i] - r[i, i] for i in range(1, tasks)) / (tasks - 1),
+        "forgetting": sum(
+            max(r[i, j] for i in range(1, tasks)) - r[tasks, j] for j in range(1, tasks)
+        )
+        / (tasks - 1),
+        "average_incremental_accuracy": sum(
+            sum(r[i, j] for j in range(1, i + 1)) / i for i in numbers
+        )
+        / tasks,
+        "final_average_accuracy": sum(r[tasks, j] for j in numbers) / tasks,
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(accuracies=matrices)
+def test_float64_agrees_and_bounds_hold(accuracies):
+    values = {name: float(metric(accuracies)) for name, metric in METRICS.items()}
+    assert values == pytest.approx(exact(accuracies), abs=1e-6)
+    signed = {"backward_transfer", "gem_backward_transfer", "forgetting"}
+    for name, value in values.items():
+        assert (-1 if name in signed else 0) <= value <= 1, name
+    assert values["gem_backward_transfer"] >= -values["forgetting"] - 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(accuracies=matrices)
+def test_backward_transfer_splits_into_remembering_and_improvement(accuracies):
+    bwt, rem, plus = (
+        float(METRICS[name](accuracies))
+        for name in ("backward_transfer", "remembering", "positive_backward_transfer")
+    )
+    assert rem + plus == pytest.approx(1 + bwt, abs=2e-7)
+    assert rem == 1 or plus == 0
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 10])
+def test_a_learner_that_keeps_everything(tasks):
+    accuracies = jnp.tri(tasks)
+    for name in ("accuracy", "average_incremental_accuracy", "final_average_accuracy"):
+        assert METRICS[name](accuracies) == 1
+    if tasks > 1:
+        assert METRICS["remembering"](accuracies) == 1
+        for name in COMPARING - {"remembering"}:
+            assert METRICS[name](accuracies) == 0
+
+
+@pytest.mark.parametrize("tasks", [2, 5])
+def test_a_learner_that_keeps_only_the_last_task(tasks):
+    accuracies = jnp.eye(tasks)
+    assert METRICS["accuracy"](accuracies) == pytest.approx(2 / (tasks + 1))
+    assert METRICS["backward_transfer"](accuracies) == -1
+    assert METRICS["remembering"](accuracies) == 0
+    assert METRICS["gem_backward_transfer"](accuracies) == -1
+    assert METRICS["final_average_accuracy"](accuracies) == pytest.approx(1 / tasks)
+    assert gem_forward_transfer(accuracies, jnp.full(tasks, 0.25)) == -0.25
+
+
+def test_what_compares_tasks_is_undefined_for_one():
+    single = matrix([[0.75]])
+    for name, metric in METRICS.items():
+        assert metric(single) == pytest.approx(np.nan if name in COMPARING else 0.75, nan_ok=True)
+    assert np.isnan(gem_forward_transfer(single, matrix([0.1])))
+
+
+BELOW = np.tri(4, k=-1, dtype=bool)
+ON = np.eye(4, dtype=bool)
+FINAL = np.arange(4)[:, None] == 3
+LAST = FINAL.T
+READ = {
+    "accuracy": BELOW | ON,
+    "backward_transfer": BELOW | (ON & ~LAST),
+    "remembering": BELOW | (ON & ~LAST),
+    "positive_backward_transfer": BELOW | (ON & ~LAST),
+    "forward_transfer": ~BELOW & ~ON,
+    "gem_backward_transfer": (FINAL | ON) & ~LAST,
+    "forgetting": np.broadcast_to(~LAST, (4, 4)),
+    "average_incremental_accuracy": BELOW | ON,
+    "final_average_accuracy": np.broadcast_to(FINAL, (4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nan_shows_exactly_where_an_entry_is_read(name, rng):
+    accuracies = np.float32(rng.uniform(size=(4, 4)))
+    unmeasured = matrix(np.where(READ[name], accuracies, np.nan))
+    assert METRICS[name](unmeasured) == METRICS[name](matrix(accuracies))
+    for place in np.argwhere(READ[name]):
+        assert np.isnan(METRICS[name](matrix(accuracies).at[tuple(place)].set(jnp.nan))), place
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_vmapped_over_runs_is_one_by_one(name, rng):
+    runs = matrix(rng.uniform(size=(5, 4, 4)))
+    metric = getattr(accuracy_matrix, name)
+    np.testing.assert_allclose(jax.vmap(metric)(runs), [metric(run) for run in runs], atol=2e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_second_call_is_not_traced(name):
+    traces = []
+
+    @jax.jit
+    def traced(accuracies):
+        traces.append(accuracies.shape)
+        return getattr(accuracy_matrix, name)(accuracies)
+
+    assert traced(FORGETS).dtype == jnp.float32
+    traced(IMPROVES)
+    assert traces == [(3, 3)]
