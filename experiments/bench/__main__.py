@@ -1,0 +1,143 @@
+"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about two minutes on two cores."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from experiments.bench.net_training import NO_TORCH, TrainingSpeed, has_torch, training_speed
+from experiments.bench.timing import copy_bandwidth, matmul_flops
+from experiments.bench.transform_fits import FitError, FitSpeed, fit_error, fit_speed
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured."""
+
+    fits: tuple[tuple[int, int], ...] = ((19_500, 24), (2_000, 1536))
+    """Pairs of fits and pixels: an augmented set's charts, and thumbnails."""
+    fit_rounds: int = 9
+    conditions: tuple[float, ...] = (3, 3e2, 3e4)
+    images: int = 200
+    pixels: int = 1536
+    depths: tuple[int, ...] = (2, 5, 16)
+    models: int = 48
+    batch_size: int = 256
+    block: int = 100
+    training_rounds: int = 5
+    window: float = 1.0
+    copy_megabytes: int = 256
+    matmul_size: int = 2048
+
+
+def bench(sizes: Sizes, folder: Path) -> str:
+    """Measures, writes bench.json into `folder` and returns the results as Markdown."""
+    load_before = os.getloadavg()[0]
+    bandwidth, flops = copy_bandwidth(sizes.copy_megabytes), matmul_flops(sizes.matmul_size)
+    fits = [fit_speed(*size, sizes.fit_rounds, bandwidth, flops) for size in sizes.fits]
+    errors = [fit_error(c, sizes.images, sizes.pixels) for c in sizes.conditions]
+    trainings = [
+        training_speed(
+            depth,
+            sizes.models,
+            sizes.batch_size,
+            sizes.block,
+            sizes.training_rounds,
+            sizes.window,
+            flops,
+        )
+        for depth in sizes.depths
+    ]
+    packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
+    results = {
+        "sizes": dataclasses.asdict(sizes),
+        "machine": {
+            "device": jax.devices()[0].device_kind,
+            "cores": os.cpu_count(),
+            "load_before": load_before,
+            "load_after": os.getloadavg()[0],
+            "bandwidth_bytes_per_s": bandwidth,
+            "matmul_flops_per_s": flops,
+            "packages": {name: importlib.metadata.version(name) for name in packages},
+        },
+        "fits": [fit._asdict() for fit in fits],
+        # JSON has no infinity; it stands for a method that failed.
+        "errors": [
+            {k: None if v == float("inf") else v for k, v in error._asdict().items()}
+            for error in errors
+        ],
+        "training": [training._asdict() for training in trainings],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "bench.json").write_text(json.dumps(results, indent=2))
+    return _markdown(results["machine"], fits, errors, trainings)
+
+
+def _markdown(
+    machine: dict, fits: list[FitSpeed], errors: list[FitError], trainings: list[TrainingSpeed]
+) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    parts = [
+        f"`python -m experiments.bench` on {machine['cores']} cores ({machine['device']}; "
+        f"{versions}), load {machine['load_before']:.1f} before and {machine['load_after']:.1f} "
+        f"after. Contestants take turns; medians. The machine copies "
+        f"{machine['bandwidth_bytes_per_s'] / 1e9:.0f} GB/s (read and written) and multiplies "
+        f"matrices at {machine['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s.",
+        _table(
+            "fits | everlight | NumPy float32 | ratio | NumPy float64 | ratio | memory floor "
+            "| arithmetic floor",
+            [
+                f"{f.fits:,} of {f.pixels:,} pixels | {_ms(f.everlight_s)} "
+                f"| {_ms(f.numpy_float32_s)} | {f.ratio_float32:.1f} | {_ms(f.numpy_float64_s)} "
+                f"| {f.ratio_float64:.1f} | {_ms(f.memory_floor_s)} | {_ms(f.arithmetic_floor_s)}"
+                for f in fits
+            ],
+        ),
+        "Median relative error of T against float64, from float32 pixels (NumPy's lstsq computes "
+        "in float64 whatever it is given; the others in float32):",
+        _table(
+            "condition number | everlight | Householder QR | normal equations | NumPy lstsq",
+            [
+                " | ".join([f"{e.condition:,.0f}", *(_error(value) for value in e[1:])])
+                for e in errors
+            ],
+        ),
+        "Training, model-steps per second:",
+        _table(
+            "parameters | everlight | PyTorch, one thread | PyTorch, all cores "
+            "| ratio to the better | arithmetic bound",
+            [
+                f"{t.parameters:,} ({t.models} nets, batch {t.batch_size}) | {t.everlight:,.0f} "
+                f"| {_rate(t.torch_one_thread)} | {_rate(t.torch_all_cores)} "
+                f"| {'–' if t.ratio is None else f'{t.ratio:.1f}'} | {t.arithmetic_bound:,.0f}"
+                for t in trainings
+            ],
+        ),
+        *([] if has_torch() else [NO_TORCH]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _table(header: str, rows: list[str]) -> str:
+    rule = " | ".join(["---"] * (header.count("|") + 1))
+    return "\n".join(f"| {line} |" for line in (header, rule, *rows))
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms"
+
+
+def _error(value: float) -> str:
+    return "fails" if value == float("inf") else f"{value:.1e}"
+
+
+def _rate(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+if __name__ == "__main__":
+    print(bench(Sizes(), Path("runs/bench")))
