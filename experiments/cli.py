@@ -8,12 +8,14 @@ import tyro
 
 from data_pipelines.errors import DataError
 from experiments.two_camera.estimate import EstimateSettings, estimate
+from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
 from experiments.two_camera.s20 import S20Run, run_s20
 
 # Paper and run, its settings, and what runs it: a new run is one row.
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera radiometric": (RadiometricRun, run_radiometric),
+    "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
 }

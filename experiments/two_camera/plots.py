@@ -127,3 +127,26 @@ def plot_pair_map(path: Path, errors: Float[np.ndarray, "c c"], cameras: Sequenc
     bar = canvas.colorbar(image, shrink=0.8)
     bar.set_label("mean angular error of linear regression (degrees)")
     return save(canvas, path)
+
+
+def plot_picture_grid(
+    path: Path,
+    rows: Sequence[str],
+    columns: Mapping[str, Sequence[tuple[Float[np.ndarray, "h w 3"], str]]],
+) -> Path:
+    """Pictures in named rows and columns, each over its caption (the paper's figure 9)."""
+    height, width = next(iter(columns.values()))[0][0].shape[:2]
+    step = height + round(0.16 * width)
+    canvas, axes = new_canvas(len(columns), 1.6, 1.53 * step * len(rows) / width + 0.3)
+    for axis, (title, cells) in zip(axes, columns.items(), strict=True):
+        for index, (picture, caption) in enumerate(cells):
+            bottom = index * step + height
+            axis.imshow(picture, extent=(0, width, bottom, index * step), interpolation="nearest")
+            middle = (width / 2, (bottom + (index + 1) * step) / 2)
+            axis.text(*middle, caption, ha="center", va="center", fontsize=8)
+        axis.set(xlim=(0, width), ylim=(step * len(rows), 0), title=title)
+        axis.set_axis_off()
+    for index, name in enumerate(rows):
+        place = (-0.04 * width, index * step + height / 2)
+        axes[0].text(*place, name, rotation=90, ha="right", va="center", fontsize=9)
+    return save(canvas, path)
