@@ -3,7 +3,8 @@
 All take one linear raw image and a mask, and give the illuminant as a unit vector, NaN where the
 image says nothing (all black, all masked, not finite). A masked pixel has no influence at all:
 a pixel whose filter support touches it, or leaves the image, is left out too. The mask is where
-the caller puts charts and saturation; saturated pixels spoil every estimator here but Gray World.
+the caller puts charts and saturation: saturated pixels left in cost every norm but Gray World's two
+degrees and more on NUS thumbnails.
 """
 
 import math
@@ -36,7 +37,7 @@ def unit_illuminant(illuminant: Illuminant) -> Illuminant:
 
 
 def _support(sigma: float) -> int:
-    """Radius in pixels where the Gaussian is cut, at three sigma as in van de Weijer's release."""
+    """Radius in pixels where the Gaussian is cut: three sigma, rounded up."""
     return math.ceil(3 * sigma)
 
 
@@ -223,7 +224,7 @@ def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
     Args:
       image: linear raw colours, `[h, w, 3]`.
       mask: `[h, w]`, 0 leaves a pixel out; or None.
-      fraction: of the unmasked pixels, from each end; Cheng et al. found 0.035 best.
+      fraction: of the unmasked pixels, from each end; Cheng et al. use 0.035.
     """
     colors = keep_observed(image, mask).reshape(-1, 3)
     observed = jnp.ones(len(colors), bool) if mask is None else mask.reshape(-1) > 0
@@ -241,9 +242,10 @@ def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
     return unit_illuminant(jnp.where(jnp.trace(scatter) > 0, direction, jnp.nan))
 
 
-# Norms: p = 6 for Shades of Gray (facts of the paper), 5 for edges, which with kappa = 10 and ten
-# iterations is the edge-based release's default. Its sigma of 2 pixels is for photographs; on
-# thumbnails of 32x48 to 64x64 its support of 13x13 would leave almost nothing beside a mask.
+# Norms: 6 for Shades of Gray (facts of the two-camera paper), 5 for edges (common default of the
+# edge-based method's implementations). Their sigma of 2 pixels is for photographs: on thumbnails
+# of 32x48 to 64x64 its support of 13x13 leaves some masked images almost no pixel. The power of
+# the weights hardly matters: 1 to 10 give the same mean error on NUS thumbnails to 0.05 degrees.
 EDGE_SIGMA = 1.0
 
 ESTIMATORS: dict[str, Estimator] = {
