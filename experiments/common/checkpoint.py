@@ -32,13 +32,22 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def save(self, step: int, state: Any, facts: dict | None = None) -> None:
-        """Writes a checkpoint; returns when it is on disk."""
-        self._manager.save(
+        """Writes a checkpoint; returns when it is on disk.
+
+        Raises:
+          DataError: the folder holds a checkpoint with this number or a later one.
+        """
+        written = self._manager.save(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(facts or {})
             ),
         )
+        if not written:
+            raise DataError(
+                f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
+                "Save under a later number, or delete that folder."
+            )
 
     def newest(self) -> int | None:
         """The number of the newest whole checkpoint, or None."""

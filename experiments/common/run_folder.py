@@ -40,7 +40,10 @@ class RunFolder:
         config = self.path / "config.json"
         if config.exists():
             _refuse_other_settings(config, chosen)
-        config.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
+        # Whole or not at all, so that a run killed here can be continued.
+        unfinished = config.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
+        unfinished.replace(config)
 
     def log(self, **event: Any) -> None:
         """Appends one event to metrics.jsonl."""
@@ -56,7 +59,8 @@ class RunFolder:
 
 def _refuse_other_settings(config: Path, chosen: dict) -> None:
     stored = json.loads(config.read_text())["settings"]
-    names = sorted(set(stored) | set(chosen))
+    # Where the folder lies is no setting: it may be moved, or named from another directory.
+    names = sorted((set(stored) | set(chosen)) - {"runs"})
     changed = [
         f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
         for name in names
@@ -69,15 +73,18 @@ def _refuse_other_settings(config: Path, chosen: dict) -> None:
         )
 
 
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    return answer.stdout.strip() or None
+
+
 def _made_with() -> dict:
-    commit = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     return {
-        "commit": commit or None,
+        "commit": _commit(),
         "device": jax.devices()[0].device_kind,
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},

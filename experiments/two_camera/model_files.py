@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from data_pipelines.errors import DataError
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.transforms import Normalization
 from everlight.models.illuminant_net import IlluminantNet
@@ -42,20 +43,20 @@ class LoadedModel:
         return np.asarray(from_chromaticity(ensemble_chromaticity(estimates)))
 
 
+DESCRIPTION = [field.name for field in dataclasses.fields(LoadedModel) if field.name != "members"]
+
+
 def ensemble_chromaticity(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
     """The geometric mean over members, which does not favour R/G over its inverse."""
     return jnp.exp(jnp.mean(jnp.log(estimates), axis=0))
 
 
 def save_model(folder: Path, model: LoadedModel) -> None:
-    """Writes a model; its checkpoint's facts describe it."""
-    facts = {
-        field.name: getattr(model, field.name)
-        for field in dataclasses.fields(model)
-        if field.name != "members"
-    }
+    """Writes a model, in place of one the folder may hold; its checkpoint's facts describe it."""
+    facts = {name: getattr(model, name) for name in DESCRIPTION}
     facts["size"] = model.members.mean.shape[0]
-    Checkpoints(folder).save(0, model.members, facts)
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save((checkpoints.newest() or 0) + 1, model.members, facts)
 
 
 def load_model(folder: Path) -> LoadedModel:
@@ -66,11 +67,17 @@ def load_model(folder: Path) -> LoadedModel:
       DataError: it holds something else.
     """
     checkpoints = open_existing(folder)
-    facts = checkpoints.facts(0)
+    newest = checkpoints.newest()
+    facts = checkpoints.facts(newest)
+    if facts.keys() != {*DESCRIPTION, "size"}:
+        raise DataError(
+            f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
+            "wrote under models/"
+        )
     size = facts.pop("size")
     net = IlluminantNet(facts["depth"])
     params = jax.eval_shape(net.init, jax.random.key(0), jnp.zeros(9))
     one = IlluminantModel(params, *[jax.ShapeDtypeStruct((9,), jnp.float32)] * 2)
     like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((size, *a.shape), a.dtype), one)
-    members = checkpoints.restore(0, like).state
+    members = checkpoints.restore(newest, like).state
     return LoadedModel(members=members, **(facts | {"cameras": tuple(facts["cameras"])}))

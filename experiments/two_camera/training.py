@@ -1,5 +1,6 @@
 """Trains all nets of a table in one compiled program, with checkpoints and a progress bar."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -56,14 +57,20 @@ def train_nets(
       checkpoints: where the state is saved `BLOCKS` times.
 
     Raises:
-      DataError: the steps do not divide into blocks of validations.
+      DataError: the steps do not divide into blocks of validations, or the checkpoints are of
+        another training; the message names the difference.
     """
     validations, rest = divmod(settings.steps, settings.validate_every)
-    if rest or validations % BLOCKS:
+    if rest or validations % BLOCKS or not validations:
         raise DataError(
             f"steps={settings.steps} must be a multiple of {BLOCKS} times "
             f"validate_every={settings.validate_every}"
         )
+    facts = {"seed": seed, **dataclasses.asdict(settings)}
+    done = checkpoints.newest() or 0
+    if done:
+        _refuse_other_training(checkpoints, done, facts)
+
     per_block = validations // BLOCKS
     trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
     count = problems.features.shape[0]
@@ -88,7 +95,6 @@ def train_nets(
 
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": initialise(), "losses": {d: Losses(empty, empty) for d in depths}}
-    done = checkpoints.newest() or 0
     if done:
         saved = checkpoints.restore(done, like=saved).state
     with progress("training", BLOCKS * per_block * settings.validate_every * count) as bar:
@@ -97,12 +103,26 @@ def train_nets(
             states, losses = train_block(saved["states"], problems)
             history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
             saved = {"states": states, "losses": history}
-            checkpoints.save(block + 1, saved)
+            checkpoints.save(block + 1, saved, facts)
             bar.update(per_block * settings.validate_every * count)
     return TrainedNets(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
     )
+
+
+def _refuse_other_training(checkpoints: Checkpoints, step: int, facts: dict) -> None:
+    stored = checkpoints.facts(step)
+    changed = [
+        f"{name}: {stored.get(name)!r} there, {value!r} now"
+        for name, value in facts.items()
+        if stored.get(name) != value
+    ]
+    if changed:
+        raise DataError(
+            f"{checkpoints.folder} holds another training ({'; '.join(changed)}). Delete that "
+            "folder, or give this run a --tag of its own."
+        )
 
 
 def _problem_keys(seed: int, depth: int, count: int) -> Array:

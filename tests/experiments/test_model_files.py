@@ -1,0 +1,92 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError, MissingDataError
+from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_training import IlluminantModel
+from experiments.common.checkpoint import Checkpoints
+from experiments.two_camera.model_files import (
+    LoadedModel,
+    ensemble_chromaticity,
+    load_model,
+    save_model,
+)
+
+
+def model_of(seed, depth=2, members=3, normalize=None):
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(9))
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(0, 0.3, (members, *leaf.shape)), jnp.float32), shapes
+    )
+    statistics = [jnp.asarray(rng.uniform(0.5, 2, (members, 9)), jnp.float32) for _ in range(2)]
+    nets = IlluminantModel(params, *statistics)
+    return LoadedModel(nets, depth, normalize, ("Main Eye", "Second Eye"), "made up")
+
+
+def member_light(model, index, transform):
+    """One member's forward pass in float64 NumPy."""
+    take = lambda leaf: np.float64(leaf[index])  # noqa: E731
+    weights = model.members.params["params"]
+    hidden = (np.ravel(transform) - take(model.members.mean)) / take(model.members.scale)
+    for layer in [*(f"hidden_{i}" for i in range(model.depth)), "chromaticity"]:
+        hidden = hidden @ take(weights[f"{layer}_kernel"]) + take(weights[f"{layer}_bias"])
+        hidden = np.exp(hidden) if layer == "chromaticity" else np.maximum(hidden, 0)
+    return hidden
+
+
+@pytest.mark.parametrize(("depth", "normalize"), [(2, None), (5, "sum")])
+def test_a_model_read_is_the_model_written(tmp_path, depth, normalize, rng):
+    model = model_of(1, depth, normalize=normalize)
+    save_model(tmp_path / "net", model)
+    read = load_model(tmp_path / "net")
+    assert (read.depth, read.normalize, read.cameras, read.trained_on) == (
+        depth,
+        normalize,
+        ("Main Eye", "Second Eye"),
+        "made up",
+    )
+    for a, b in zip(jax.tree.leaves(read.members), jax.tree.leaves(model.members), strict=True):
+        np.testing.assert_array_equal(a, b)
+    transform = rng.normal(size=(3, 3))
+    np.testing.assert_array_equal(read.predict(transform), model.predict(transform))
+
+
+def test_the_light_is_the_geometric_mean_of_the_members(rng):
+    model = model_of(2)
+    transform = np.float32(rng.normal(size=(3, 3)))
+    lights = np.array([member_light(model, index, transform) for index in range(3)])
+    red, blue = np.prod(lights, axis=0) ** (1 / 3)
+    np.testing.assert_allclose(model.predict(transform), [red, 1, blue], rtol=1e-5)
+
+
+def test_geometric_mean_by_hand():
+    estimates = jnp.array([[[1.0, 8.0]], [[4.0, 0.5]]])
+    np.testing.assert_allclose(ensemble_chromaticity(estimates), [[2, 2]], rtol=1e-6)
+
+
+def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
+    for seed in (1, 2):
+        save_model(tmp_path, model_of(seed, depth=seed))
+    np.testing.assert_array_equal(
+        load_model(tmp_path).members.mean, model_of(2, depth=2).members.mean
+    )
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(MissingDataError, match="train a net first"):
+        load_model(tmp_path / "none")
+    for step in (1, 2, 3):
+        Checkpoints(tmp_path / "training").save(step, {"x": jnp.zeros(3)}, {"seed": 0})
+    with pytest.raises(DataError, match=r"training holds a checkpoint, but not of a trained model"):
+        load_model(tmp_path / "training")
+
+
+def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
+    facts = {"depth": 5, "size": 3, "normalize": None, "cameras": ["a", "b"], "trained_on": ""}
+    Checkpoints(tmp_path).save(1, model_of(1, depth=2).members, facts)
+    with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
+        load_model(tmp_path)
