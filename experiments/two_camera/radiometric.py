@@ -42,7 +42,16 @@ from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import PairData, compare_methods, prepare_pairs
 from experiments.two_camera.radiometric_report import RadiometricResults, report_sections
 from experiments.two_camera.tables import angular_errors
-from experiments.two_camera.training import PARAMETERS, predict_all, stack_problems, train_nets
+from experiments.two_camera.training import (
+    PARAMETERS,
+    best_of_restarts,
+    predict_all,
+    stack_problems,
+    train_nets,
+)
+
+RESTARTS = 2
+"""Trainings of every net from different initial parameters; validation chooses."""
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 TRAINING = {
@@ -86,12 +95,13 @@ def run_radiometric(settings: RadiometricRun) -> Path:
     training = TRAINING[settings.scale]
     train_started = time.monotonic()
     nets = train_nets(
-        stack_problems(problems),
+        stack_problems([problem for problem in problems for _ in range(RESTARTS)]),
         tuple(PARAMETERS),
         training,
         settings.seed,
         Checkpoints(folder.checkpoints),
     )
+    nets = best_of_restarts(nets, RESTARTS)
     train_seconds = time.monotonic() - train_started
 
     estimates: dict[Split, dict[str, np.ndarray]] = {}

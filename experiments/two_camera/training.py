@@ -111,6 +111,20 @@ def train_nets(
     )
 
 
+def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
+    """Of each problem's `restarts` neighbouring trainings the one with the least validation loss.
+
+    Nets of nine units can die or get stuck, and which do is the initial parameters' doing.
+    """
+    models, losses = {}, {}
+    for depth, trained in nets.losses.items():
+        least = np.nanmin(np.asarray(trained.valid), axis=0).reshape(-1, restarts)
+        chosen = np.arange(len(least)) * restarts + np.argmin(least, axis=1)
+        models[depth] = jax.tree.map(lambda leaf, c=chosen: leaf[c], nets.models[depth])
+        losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
+    return TrainedNets(models, losses)
+
+
 def _refuse_other_training(checkpoints: Checkpoints, step: int, facts: dict) -> None:
     stored = checkpoints.facts(step)
     changed = [

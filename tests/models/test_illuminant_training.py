@@ -112,17 +112,17 @@ def adam(weights, problem, rates):
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("steps", [1, 5, 40])
 def test_steps_are_those_of_adam_in_float64(steps, schedule):
     settings = TrainingSettings(
         steps=steps, batch_size=0, learning_rate=0.01, schedule=schedule, validate_every=steps
     )
     problem = problem_of(0)
     (start, end), (loss,) = trained(settings, problem, 1)
-    fraction = np.arange(steps) / steps
-    rates = 0.01 * (
-        0.5 * (1 + np.cos(np.pi * fraction)) if schedule == "cosine" else 1 + 0 * fraction
-    )
+    rises = steps // 20
+    up, down = np.arange(rises) / max(rises, 1), np.arange(steps - rises) / (steps - rises)
+    factors = np.concatenate([up, 0.5 * (1 + np.cos(np.pi * down))])
+    rates = 0.01 * (factors if schedule == "cosine" else np.ones(steps))
     expected, losses = adam(weights_of(start.model.params), problem, rates)
     for name, value in weights_of(end.model.params).items():
         np.testing.assert_allclose(value, expected[name], atol=3e-6, err_msg=name)
