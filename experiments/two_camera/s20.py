@@ -17,42 +17,35 @@ lights.
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from data_pipelines.radiometric import RadiometricSettings, draw_scenes, photograph
 from data_pipelines.s20 import load_s20
 from data_pipelines.spectra import EMBEDDED_CAMERAS, embedded_library
-from everlight.color.chromagenic import fit_linear_regression, linear_estimate
-from everlight.color.chromaticity import from_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, Scale
-from experiments.two_camera.model_files import LoadedModel, ensemble_chromaticity, save_model
-from experiments.two_camera.s20_report import PhonePairs, S20Results, report_sections
-from experiments.two_camera.tables import angular_errors
-from experiments.two_camera.training import (
-    PARAMETERS,
-    TrainedNets,
-    predict_all,
-    stack_problems,
-    train_nets,
+from experiments.two_camera.model_files import LoadedModel, save_model
+from experiments.two_camera.pair_folds import (
+    RULES,
+    Augment,
+    CameraPairs,
+    Samples,
+    cross_validate,
+    repeat_samples,
 )
-
-Augmentation = Literal["none", "von Kries", "mixed"]
-Selection = Literal["honest", "paper"]
-AUGMENTATIONS: tuple[Augmentation, ...] = get_args(Augmentation)
+from experiments.two_camera.s20_report import S20Results, report_sections
+from experiments.two_camera.training import PARAMETERS, TrainedNets
 
 COPIES = 20
 NEIGHBORS = 10
-VALIDATION_PAIRS = 16
 
 TRAINING = {
     "demo": TrainingSettings(steps=2_000, batch_size=128, validate_every=50),
@@ -83,25 +76,17 @@ def run_s20(settings: S20Run) -> Path:
     folder = RunFolder("two_camera", "s20", settings)
     data = rendered_pairs(settings.seed) if settings.scale == "demo" else released_pairs()
     training = TRAINING[settings.scale]
-    results = S20Results(data, AUGMENTATIONS, {}, {})
-    for selection in get_args(Selection):
-        problems = [
-            make_problem(data, fold, augmentation, selection, settings.seed + offset)
-            for augmentation in AUGMENTATIONS
-            for fold in range(3)
-            for offset in range(settings.seeds)
-        ]
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    results = S20Results(data, tuple(AUGMENTATIONS), {}, {})
+    for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
-        depths = tuple(PARAMETERS)
-        nets = train_nets(stack_problems(problems), depths, training, settings.seed, checkpoints)
-        errors = {"Linear regression": linear_errors(data)}
-        errors |= net_errors(data, nets, settings.seeds)
-        results.errors[selection] = errors
-        for name, values in errors.items():
+        outcome = cross_validate(data, AUGMENTATIONS, selection, seeds, training, checkpoints)
+        results.errors[selection] = outcome.errors(data)
+        for name, values in results.errors[selection].items():
             folder.log(selection=selection, method=name, mean_error=values.mean(axis=(1, 2)))
         if selection == "honest":
-            results.validation.update(validation_losses(nets))
-            save_ensembles(folder, nets, data, results.best_augmentation())
+            results.validation.update(validation_losses(outcome.nets))
+            save_ensembles(folder, outcome.nets, data, results.best_augmentation())
     folder.save_results(
         **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
     )
@@ -117,10 +102,10 @@ def run_s20(settings: S20Run) -> Path:
     return write_report(folder.path, title, summary, report_sections(folder.path, results))
 
 
-def released_pairs() -> PhonePairs:
+def released_pairs() -> CameraPairs:
     """The release's transforms from the whole image, its lights and its folds."""
     data = load_s20()
-    return PhonePairs(
+    return CameraPairs(
         data.transform_image.astype(np.float32),
         data.illuminant_main.astype(np.float32),
         data.illuminant_second.astype(np.float32),
@@ -131,14 +116,14 @@ def released_pairs() -> PhonePairs:
     )
 
 
-def rendered_pairs(seed: int) -> PhonePairs:
+def rendered_pairs(seed: int) -> CameraPairs:
     """As many rendered pairs as S20 has, for a rehearsal without data."""
     library, count = embedded_library(), 162
     scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
     main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
     fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
     folds = np.random.default_rng(seed).permutation(count).reshape(3, -1)
-    return PhonePairs(
+    return CameraPairs(
         np.asarray(fit(main.colors, second.colors).transform),
         main.illuminants,
         second.illuminants,
@@ -148,72 +133,34 @@ def rendered_pairs(seed: int) -> PhonePairs:
     )
 
 
-def make_problem(
-    data: PhonePairs, fold: int, augmentation: Augmentation, selection: Selection, seed: int
-) -> Problem:
-    """Training and validation samples of one training.
-
-    Every augmentation gives 1 + `COPIES` samples per pair (`none` repeats them), so that all
-    trainings of a table run in one program.
-    """
-    test = data.folds[fold]
-    rest = np.setdiff1d(np.arange(len(data.main)), test)
-    train, valid = rest, test
-    if selection == "honest":
-        drawn = np.random.default_rng((seed, fold)).permutation(rest)
-        valid, train = drawn[:VALIDATION_PAIRS], drawn[VALIDATION_PAIRS:]
-    key = jax.random.fold_in(jax.random.key(seed), fold)
-    features, targets = data.features(train), data.targets(train)
-    if augmentation == "mixed":
-        features, targets = mix_neighbors(key, features, targets, NEIGHBORS, COPIES)
-    elif augmentation == "von Kries":
-        features, targets = _reilluminated(data, train, key)
-    else:
-        features, targets = np.tile(features, (1 + COPIES, 1)), np.tile(targets, (1 + COPIES, 1))
-    return Problem(features, targets, data.features(valid), data.targets(valid))
+def _repeated(data: CameraPairs, train: np.ndarray, _: jax.Array) -> Samples:
+    return repeat_samples(data, train, 1 + COPIES)
 
 
-def _reilluminated(data: PhonePairs, train: np.ndarray, key: jax.Array) -> tuple:
+def _reilluminated(data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
     """Each pair under its own light and under `COPIES` others of the training part."""
     green = [light[train] / light[train][:, 1:2] for light in (data.main, data.second)]
-    everything = augment_transforms(data.transforms[train], *map(von_kries, green))
+    factors = [von_kries(jnp.asarray(lights)) for lights in green]
+    everything = augment_transforms(jnp.asarray(data.transforms[train]), *factors)
     # Sum-normalised transforms have rows that add up to about 1; factors change that.
     everything /= everything.sum(axis=-1).mean(axis=-1)[..., None, None]
     own = np.arange(len(train))[:, None]
     others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1)[:COPIES])
     shift = 1 + others(jax.random.split(key, len(train)))
     target = np.concatenate([own, (own + shift) % len(train)], axis=1)
-    return everything[own, target].reshape(-1, 9), data.targets(train)[target.ravel()]
+    return Samples(everything[own, target].reshape(-1, 9), data.targets(train)[target.ravel()])
 
 
-def linear_errors(data: PhonePairs) -> Float[np.ndarray, "1 3 k"]:
-    """Linear regression, fold by fold."""
-    errors = []
-    for test in data.folds:
-        train = np.setdiff1d(np.arange(len(data.main)), test)
-        model = fit_linear_regression(data.transforms[train], data.targets(train))
-        chromaticity = jax.vmap(linear_estimate, (None, 0))(model, data.transforms[test])
-        errors.append(angular_errors(from_chromaticity(chromaticity), data.main[test]))
-    return np.stack(errors)[None]
+def _mixed(data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
+    features, targets = jnp.asarray(data.features(train)), jnp.asarray(data.targets(train))
+    return Samples(*mix_neighbors(key, features, targets, NEIGHBORS, COPIES))
 
 
-def net_errors(
-    data: PhonePairs, nets: TrainedNets, seeds: int
-) -> dict[str, Float[np.ndarray, "runs 3 k"]]:
-    """Errors of single nets, `[seeds, 3, k]`, and of the seeds' ensemble, `[1, 3, k]`."""
-    features = np.repeat(data.features(data.folds), seeds, axis=0)
-    features = np.concatenate([features] * len(AUGMENTATIONS))
-    truth = data.main[data.folds]
-    errors = {}
-    for depth, models in nets.models.items():
-        estimates = predict_all(depth, models, features)
-        estimates = estimates.reshape(len(AUGMENTATIONS), 3, seeds, -1, 2).swapaxes(1, 2)
-        for name, single in zip(AUGMENTATIONS, estimates, strict=True):
-            label = f"Net, {PARAMETERS[depth]} parameters, {name}"
-            errors[label] = np.asarray(angular_errors(from_chromaticity(single), truth))
-            together = from_chromaticity(ensemble_chromaticity(single))[None]
-            errors[f"{label}, ensemble"] = np.asarray(angular_errors(together, truth))
-    return errors
+AUGMENTATIONS: dict[str, Augment] = {
+    "none": _repeated,
+    "von Kries": _reilluminated,
+    "mixed": _mixed,
+}
 
 
 def validation_losses(nets: TrainedNets) -> dict[str, float]:
@@ -227,12 +174,12 @@ def validation_losses(nets: TrainedNets) -> dict[str, float]:
 
 
 def save_ensembles(
-    folder: RunFolder, nets: TrainedNets, data: PhonePairs, augmentation: str
+    folder: RunFolder, nets: TrainedNets, data: CameraPairs, augmentation: str
 ) -> None:
     """All folds' and seeds' nets of one augmentation, under models/, for `estimate`."""
     for depth, models in nets.models.items():
         count = models.mean.shape[0] // len(AUGMENTATIONS)
-        start = count * AUGMENTATIONS.index(augmentation)
+        start = count * tuple(AUGMENTATIONS).index(augmentation)
         members = jax.tree.map(lambda leaf, s=start, n=count: leaf[s : s + n], models)
         note = f"{data.note}; augmentation {augmentation}, honest selection"
         model = LoadedModel(members, depth, "sum", data.cameras, note)

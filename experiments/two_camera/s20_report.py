@@ -5,50 +5,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from everlight.color.chromaticity import to_chromaticity
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots
+from experiments.two_camera.pair_folds import RULES, CameraPairs
 from experiments.two_camera.paper_tables import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
 from experiments.two_camera.tables import error_table
 from experiments.two_camera.training import PARAMETERS
-
-RULES = {
-    "honest": (
-        "Selection honest: the best step is chosen on 16 inner validation pairs taken from the "
-        "training folds."
-    ),
-    "paper": (
-        "Selection paper: the best step is chosen on the test fold itself, as the released models "
-        "were; too good by construction, and shown only to compare with the paper."
-    ),
-}
-
-
-class PhonePairs(NamedTuple):
-    """What the run needs of a data set of pairs."""
-
-    transforms: Float[np.ndarray, "n 3 3"]
-    main: Float[np.ndarray, "n 3"]
-    second: Float[np.ndarray, "n 3"]
-    folds: Int[np.ndarray, "3 k"]
-    cameras: tuple[str, str]
-    note: str
-
-    def features(self, rows: np.ndarray) -> Float[np.ndarray, "*k 9"]:
-        """Transforms flattened row by row."""
-        return self.transforms[rows].reshape(*rows.shape, 9)
-
-    def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
-        """The main camera's true chromaticities."""
-        return np.asarray(to_chromaticity(self.main[rows]))
 
 
 class S20Results(NamedTuple):
     """Errors by selection rule and method, and the honest validation losses."""
 
-    data: PhonePairs
+    data: CameraPairs
     augmentations: Sequence[str]
     errors: dict[str, dict[str, Float[np.ndarray, "runs 3 k"]]]
     validation: dict[str, float]
