@@ -118,7 +118,9 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
     """
     models, losses = {}, {}
     for depth, trained in nets.losses.items():
-        least = np.nanmin(np.asarray(trained.valid), axis=0).reshape(-1, restarts)
+        # NaN counts as infinite: argmin would take it for the least.
+        valid = np.where(np.isnan(trained.valid), np.inf, trained.valid)
+        least = np.min(valid, axis=0).reshape(-1, restarts)
         chosen = np.arange(len(least)) * restarts + np.argmin(least, axis=1)
         models[depth] = jax.tree.map(lambda leaf, c=chosen: leaf[c], nets.models[depth])
         losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)

@@ -15,9 +15,22 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
+from everlight.models.illuminant_training import (
+    IlluminantModel,
+    Losses,
+    Problem,
+    TrainingSettings,
+    chromaticity_loss,
+)
 from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera.training import BLOCKS, predict_all, stack_problems, train_nets
+from experiments.two_camera.training import (
+    BLOCKS,
+    TrainedNets,
+    best_of_restarts,
+    predict_all,
+    stack_problems,
+    train_nets,
+)
 
 PROBLEMS, SAMPLES, VALID = 3, 40, 15
 SETTINGS = TrainingSettings(200, batch_size=8, learning_rate=0.01, validate_every=10)
@@ -112,6 +125,16 @@ def test_the_best_models_have_the_least_validation_losses(uninterrupted):
     for index in range(PROBLEMS):
         loss = chromaticity_loss(estimates[index], jnp.asarray(data.valid_targets[index]))
         assert loss == pytest.approx(float(losses.valid[:, index].min()), rel=1e-5)
+
+
+def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_one():
+    nan = np.nan
+    valid = np.array([[3.0, 4, nan, 9, 5, nan], [2, 1, nan, 8, nan, 7]])  # two restarts of three
+    models = {2: IlluminantModel({"w": np.arange(6)}, np.arange(6), np.arange(6))}
+    best = best_of_restarts(TrainedNets(models, {2: Losses(10 * valid, valid)}), 2)
+    np.testing.assert_array_equal(best.models[2].params["w"], [1, 3, 4])
+    np.testing.assert_array_equal(best.losses[2].valid, [[4, 9, 5], [1, 8, nan]])
+    np.testing.assert_array_equal(best.losses[2].train, [[40, 90, 50], [10, 80, nan]])
 
 
 def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
