@@ -25,7 +25,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int = 2):
-        """Opens the folder, made when the first checkpoint is saved."""
+        """Opens the folder, or makes it."""
         options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
         self.folder = Path(folder).absolute()
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}

@@ -97,14 +97,14 @@ def train_nets(
     saved = {"states": initialise(), "losses": {d: Losses(empty, empty) for d in depths}}
     if done:
         saved = checkpoints.restore(done, like=saved).state
-    with progress("training", BLOCKS * per_block * settings.validate_every * count) as bar:
-        bar.update(done * per_block * settings.validate_every * count)
+    steps_per_block = per_block * settings.validate_every * count
+    with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
         for block in range(done, BLOCKS):
             states, losses = train_block(saved["states"], problems)
             history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
             saved = {"states": states, "losses": history}
             checkpoints.save(block + 1, saved, facts)
-            bar.update(per_block * settings.validate_every * count)
+            bar.update(steps_per_block)
     return TrainedNets(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},

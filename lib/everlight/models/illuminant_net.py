@@ -30,11 +30,7 @@ class IlluminantNet(nn.Module):
         return jnp.exp(jnp.moveaxis(self._dense("chromaticity", hidden, 2), 0, -1))
 
     def _dense(self, name: str, inputs: Float[Array, "i *batch"], units: int) -> Array:
-        kernel = self.param(
-            f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units)
-        )
+        kernel = self.param(f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units))
         bias = self.param(f"{name}_bias", nn.initializers.zeros, (units,))
-        product = jnp.einsum(
-            "io,i...->o...", kernel, inputs, precision=jax.lax.Precision.HIGHEST
-        )
+        product = jnp.einsum("io,i...->o...", kernel, inputs, precision=jax.lax.Precision.HIGHEST)
         return product + bias.reshape(units, *[1] * (inputs.ndim - 1))
