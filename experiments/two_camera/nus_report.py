@@ -1,50 +1,74 @@
 """What the NUS experiment shows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from everlight.color.rendering import encode_srgb, render, white_balance
+from experiments.common.plots import COLORS
 from experiments.common.report import Figure, Section
 from experiments.two_camera import plots
-from experiments.two_camera.paper_tables import TABLE_2_NUS
-from experiments.two_camera.tables import error_table
+from experiments.two_camera.nus_images import NusImages
+from experiments.two_camera.pair_folds import RULES
+from experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
+from experiments.two_camera.tables import angular_errors, error_table
+from experiments.two_camera.training import PARAMETERS
 
-CURVES = ("GW", "SoG", "GE-1", "WGE", "PCA", "WP", "Gamut Pixel", "Gamut Edge")
-CORRECTIONS = ("GW", "SoG", "PCA", "Gamut Pixel")
+SHOWN_NET = "Net, 1460 parameters, re-illuminated, ensemble"
 
-# Figure 9's scenes: where Gray World is good, middling and bad.
+# Of those that a run has, the curves take as many as there are colours.
+CURVES = (
+    SHOWN_NET,
+    "Net, 200 parameters, re-illuminated",
+    "Linear regression",
+    "GW",
+    "SoG",
+    "PCA",
+    "WP",
+    "Gamut Pixel",
+    "GE-1",
+    "WGE",
+    "Gamut Edge",
+)
+# Columns of figure 9, and their titles.
+CORRECTIONS = {
+    "GW": "GW",
+    "SoG": "SoG",
+    "PCA": "PCA",
+    "Gamut Pixel": "Gamut Pixel",
+    SHOWN_NET: "Net, 1460",
+}
+# Rows of figure 9: where Gray World is good, middling and bad.
 SCENES = {"easy": 0.1, "median": 0.5, "hard": 0.9}
 
 
-class NusImages(NamedTuple):
-    """One camera's images; `folds` are sets of test images, `lights` those of both cameras."""
-
-    images: Float[np.ndarray, "n h w 3"]
-    masks: Float[np.ndarray, "n h w"]
-    illuminants: Float[np.ndarray, "n 3"]
-    folds: Sequence[Int[np.ndarray, "_"]]
-    lights: Mapping[str, Float[np.ndarray, "m 3"]]
-    note: str
-
-
 class NusResults(NamedTuple):
-    """Lights and angular errors of every image by method."""
+    """Lights of every image by method; errors by selection rule, "none" without nets."""
 
     data: NusImages
     estimates: Mapping[str, Float[np.ndarray, "n 3"]]
-    errors: Mapping[str, Float[np.ndarray, "n"]]
+    errors: Mapping[str, Mapping[str, Float[np.ndarray, "runs folds k"]]]
 
 
 def report_sections(folder: Path, results: NusResults) -> list[Section]:
     """The report's body; pictures are written into `folder`."""
-    errors = {name: values[None, None] for name, values in results.errors.items()}
-    curves = {"": {name: errors[name] for name in CURVES}}
+    paper = dict(TABLE_2_NUS)
+    paper["Net, 200 parameters, none"] = TABLE_4_NUS_NOT_AUGMENTED
+    for count in PARAMETERS.values():
+        paper[f"Net, {count} parameters, re-illuminated"] = TABLE_2_NUS[f"Net, {count} parameters"]
+    tables = [
+        error_table(RULES.get(rule, "Single-image estimators."), errors, paper, "seeds")
+        for rule, errors in results.errors.items()
+    ]
+    curves = {
+        f"selection: {rule}" if rule in RULES else "": _first_curves(errors)
+        for rule, errors in results.errors.items()
+    }
     return [
         Section(
             "Angular errors beside the paper's table 2",
@@ -54,15 +78,21 @@ def report_sections(folder: Path, results: NusResults) -> list[Section]:
                 "thumbnails; the paper does not state its own. Bold: least mean.",
             ),
             [
-                error_table("Single-image estimators.", errors, TABLE_2_NUS, "seeds"),
+                *tables,
                 Figure(
-                    "Share of images at or below each angular error. GE-2 is left out.",
+                    "Share of images at or below each angular error, for a choice of the methods; "
+                    "bands, where there are any, span the seeds.",
                     plots.plot_error_curves(folder / "error_curves.png", curves),
                 ),
             ],
         ),
         look_section(folder, results),
     ]
+
+
+def _first_curves(errors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    present = [name for name in CURVES if name in errors]
+    return {name: errors[name] for name in present[: len(COLORS)]}
 
 
 def look_section(folder: Path, results: NusResults) -> Section:
@@ -94,15 +124,19 @@ def correction_columns(
     results: NusResults,
 ) -> dict[str, list[tuple[Float[np.ndarray, "h w 3"], str]]]:
     """By column, each scene's picture and the words under it."""
-    order = np.argsort(results.errors["GW"])
-    rows = [order[round(share * (len(order) - 1))] for share in SCENES.values()]
     truth = results.data.illuminants
+    names = [name for name in CORRECTIONS if name in results.estimates]
+    errors = {name: angular_errors(results.estimates[name], truth) for name in names}
+    order = np.argsort(errors["GW"])
+    rows = [order[round(share * (len(order) - 1))] for share in SCENES.values()]
     exposed = [_exposed(results.data.images[row], truth[row]) for row in rows]
     columns = {"input": [(np.asarray(encode_srgb(jnp.clip(e, 0, 1))), "gamma") for e in exposed]}
-    for name in CORRECTIONS:
-        lights, errors = results.estimates[name], results.errors[name]
-        columns[name] = [
-            (np.asarray(render(e, jnp.asarray(lights[row]))), f"{errors[row]:.1f}°")
+    for name in names:
+        columns[CORRECTIONS[name]] = [
+            (
+                np.asarray(render(e, jnp.asarray(results.estimates[name][row]))),
+                f"{errors[name][row]:.1f}°",
+            )
             for e, row in zip(exposed, rows, strict=True)
         ]
     columns["truth"] = [

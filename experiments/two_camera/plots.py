@@ -137,7 +137,7 @@ def plot_picture_grid(
     """Pictures in named rows and columns, each over its caption (the paper's figure 9)."""
     height, width = next(iter(columns.values()))[0][0].shape[:2]
     step = height + round(0.16 * width)
-    canvas, axes = new_canvas(len(columns), 1.6, 1.53 * step * len(rows) / width + 0.3)
+    canvas, axes = new_canvas(len(columns), 1.6, 1.53 * step * len(rows) / width + 0.4)
     for axis, (title, cells) in zip(axes, columns.items(), strict=True):
         for index, (picture, caption) in enumerate(cells):
             bottom = index * step + height

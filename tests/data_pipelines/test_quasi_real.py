@@ -1,68 +1,18 @@
-import imagecodecs
 import numpy as np
 import pytest
-import scipy.io
 
 from data_pipelines.errors import DataError
 from data_pipelines.nus import load_official
 from data_pipelines.quasi_real import build_quasi_real, reilluminate_training
+from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
-N, BLACK, WHITE = 6, 1024, 15000
-MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
-
-
-def render(rng):
-    """Surfaces of a three-dimensional family under six lights, seen by two cameras.
-
-    Three dimensions of surfaces make the transform between the cameras exact under every light,
-    and unlike from light to light: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
-    """
-    family = rng.uniform(0.1, 1, (3, 8)) * np.exp(-rng.uniform(0, 2, (3, 8)))
-    sensors = np.abs(rng.normal(size=(2, 8, 3)))
-    lights = rng.uniform(0.2, 1, (N, 8))
-    responses = np.einsum("sl,nl,clr->cnsr", family, lights, sensors)
-    responses *= 0.9 / responses.sum(axis=2).max()
-    surfaces = rng.uniform(0, 1, (N, 26, 40, 3)) ** 2
-    patches = rng.uniform(0, 1, (24, 3))
-    images = np.einsum("nhws,cnsr->cnhwr", surfaces, responses)
-    charts = np.einsum("ps,cnsr->cnpr", patches, responses)
-    return responses, images, charts, np.einsum("nl,clr->cnr", lights, sensors)
-
-
-def write_camera(folder, camera, images, charts, illuminants):
-    """The release's files; where the chart lies is a colour that no surface has."""
-    names = [f"{camera}_{index + 1:04}" for index in range(len(images))]
-    for part in ("PNG", "CHECKER"):
-        (folder / camera / part).mkdir(parents=True)
-    for name, image, chart in zip(names, images, charts, strict=True):
-        raw = np.round(image * (WHITE - BLACK) + BLACK).astype(np.uint16)
-        raw[7:15, 10:22] = 2000, 12000, 3000
-        path = folder / camera / "PNG" / f"{name}.PNG"
-        path.write_bytes(imagecodecs.png_encode(raw.reshape(26, 40, 3)))
-        np.savetxt(
-            folder / camera / "CHECKER" / f"{name}_color.txt",
-            np.minimum(chart * (WHITE - BLACK) + BLACK, WHITE),
-            "%.9g",
-            ",",
-        )
-    cells = np.empty((len(names), 1), dtype=object)
-    cells[:, 0] = names
-    scipy.io.savemat(
-        folder / camera / f"{camera}_gt.mat",
-        {
-            "all_image_names": cells,
-            "groundtruth_illuminants": illuminants,
-            "CC_coords": np.array([[8, 15, 11, 22]] * len(names)),
-            "darkness_level": BLACK,
-            "saturation_level": WHITE,
-        },
-    )
+N = 6
 
 
 @pytest.fixture
 def world(tmp_path, rng):
     """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
-    responses, images, charts, lights = render(rng)
+    responses, images, charts, lights = render(rng, N)
     write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
     write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
@@ -110,7 +60,7 @@ def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(
 
 
 def test_saturated_patches_do_not_count(tmp_path, rng):
-    responses, images, charts, lights = render(rng)
+    responses, images, charts, lights = render(rng, N)
     charts[0, 1, 3] = charts[1, 2, 4] = 2
     for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
         write_camera(tmp_path, camera, own, chart, light)

@@ -1,0 +1,264 @@
+"""The NUS run: its estimators on small images, its nets on a made-up release."""
+
+import csv
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.errors import MissingDataError
+from everlight.metrics.bootstrap import bootstrap_interval
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.cli import main
+from experiments.two_camera import nus_images, tables
+from experiments.two_camera.nus import (
+    NusRun,
+    augmentations_of,
+    camera_pairs,
+    compare_on_images,
+    run_nus,
+    single_image_estimates,
+)
+from experiments.two_camera.nus_images import (
+    NusImages,
+    draw_folds,
+    official_pairs,
+    thumbnail_images,
+)
+from experiments.two_camera.nus_report import correction_columns
+from experiments.two_camera.pair_folds import RULES, make_problem
+from experiments.two_camera.training import PARAMETERS
+from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
+
+PAIRS = 19
+LEAST_ALIKE = 4
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_intervals():
+    """The tables' bootstrap compiled once a size, not once a row, which takes half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        compiled = jax.jit(bootstrap_interval, static_argnums=2)
+        patch.setattr(tables, "bootstrap_interval", compiled)
+        yield
+
+
+def degrees(estimate, truth):
+    cosine = (estimate * truth).sum(-1)
+    cosine /= np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+class Release(NamedTuple):
+    """What was written: raw images of the main camera, its lights, and the exact transforms."""
+
+    raw: np.ndarray
+    lights: np.ndarray
+    transforms: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def release_files(tmp_path_factory):
+    """Nineteen pairs in the official format, and their list."""
+    folder = tmp_path_factory.mktemp("data")
+    responses, images, charts, lights = render(np.random.default_rng(3), PAIRS)
+    for camera, *own in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(folder / "nus8", camera, *own)
+    (folder / "nus8_64x64").mkdir()
+    with (folder / f"nus8_64x64/pairs_{MAIN}_{SECOND}.csv").open("w", newline="") as lines:
+        rows = csv.writer(lines)
+        rows.writerow(["nikon", "canon", "structure_similarity"])
+        for i in range(PAIRS):
+            alike = 0.5 if i == LEAST_ALIKE else 0.9 - 0.01 * i
+            rows.writerow([f"{MAIN}_{i + 1:04}", f"{SECOND}_{i + 1:04}", alike])
+    raw = np.round(images[0] * (WHITE - BLACK))
+    return folder, Release(raw, lights[0], np.linalg.inv(responses[0]) @ responses[1])
+
+
+@pytest.fixture
+def release(release_files, monkeypatch):
+    folder, written = release_files
+    monkeypatch.setenv("EVERLIGHT_DATA", str(folder))
+    return written
+
+
+@pytest.mark.parametrize(
+    ("rules", "sizes"),
+    [
+        (["honest"], [200]),
+        pytest.param(["honest", "paper"], [200, 470, 1460], marks=pytest.mark.slow),
+    ],
+)
+def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, sizes):
+    for rule in {*RULES} - {*rules}:
+        monkeypatch.delitem(RULES, rule)
+    for depth in [depth for depth, size in PARAMETERS.items() if size not in sizes]:
+        monkeypatch.delitem(PARAMETERS, depth)
+    settings = NusRun("paper", seeds=1, runs=tmp_path)
+    report = run_nus(settings, TrainingSettings(20, batch_size=16, validate_every=2))
+    results = np.load(report.parent / "results.npz")
+    nets = [f"Net, {size} parameters, {a}" for size in sizes for a in ("none", "re-illuminated")]
+    methods = {"Linear regression", *nets, *(f"{net}, ensemble" for net in nets)}
+    for rule in rules:
+        names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
+        assert methods < names
+        assert len(names - methods) == 9
+    assert {results[name].shape for name in results.files} == {(1, 3, 6)}
+    assert all(np.isfinite(results[name]).all() for name in results.files)
+
+    unmasked = np.ones((26, 40), bool)
+    unmasked[7:15, 10:22] = False
+    gray = np.array([raw[unmasked].mean(axis=0) for raw in release.raw])
+    expected = np.delete(degrees(gray, release.lights), LEAST_ALIKE)
+    np.testing.assert_allclose(np.sort(results["honest/GW"].ravel()), np.sort(expected), rtol=1e-3)
+
+    page = report.read_text()
+    assert "18 quasi-real pairs" in page
+    assert f"left out for folds of equal size: {MAIN}_{LEAST_ALIKE + 1:04}" in page
+    assert "15% of the training folds" in page
+    for theirs in ("2.39", "4.74"):
+        assert re.search(rf'class="paper">\s*{theirs}<', page)
+
+
+@pytest.mark.parametrize("selection", ["honest", "paper"])
+@pytest.mark.parametrize("fold", [0, 2])
+def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
+    """In this world a pair under another's light has exactly the other's transform."""
+    quasi, images = official_pairs(seed=0)
+    pairs = camera_pairs(quasi, images.note)
+    augmentations = augmentations_of(quasi)
+    problem = make_problem(pairs, fold, augmentations["re-illuminated"], selection, seed=5)
+
+    chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
+    distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
+    assert distance.min(axis=1).max() < 1e-5
+    lit_by = distance.argmin(axis=1)
+    scale = release.transforms.sum(axis=-1).mean(axis=-1)[:, None, None]
+    expected = (release.transforms / scale).reshape(-1, 9)
+    np.testing.assert_allclose(problem.features, expected[lit_by], atol=2e-3)
+    assert np.abs(expected - expected.mean(axis=0)).max() > 0.1, "lights must matter"
+
+    originals = np.delete(np.arange(PAIRS), LEAST_ALIKE)
+    held_out = {*originals[pairs.folds[fold]]}
+    valid = np.abs(np.asarray(problem.valid_targets)[:, None] - chromaticities).max(axis=-1)
+    chosen_on = {*valid.argmin(axis=1)}
+    assert len(chosen_on) == (2 if selection == "honest" else 6)
+    assert not {*lit_by} & (held_out | chosen_on)
+    assert chosen_on.isdisjoint(held_out) if selection == "honest" else chosen_on == held_out
+
+    count = 10 if selection == "honest" else 12
+    assert len(problem.features) == count * count
+    assert {*np.bincount(lit_by, minlength=PAIRS)} == {0, count}
+    repeated = make_problem(pairs, fold, augmentations["none"], selection, seed=5)
+    assert repeated.features.shape == problem.features.shape
+    assert len(np.unique(repeated.features, axis=0)) == count
+
+
+def test_the_release_is_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    with pytest.raises(MissingDataError, match=r"nus8 does not exist.*Cheng, Prasad and Brown"):
+        run_nus(NusRun("paper", runs=tmp_path))
+
+
+class Camera(NamedTuple):
+    """Images as the release has them, of which one stands upright."""
+
+    names: tuple[str, ...]
+    images: tuple[np.ndarray, ...]
+
+    def read_image(self, i):
+        return self.images[i], self.images[i][..., 0] < 0.95
+
+
+def test_upright_and_wide_images_share_a_canvas(rng, monkeypatch):
+    monkeypatch.setattr(nus_images, "THUMBNAIL_SIDE", 20)
+    images = [rng.uniform(0, 0.9, shape).astype(np.float32) for shape in ((45, 60, 3), (60, 45, 3))]
+    images[0][3, 4, 0] = 1
+    shrunk, masks = nus_images._shrunk_images(Camera(("a", "b"), tuple(images)), ["b", "a"])
+    assert shrunk.shape == (2, 20, 20, 3)
+    upright = images[1].reshape(20, 3, 15, 3, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(shrunk[0, :, :15], upright, rtol=1e-5)
+    covered = np.zeros((2, 20, 20))
+    covered[0, :, :15] = covered[1, :15] = 1
+    covered[1, 1, 1] = 0
+    np.testing.assert_array_equal(masks, covered)
+    assert (shrunk[masks == 0] == 0).all()
+    wide, _ = nus_images._shrunk_images(Camera(("a",), (images[0],)), ["a"])
+    assert wide.shape == (1, 15, 20, 3)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Twelve images of random tiles under twelve lights, with a masked corner."""
+    rng = np.random.default_rng(1)
+    lights = rng.uniform(0.4, 1, (12, 3)).astype(np.float32)
+    tiles = rng.uniform(0.05, 0.9, (12, 5, 6, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    images = (tiles * lights[:, None, None]).astype(np.float32)
+    masks = np.ones(images.shape[:3], np.float32)
+    masks[:, :4, :4] = 0
+    return NusImages(images, masks, lights, draw_folds(12, 0), {"one": lights, "two": lights}, "")
+
+
+def test_no_gamut_sees_its_test_images(small):
+    """Other lights of one fold change the gamuts of the other two folds only."""
+    before = single_image_estimates(small)
+    lights = small.illuminants.copy()
+    lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]
+    after = single_image_estimates(small._replace(illuminants=lights))
+    others = np.concatenate([small.folds[0], small.folds[2]])
+    for name in before:
+        np.testing.assert_array_equal(before[name][small.folds[1]], after[name][small.folds[1]])
+        changed = np.abs(before[name][others] - after[name][others]).max() > 1e-3
+        assert changed == name.startswith("Gamut"), name
+
+
+def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small):
+    results = compare_on_images(small)
+    columns = correction_columns(results)
+    assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
+    gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]
+    ranked = np.argsort(degrees(np.array(gray, float), small.illuminants.astype(float)))
+    rows = ranked[[1, 6, 10]]  # of 12: 0.1, 0.5 and 0.9 of the way, rounded half to even
+    for index, row in enumerate(rows):
+        error = degrees(gray[row].astype(float), small.illuminants[row].astype(float))
+        assert columns["GW"][index][1] == f"{error:.1f}°"
+        light = small.illuminants[row].astype(float)
+        balanced = small.images[row] * (light[1] / light)
+        exposed = np.clip(balanced / np.quantile(balanced.max(axis=-1), 0.97), 0, 1)
+        linear = 12.92 * exposed
+        curve = 1.055 * exposed ** (1 / 2.4) - 0.055
+        expected = np.where(exposed <= 0.0031308, linear, curve)
+        np.testing.assert_allclose(columns["truth"][index][0], expected, atol=1e-4)
+
+
+def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path):
+    main(["two_camera", "nus", "--scale", "demo", "--runs", str(tmp_path)])
+    folder = tmp_path / "two_camera-nus-demo"
+    page = (folder / "report.html").read_text()
+    assert "NOT NUS: 162 thumbnails" in page
+    assert page.count("data:image/png;base64,") == 3
+    results = np.load(folder / "results.npz")
+    assert {results[name].shape for name in results.files} == {(1, 1, 162)}
+    assert len(results.files) == 9
+
+
+def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
+    root = real_data("nus8_64x64").parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    data = thumbnail_images(seed=0)
+    with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
+        own = np.char.startswith(stored["names"], "NikonD5200_")
+        raw = stored["images_u16"][own].astype(float) / 65535
+        lights = stored["illuminant_rgb"][own]
+    trusted = raw.any(axis=-1) & (raw.max(axis=-1) < 0.95)
+    np.testing.assert_array_equal(data.masks, trusted)
+    np.testing.assert_array_equal(np.sort(np.concatenate(data.folds)), np.arange(200))
+    assert [len(fold) for fold in data.folds] == [67, 67, 66]
+    assert {camera: len(light) for camera, light in data.lights.items()} == {MAIN: 172, SECOND: 172}
+    gray = np.array([image[mask].mean(axis=0) for image, mask in zip(raw, trusted, strict=True)])
+    from_run = jnp.asarray(data.images * data.masks[..., None]).sum(axis=(1, 2))
+    assert degrees(gray, lights).mean() == pytest.approx(4.63, abs=0.01)
+    np.testing.assert_allclose(degrees(np.asarray(from_run, float), gray), 0, atol=0.05)
