@@ -19,10 +19,10 @@ demo: $(VENV)/ready      ## measured spectra, three nets, classical estimators, 
 	$(BIN)/python -m experiments two-camera radiometric --scale demo
 
 test: $(VENV)/ready      ## everything but the slow tests
-	$(BIN)/python -m pytest -n 2 -m "not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
 
 test-all: $(VENV)/ready  ## the slow tests too
-	$(BIN)/python -m pytest -n 2 tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
 
 lint: $(VENV)/ready
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -110,7 +111,7 @@ def plot_thumbnails(
         image, light = pairs[pair][side], illuminants[pair][side]
         strip = np.broadcast_to(light / light.max(), (8, image.shape[1], 3))
         shown = np.concatenate([image / image.max(), np.ones((2, *strip.shape[1:])), strip])
-        axis.imshow(np.asarray(encode_srgb(shown.astype(np.float32))))
+        axis.imshow(np.asarray(encode_srgb(jnp.asarray(shown, jnp.float32))))
         axis.set_title(cameras[side], fontsize=7)
         axis.set_axis_off()
     return save(canvas, path)

@@ -12,7 +12,7 @@ Scales:
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -80,7 +80,9 @@ class RadiometricRun:
     """Where run folders are made."""
 
 
-def run_radiometric(settings: RadiometricRun) -> Path:
+def run_radiometric(
+    settings: RadiometricRun, training: Mapping[Scale, TrainingSettings] = TRAINING
+) -> Path:
     """Runs it all; returns the report's path."""
     started = time.monotonic()
     folder = RunFolder("two_camera", "radiometric", settings)
@@ -92,12 +94,12 @@ def run_radiometric(settings: RadiometricRun) -> Path:
         drawn = RadiometricSettings(settings.scenes, split, settings.seed)
         data[split] = prepare_pairs(library, pairs, draw_scenes(library, drawn))
     problems = [pair.problem() for split in SPLITS for pair in data[split]]
-    training = TRAINING[settings.scale]
+    optimizer = training[settings.scale]
     train_started = time.monotonic()
     nets = train_nets(
         stack_problems([problem for problem in problems for _ in range(RESTARTS)]),
         tuple(PARAMETERS),
-        training,
+        optimizer,
         settings.seed,
         Checkpoints(folder.checkpoints),
     )
@@ -133,12 +135,12 @@ def run_radiometric(settings: RadiometricRun) -> Path:
         ("Seeds", f"one training a pair, split and size, from seed {settings.seed}"),
         (
             "Training",
-            f"{len(problems) * len(PARAMETERS)} nets in {train_seconds:.0f} s: {training}",
+            f"{len(problems) * len(PARAMETERS)} nets in {train_seconds:.0f} s: {optimizer}",
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
     title = f"Two-camera illuminant estimation: radiometric set ({settings.scale})"
-    sections = report_sections(folder.path, results, training.validate_every)
+    sections = report_sections(folder.path, results, optimizer.validate_every)
     return write_report(folder.path, title, summary, sections)
 
 
@@ -164,7 +166,10 @@ def map_of_pairs(library: SpectralLibrary, settings: RadiometricRun) -> Float[np
     """Mean test error of linear regression by main camera (row) and second camera (column)."""
     drawn = RadiometricSettings(settings.scenes, "random", settings.seed)
     scenes = draw_scenes(library, drawn)
-    views = [photograph(library, camera, scenes) for camera in library.camera_names]
+    views = [
+        jax.tree.map(jnp.asarray, photograph(library, camera, scenes))
+        for camera in library.camera_names
+    ]
 
     @jax.jit
     def mean_error(main: CameraView, second: CameraView) -> jax.Array:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from data_pipelines.errors import DataError
 from data_pipelines.radiometric import CameraView, Scenes, photograph
@@ -32,16 +32,16 @@ thumbnails = jax.jit(jax.vmap(patch_thumbnail))
 class PairData(NamedTuple):
     """One ordered camera pair under one split."""
 
-    transforms: Float[np.ndarray, "n 3 3"]
+    transforms: Float[Array, "n 3 3"]
     main: CameraView
     second: CameraView
     scenes: Scenes
 
-    def features(self, rows: slice) -> Float[np.ndarray, "k 9"]:
+    def features(self, rows: slice) -> Float[Array, "k 9"]:
         """Transforms flattened row by row."""
         return self.transforms[rows].reshape(-1, 9)
 
-    def targets(self, rows: slice) -> Float[np.ndarray, "k 2"]:
+    def targets(self, rows: slice) -> Float[Array, "k 2"]:
         """The main camera's true chromaticities."""
         return to_chromaticity(self.main.illuminants[rows])
 
@@ -61,7 +61,10 @@ def prepare_pairs(
     Raises:
       DataError: a light under which the main camera's colours do not span 3-space.
     """
-    views = {camera: photograph(library, camera, scenes) for pair in pairs for camera in pair}
+    views = {
+        camera: jax.tree.map(jnp.asarray, photograph(library, camera, scenes))
+        for camera in {camera for pair in pairs for camera in pair}
+    }
     prepared = []
     for main, second in pairs:
         fit = fit_transforms(views[main].colors, views[second].colors)
@@ -71,7 +74,7 @@ def prepare_pairs(
                 f"{main}: no transform exists under the library's lights "
                 f"{[library.illuminant_names[i] for i in lights]}; leave them out of it"
             )
-        prepared.append(PairData(np.asarray(fit.transform), views[main], views[second], scenes))
+        prepared.append(PairData(fit.transform, views[main], views[second], scenes))
     return prepared
 
 
@@ -96,12 +99,14 @@ def compare_methods(pair: PairData) -> dict[str, Float[np.ndarray, "n 3"]]:
     return {name: np.asarray(value) for name, value in estimates.items()}
 
 
-def _chromagenic(pair: PairData) -> Float[np.ndarray, "n 3"]:
+def _chromagenic(pair: PairData) -> Float[Array, "n 3"]:
     train, test = pair.scenes.train, pair.scenes.test
     _, first, labels = np.unique(
         pair.scenes.illuminant[train], return_index=True, return_inverse=True
     )
-    candidates = jnp.asarray(pair.main.illuminants[train][first])
-    model = fit_chromagenic(pair.main.colors[train], pair.second.colors[train], labels, candidates)
+    candidates = pair.main.illuminants[train][first]
+    model = fit_chromagenic(
+        pair.main.colors[train], pair.second.colors[train], jnp.asarray(labels), candidates
+    )
     estimate = jax.jit(jax.vmap(lambda main, second: chromagenic_estimate(model, main, second)))
     return estimate(pair.main.colors[test], pair.second.colors[test])

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -117,7 +118,7 @@ def _look_section(folder: Path, results: RadiometricResults, every: int) -> Sect
     lights = zip(pair.main.illuminants[some], pair.second.illuminants[some], strict=True)
     first = slice(test.start, test.start + 200)
     predicted = {
-        name: np.asarray(to_chromaticity(values[0]))
+        name: np.asarray(to_chromaticity(jnp.asarray(values[0])))
         for name, values in results.estimates["random"].items()
         if name in ("GW", "Linear regression", "Net, 470 parameters")
     }

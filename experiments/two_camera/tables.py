@@ -20,6 +20,8 @@ Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
 
+mean_interval = jax.jit(partial(bootstrap_interval, statistic=jnp.nanmean))
+summarize_all = jax.jit(jax.vmap(jax.vmap(summarize_errors)))
 angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
 
 
@@ -64,10 +66,10 @@ def error_table(
 
 
 def _statistics(values: Float[np.ndarray, "runs folds images"], seed: int) -> list[str]:
-    per_fold: ErrorSummary = jax.vmap(jax.vmap(summarize_errors))(jnp.asarray(values))
+    per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
     per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
     images = jnp.nanmean(values, axis=0).ravel()
-    interval = bootstrap_interval(jax.random.key(seed), images, jnp.nanmean)
+    interval = mean_interval(jax.random.key(seed), images)
     mean = f"{np.mean(per_run['mean']):.2f}"
     if len(values) > 1:
         mean += f" ± {np.std(per_run['mean']):.2f}"

@@ -4,16 +4,14 @@ import csv
 import re
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data_pipelines.errors import MissingDataError
-from everlight.metrics.bootstrap import bootstrap_interval
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cli import main
-from experiments.two_camera import nus_images, tables
+from experiments.two_camera import nus_images
 from experiments.two_camera.nus import (
     NusRun,
     augmentations_of,
@@ -35,15 +33,6 @@ from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 PAIRS = 19
 LEAST_ALIKE = 4
-
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_intervals():
-    """The tables' bootstrap compiled once a size, not once a row, which takes half a second."""
-    with pytest.MonkeyPatch.context() as patch:
-        compiled = jax.jit(bootstrap_interval, static_argnums=2)
-        patch.setattr(tables, "bootstrap_interval", compiled)
-        yield
 
 
 def degrees(estimate, truth):
