@@ -131,11 +131,15 @@ def run_radiometric(
         ("Data", library.note),
         ("Scenes", f"{settings.scenes:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
-        ("Selection rule", "honest: the step with the least loss on the validation part"),
-        ("Seeds", f"one training a pair, split and size, from seed {settings.seed}"),
+        (
+            "Selection rule",
+            f"honest: of {RESTARTS} trainings the step with the least loss on the validation part",
+        ),
+        ("Seeds", f"scenes, camera pairs and trainings from seed {settings.seed}"),
         (
             "Training",
-            f"{len(problems) * len(PARAMETERS)} nets in {train_seconds:.0f} s: {optimizer}",
+            f"{RESTARTS * len(problems) * len(PARAMETERS)} trainings in {train_seconds:.0f} s: "
+            f"{optimizer}",
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
