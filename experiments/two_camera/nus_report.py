@@ -81,7 +81,7 @@ def report_sections(folder: Path, results: NusResults) -> list[Section]:
                 *tables,
                 Figure(
                     "Share of images at or below each angular error, for a choice of the methods; "
-                    "bands, where there are any, span the seeds.",
+                    "the band, where there is one, spans the first method's seeds.",
                     plots.plot_error_curves(folder / "error_curves.png", curves),
                 ),
             ],

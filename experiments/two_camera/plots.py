@@ -16,15 +16,24 @@ def plot_error_curves(
     panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs *n"]]],
     limit: float = 12.0,
 ) -> Path:
-    """Share of images below each angular error, a panel per title and a curve per method."""
+    """Share of images below each angular error, a panel per title and a curve per method.
+
+    Curves are means over runs; a band from the least to the largest run is drawn for the first
+    method alone, since bands of several cover each other.
+
+    Raises:
+      ValueError: more methods than there are colours to tell them apart.
+    """
     canvas, axes = new_canvas(len(panels), 5.4, 4.0)
     for axis, (title, errors) in zip(axes, panels.items(), strict=True):
-        for color, (name, values) in zip(COLORS, errors.items(), strict=False):
+        if len(errors) > len(COLORS):
+            raise ValueError(f"{len(errors)} curves; at most {len(COLORS)} can be told apart")
+        for rank, (name, values) in enumerate(errors.items()):
             runs = np.sort(values.reshape(len(values), -1), axis=1)
-            share = np.arange(1, runs.shape[1] + 1) / runs.shape[1]
-            axis.plot(np.mean(runs, axis=0), 100 * share, color=color, label=name)
-            if len(runs) > 1:
-                axis.fill_betweenx(100 * share, runs.min(0), runs.max(0), color=color, alpha=0.12)
+            share = 100 * np.arange(1, runs.shape[1] + 1) / runs.shape[1]
+            axis.plot(np.mean(runs, axis=0), share, color=COLORS[rank], label=name)
+            if rank == 0:
+                axis.fill_betweenx(share, runs.min(0), runs.max(0), color=COLORS[0], alpha=0.15)
         axis.set(
             title=title,
             xlabel="angular error (degrees)",
@@ -32,7 +41,8 @@ def plot_error_curves(
             xlim=(0, limit),
             ylim=(0, 100),
         )
-    axes[-1].legend(loc="lower right")
+    handles, names = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside right center")
     return save(canvas, path)
 
 

@@ -82,7 +82,9 @@ def report_sections(folder: Path, results: RadiometricResults, every: int) -> li
         for split in errors
     ]
     curves = {
-        split: {name: errors[split][name] for name in CURVES if name in errors[split]}
+        SPLIT_NAMES[split].split(":")[0]: {
+            name: errors[split][name] for name in CURVES if name in errors[split]
+        }
         for split in errors
     }
     sections = [
@@ -97,8 +99,8 @@ def report_sections(folder: Path, results: RadiometricResults, every: int) -> li
             [
                 *tables,
                 Figure(
-                    "Share of test images at or below each angular error; bands span the camera "
-                    "pairs.",
+                    "Share of test images at or below each angular error, mean over camera pairs; "
+                    "the band spans the pairs for the net of 470 parameters.",
                     plots.plot_error_curves(folder / "error_curves.png", curves),
                 ),
             ],
