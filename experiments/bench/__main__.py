@@ -1,9 +1,14 @@
 """`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about two minutes on two cores."""
 
+import os
+
+# OpenMP's idle threads would spin after each of PyTorch's turns and slow the next contestant; set
+# before anything loads OpenMP.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import dataclasses
 import importlib.metadata
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
