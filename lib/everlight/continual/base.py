@@ -1,0 +1,149 @@
+"""The types of continual learning: what a learner, a task and a strategy are.
+
+A strategy is a tuple of pure functions over pytrees, built by a factory from a `Setup` and its
+hyperparameters. The engine (`sequence.py`) owns the training step, validation, the learning-rate
+schedule and the best epoch; a strategy owns only what makes it different, its `memory`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+Memory = Any
+"""A strategy's own state between steps: importances, replay buffer, old parameters."""
+
+
+class Samples(NamedTuple):
+    """Samples of a data set that lies on the device once; slots with mask 0 are padding.
+
+    Labels are classes, as many per sample as it has, padded with -1.
+    """
+
+    index: Int[Array, "n"]
+    labels: Int[Array, "n k"]
+    mask: Bool[Array, "n"]
+
+
+class Task(NamedTuple):
+    """One task of a sequence; in a sequence every array has a leading axis over tasks."""
+
+    train: Samples
+    valid: Samples
+    classes: Bool[Array, "c"]
+    """The classes that it introduces."""
+    id: Int[Array, ""]
+    """Its place in the sequence, from 0."""
+    past: Samples | None = None
+    """Training samples of all tasks so far, this one included; only where `uses_past`."""
+
+
+class Batch(NamedTuple):
+    """What a step learns from; `weight` is 0 for the filling of a last, partial batch."""
+
+    index: Int[Array, "b"]
+    labels: Int[Array, "b k"]
+    weight: Float[Array, "b"]
+    from_memory: Bool[Array, "b"]
+
+
+class Epoch(NamedTuple):
+    """The samples of one epoch, in any order; the engine shuffles and cuts them into batches."""
+
+    samples: Samples
+    from_memory: Bool[Array, "n"]
+
+
+class Outputs(NamedTuple):
+    """What a network gives for a batch."""
+
+    logits: Float[Array, "b c"]
+    features: Float[Array, "b f"]
+
+
+class Best(NamedTuple):
+    """The best epoch of the present task by its validation score."""
+
+    score: Float[Array, ""]
+    params: PyTree
+    batch_stats: PyTree
+
+
+class Plateau(NamedTuple):
+    """State of the reduce-on-plateau schedule; `factor` scales the optimizer's rate."""
+
+    factor: Float[Array, ""]
+    best: Float[Array, ""]
+    stale_epochs: Int[Array, ""]
+
+
+class Learner(NamedTuple):
+    """The trained thing."""
+
+    params: PyTree
+    batch_stats: PyTree
+    opt_state: optax.OptState
+    step: Int[Array, ""]
+    """Optimizer steps since the beginning of the sequence."""
+    seen: Bool[Array, "c"]
+    """Classes introduced so far."""
+    schedule: Plateau
+    best: Best
+
+
+class Objective(NamedTuple):
+    """What outputs mean."""
+
+    loss: Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]]
+    """From outputs, labels and the seen classes to each sample's loss."""
+    scores: Callable[[Outputs], Float[Array, "b c"]]
+    """Scores of all classes, seen or not; who evaluates masks them."""
+    goodness: Callable[
+        [Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]
+    ]
+    """From scores, labels and the seen classes to what validation averages, more being better."""
+
+
+class Setup(NamedTuple):
+    """What is static in a run: functions only.
+
+    `apply(params, batch_stats, inputs, train, key)` gives outputs and new batch statistics.
+    `gather(index, key)` gives the network's inputs of stored samples, augmented where there is a
+    key. `trainable(params)` is a tree of booleans: where false, updates are dropped after the
+    optimizer, since momentum and weight decay would move a parameter whose gradient is zero.
+    """
+
+    init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
+    apply: Callable[..., tuple[Outputs, PyTree]]
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    gather: Callable[[Int[Array, "b"], PRNGKeyArray | None], Float[Array, "b *shape"]]
+    trainable: Callable[[PyTree], PyTree] | None = None
+
+
+class StepInfo(NamedTuple):
+    """What a step found out. `update` is the change of the parameters, filled in by the engine."""
+
+    task_gradient: PyTree
+    batch_stats: PyTree
+    loss: Float[Array, ""]
+    update: PyTree = None
+
+
+class Strategy(NamedTuple):
+    """The functions that make a strategy, in the order in which a task calls them."""
+
+    init: Callable[[PRNGKeyArray, Learner], Memory]
+    begin_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]]
+    epoch_data: Callable[[Memory, Task], Epoch]
+    grads: Callable[[Memory, Learner, Batch, Task, PRNGKeyArray], tuple[PyTree, StepInfo]]
+    after_step: Callable[[Memory, Learner, StepInfo, PRNGKeyArray], tuple[Memory, Learner]]
+    end_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]]
+    predict: Callable[[Memory, Learner, Float[Array, "b *shape"]], Float[Array, "b c"]]
+    """Never receives the task; task-aware scoring masks the scores afterwards."""
+    uses_past: bool = False
+    stored_samples: Callable[[Memory, Task], Int[Array, ""]] | None = None
+    """Samples held from earlier tasks while the task is learnt; None is none."""
+    parameter_copies: int = 0
+    """Parameter-shaped arrays held from the second task on (the paper's rule of model size)."""

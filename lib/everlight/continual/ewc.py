@@ -1,0 +1,59 @@
+"""Elastic weight consolidation (Kirkpatrick et al. 2017, PNAS).
+
+    L(θ) = L_task(θ) + λ/2 Σ_t Σ_k F_{t,k} (θ_k − θ*_{t,k})²
+
+F_t is the diagonal Fisher information of task t at its solution θ*_t. Per task, the sums ΣF and
+ΣFθ* hold all anchors exactly. Online (Schwarz et al. 2018, ICML), one running Fisher decays by γ
+and the only anchor is the last solution.
+
+`strength` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
+(van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is .95 to 1.
+"""
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from everlight.continual.base import Learner, Setup, Strategy, Task
+from everlight.continual.importance import fisher_diagonal
+from everlight.continual.naive import naive
+from everlight.continual.quadratic import (
+    QuadraticSums,
+    add_anchor,
+    no_anchors,
+    penalised_grads,
+    single_anchor,
+)
+
+
+def ewc(
+    setup: Setup,
+    strength: float,
+    online: bool = False,
+    decay: float = 1.0,
+    fisher_samples: int = 1024,
+) -> Strategy:
+    """EWC, its memory being `QuadraticSums`.
+
+    Args:
+      setup: what is static.
+      strength: λ above.
+      online: one decaying Fisher with the last solution as its anchor.
+      decay: γ of the online Fisher.
+      fisher_samples: samples per task from which the Fisher is estimated.
+    """
+
+    def end_task(
+        memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[QuadraticSums, Learner]:
+        fisher = fisher_diagonal(setup, learner, task.train, fisher_samples)
+        if not online:
+            return add_anchor(memory, fisher, learner.params), learner
+        running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, fisher)
+        return single_anchor(running, learner.params), learner
+
+    return naive(setup)._replace(
+        init=lambda key, learner: no_anchors(learner.params),
+        grads=penalised_grads(setup, strength / 2, lambda memory: memory),
+        end_task=end_task,
+        parameter_copies=2,
+    )

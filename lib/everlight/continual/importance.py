@@ -1,0 +1,93 @@
+"""How much each parameter matters to what was learnt: diagonal Fisher and MAS."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from everlight.continual.base import Learner, Samples, Setup
+
+
+def fisher_diagonal(
+    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int = 16
+) -> PyTree:
+    """Diagonal of the empirical Fisher information: mean squared gradient of the log-likelihood.
+
+    Kirkpatrick et al. 2017 (PNAS); gradients are per sample, at the samples' own labels, in
+    evaluation mode.
+
+    Args:
+      setup: network and objective, whose loss is the negative log-likelihood.
+      learner: at the parameters in question.
+      samples: of the task; the mean runs over the first `limit` of them.
+      limit: most samples to use.
+      chunk: samples whose gradients are held at once.
+    """
+
+    def squared_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
+        def loss(params: PyTree) -> Float[Array, ""]:
+            inputs = setup.gather(index[None], None)
+            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            return setup.objective.loss(outputs, labels[None], learner.seen)[0]
+
+        return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
+
+    return _mean_over(squared_gradient, samples, limit, chunk, learner.params)
+
+
+def memory_aware_importance(
+    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int = 16
+) -> PyTree:
+    """Mean absolute gradient of the squared length of the output; no labels.
+
+    Aljundi et al. 2018 (ECCV), the global version: |∂‖F(x)‖²/∂θ| averaged over inputs.
+
+    Args:
+      setup: the network.
+      learner: at the parameters in question.
+      samples: of the task; the mean runs over the first `limit` of them.
+      limit: most samples to use.
+      chunk: samples whose gradients are held at once.
+    """
+
+    def absolute_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
+        def squared_length(params: PyTree) -> Float[Array, ""]:
+            inputs = setup.gather(index[None], None)
+            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            return jnp.sum(jnp.where(learner.seen, outputs.logits, 0) ** 2)
+
+        return jax.tree.map(jnp.abs, jax.grad(squared_length)(learner.params))
+
+    return _mean_over(absolute_gradient, samples, limit, chunk, learner.params)
+
+
+def _mean_over(
+    per_sample: Callable[[Int[Array, ""], Int[Array, "k"]], PyTree],
+    samples: Samples,
+    limit: int,
+    chunk: int,
+    like: PyTree,
+) -> PyTree:
+    """Mean of a per-sample tree over the first `limit` samples, `chunk` of them at a time."""
+    # Valid slots first, in their order: a stable sort of the mask.
+    slots = jnp.argsort(~samples.mask, stable=True)
+    count = jnp.minimum(jnp.sum(samples.mask), limit)
+
+    def add(block: Int[Array, ""], total: PyTree) -> PyTree:
+        position = block * chunk + jnp.arange(chunk)
+        kept = position < count
+        slot = slots[jnp.minimum(position, slots.shape[0] - 1)]
+        # Padding holds anything; the first valid sample stands in for it, at weight 0.
+        slot = jnp.where(kept, slot, slots[0])
+        values = jax.vmap(per_sample)(samples.index[slot], samples.labels[slot])
+
+        def add_kept(sum_so_far: Array, leaf: Array) -> Array:
+            weight = kept.reshape(-1, *[1] * (leaf.ndim - 1))
+            return sum_so_far + jnp.sum(jnp.where(weight, leaf, 0), axis=0)
+
+        return jax.tree.map(add_kept, total, values)
+
+    zeros = jax.tree.map(jnp.zeros_like, like)
+    total = jax.lax.fori_loop(0, -(-count // chunk), add, zeros)
+    return jax.tree.map(lambda leaf: leaf / jnp.maximum(count, 1), total)

@@ -1,0 +1,43 @@
+"""The four-convolution net of Zenke et al. 2017 (their CIFAR experiments; facts of cl_metrics)."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.continual.base import Outputs
+from everlight.models.convolution import Convolution, Form
+
+
+class SmallCNN(nn.Module):
+    """Two blocks of two 3x3 convolutions, pooling and dropout, then a dense layer and the head.
+
+    Attributes:
+      classes: outputs of the head.
+      channels: of the two blocks' convolutions.
+      hidden: units of the dense layer.
+      dropout: rates after the two blocks and the dense layer.
+      form: of the convolutions.
+    """
+
+    classes: int
+    channels: tuple[int, int] = (32, 64)
+    hidden: int = 512
+    dropout: Sequence[float] = (0.25, 0.25, 0.5)
+    form: Form = "native"
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+        """Logits and the dense layer's features; dropout draws from the rng "dropout"."""
+        hidden = images
+        for width, rate in zip(self.channels, self.dropout[:2], strict=True):
+            for _ in range(2):
+                hidden = nn.relu(Convolution(width, form=self.form)(hidden))
+            # Even sides: a reshape and a maximum compile to faster CPU code than a window.
+            batch, height, side, depth = hidden.shape
+            blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
+            hidden = nn.Dropout(rate, deterministic=not train)(jnp.max(blocks, axis=(2, 4)))
+        features = nn.relu(nn.Dense(self.hidden)(hidden.reshape(hidden.shape[0], -1)))
+        features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
+        return Outputs(nn.Dense(self.classes)(features), features)

@@ -1,0 +1,1 @@
+"""Pure builders of task sequences from label arrays."""

@@ -1,0 +1,106 @@
+"""Class-incremental sequences from label arrays: every task brings new classes."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from everlight.continual.base import Samples, Task
+from everlight.continual.sequence import TaskSequence
+
+
+def class_incremental(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Sequence[Sequence[int]],
+    classes: int,
+    valid_fraction: float = 0.1,
+    test_offset: int | None = None,
+) -> TaskSequence:
+    """A sequence whose task t brings the classes `tasks[t]`.
+
+    Training samples come first in the data set and test samples after them. Of every class the
+    first `valid_fraction` of its training samples, in their order, is in-task validation.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`.
+      tasks: the classes of each task, in order; every class in exactly one.
+      classes: outputs of the head.
+      valid_fraction: share of each class that validates.
+      test_offset: index of the first test sample in the data set; None is n.
+
+    Raises:
+      ValueError: a class in no task or in two, a label out of range, a task without training or
+        test samples; the message names it.
+    """
+    train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
+    class_task = _task_of_classes(tasks, classes)
+    for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
+        wrong = labels[(labels < 0) | (labels >= classes)]
+        if len(wrong):
+            raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
+        empty = set(range(len(tasks))) - set(class_task[labels].tolist())
+        if empty:
+            raise ValueError(f"task {min(empty)} has no samples in {name}")
+    validates = _first_of_each_class(train_labels, valid_fraction)
+    owner = class_task[train_labels]
+    split = [
+        _stack([np.flatnonzero((owner == t) & part) for t in range(len(tasks))], train_labels)
+        for part in (~validates, validates)
+    ]
+    offset = len(train_labels) if test_offset is None else test_offset
+    introduced = class_task == np.arange(len(tasks))[:, None]
+    stream = Task(*split, jnp.asarray(introduced), jnp.arange(len(tasks)))
+    test = Samples(
+        jnp.arange(offset, offset + len(test_labels)),
+        jnp.asarray(test_labels)[:, None],
+        jnp.ones(len(test_labels), bool),
+    )
+    return TaskSequence(stream, test, jnp.asarray(class_task[test_labels]), jnp.asarray(class_task))
+
+
+def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:
+    """An order of classes cut into `count` tasks of equal size.
+
+    Raises:
+      ValueError: the classes do not divide into that many tasks.
+    """
+    if len(order) % count:
+        raise ValueError(f"{len(order)} classes do not divide into {count} equal tasks")
+    return np.reshape(order, (count, -1)).tolist()
+
+
+def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.ndarray, "c"]:
+    class_task = np.full(classes, -1)
+    for number, members in enumerate(tasks):
+        for member in members:
+            if not 0 <= member < classes:
+                raise ValueError(
+                    f"task {number} has class {member}; classes are 0 to {classes - 1}"
+                )
+            if class_task[member] >= 0:
+                raise ValueError(f"class {member} is in task {class_task[member]} and {number}")
+            class_task[member] = number
+    if np.any(class_task < 0):
+        raise ValueError(f"class {np.argmin(class_task)} is in no task")
+    return class_task
+
+
+def _first_of_each_class(labels: Int[np.ndarray, "n"], fraction: float) -> Bool[np.ndarray, "n"]:
+    chosen = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen[members[: int(fraction * len(members))]] = True
+    return chosen
+
+
+def _stack(groups: Sequence[Int[np.ndarray, "_"]], labels: Int[np.ndarray, "n"]) -> Samples:
+    """Index arrays of unequal lengths, padded to the longest with mask 0."""
+    longest = max(1, *(len(group) for group in groups))
+    padded = [np.pad(group, (0, longest - len(group))) for group in groups]
+    mask = [np.arange(longest) < len(group) for group in groups]
+    index = np.stack(padded)
+    return jax.tree.map(jnp.asarray, Samples(index, labels[index][..., None], np.stack(mask)))

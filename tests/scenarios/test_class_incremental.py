@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+
+TRAIN = np.array([0, 1, 2, 3] * 10)
+TEST = np.array([3, 2, 1, 0])
+
+
+def test_every_sample_is_in_its_class_s_task_once():
+    sequence = class_incremental(TRAIN, TEST, [[2, 0], [1, 3]], 4, valid_fraction=0.2)
+    train, valid = sequence.tasks.train, sequence.tasks.valid
+    for task, classes in enumerate(([2, 0], [1, 3])):
+        for part, count in ((train, 16), (valid, 4)):
+            index = np.asarray(part.index[task])[np.asarray(part.mask[task])]
+            assert len(index) == count
+            assert set(TRAIN[index]) == set(classes)
+            np.testing.assert_array_equal(TRAIN[index], part.labels[task, : len(index), 0])
+    # The first two of class 1's samples, at 1 and 5, validate.
+    assert {1, 5} < set(np.asarray(valid.index[1]).tolist())
+    used = np.concatenate([np.asarray(p.index)[np.asarray(p.mask)] for p in (train, valid)])
+    assert sorted(used) == list(range(40))
+    np.testing.assert_array_equal(sequence.test.index, [40, 41, 42, 43])
+    np.testing.assert_array_equal(sequence.test_task, [1, 0, 1, 0])
+    np.testing.assert_array_equal(sequence.class_task, [0, 1, 0, 1])
+
+
+def test_unequal_tasks_are_padded_with_mask_0():
+    sequence = class_incremental(TRAIN, TEST, [[0], [1, 2, 3]], 4, valid_fraction=0)
+    np.testing.assert_array_equal(sequence.tasks.train.mask.sum(axis=1), [10, 30])
+    assert not np.any(sequence.tasks.valid.mask)
+
+
+@pytest.mark.parametrize(
+    ("labels", "tasks", "message"),
+    [
+        (TRAIN, [[0, 1], [2]], "class 3 is in no task"),
+        (TRAIN, [[0, 1], [1, 2, 3]], "class 1 is in task 0 and 1"),
+        (TRAIN, [[0, 1], [2, 3, 4]], "task 1 has class 4 of 0 to 3"),
+        (np.append(TRAIN, 7), [[0, 1], [2, 3]], "train_labels holds 7; labels are 0 to 3"),
+        (TRAIN[TRAIN < 2], [[0, 1], [2, 3]], "task 1 has no samples in train_labels"),
+    ],
+)
+def test_bad_input_is_named(labels, tasks, message):
+    with pytest.raises(ValueError, match=message):
+        class_incremental(labels, TEST, tasks, 4)
+
+
+def test_an_order_is_cut_into_equal_tasks():
+    assert equal_tasks([3, 1, 0, 2], 2) == [[3, 1], [0, 2]]
+    with pytest.raises(ValueError, match="4 classes do not divide into 3 equal tasks"):
+        equal_tasks([3, 1, 0, 2], 3)
