@@ -26,7 +26,7 @@ def test_every_sample_is_in_its_class_s_task_once():
 
 
 def test_unequal_tasks_are_padded_with_mask_0():
-    sequence = class_incremental(TRAIN, TEST, [[0], [1, 2, 3]], 4, valid_fraction=0)
+    sequence = class_incremental(TRAIN, TEST, [[0], [1, 2, 3]], 4, valid_fraction=0.0)
     np.testing.assert_array_equal(sequence.tasks.train.mask.sum(axis=1), [10, 30])
     assert not np.any(sequence.tasks.valid.mask)
 
@@ -36,7 +36,7 @@ def test_unequal_tasks_are_padded_with_mask_0():
     [
         (TRAIN, [[0, 1], [2]], "class 3 is in no task"),
         (TRAIN, [[0, 1], [1, 2, 3]], "class 1 is in task 0 and 1"),
-        (TRAIN, [[0, 1], [2, 3, 4]], "task 1 has class 4 of 0 to 3"),
+        (TRAIN, [[0, 1], [2, 3, 4]], "task 1 has class 4; classes are 0 to 3"),
         (np.append(TRAIN, 7), [[0, 1], [2, 3]], "train_labels holds 7; labels are 0 to 3"),
         (TRAIN[TRAIN < 2], [[0, 1], [2, 3]], "task 1 has no samples in train_labels"),
     ],
