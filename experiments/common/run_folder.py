@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,21 @@ import numpy as np
 from data_pipelines.errors import DataError
 
 Scale = Literal["demo", "cpu", "paper"]
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings that every run has; a run's own extend them and give `scale` its default."""
+
+    scale: Scale = "demo"
+    """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
+    seed: int = 0
+    """Of everything that is drawn."""
+    tag: str = ""
+    """Added to the name of the run's folder."""
+    runs: Path = Path("runs")
+    """Where run folders are made."""
+
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -25,8 +41,8 @@ class RunFolder:
     so that no run is ever resumed into another's results.
     """
 
-    def __init__(self, paper: str, run: str, settings: Any):
-        """Opens or creates the folder of `settings`, a dataclass with scale, tag and runs.
+    def __init__(self, paper: str, run: str, settings: RunSettings):
+        """Opens or creates the folder of `settings`.
 
         Raises:
           DataError: the folder holds a run with other settings; the message names the difference.

@@ -34,7 +34,7 @@ from everlight.color.gamut import fit_gamut, gamut_estimate
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, Scale
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.two_camera.nus_images import (
     MAIN,
     SECOND,
@@ -59,19 +59,13 @@ TRAINING = TrainingSettings(500_000, 1_024, 1e-3, "constant", validate_every=100
 
 
 @dataclass(frozen=True)
-class NusRun:
+class NusRun(RunSettings):
     """Images of the NUS set: single-image estimators, and nets on quasi-real pairs (table 2)."""
 
     scale: Scale = "cpu"
     """demo: rendered images instead; cpu: thumbnails; paper: the official release, and nets."""
     seeds: int = 8
     """Trainings per fold (paper), each with its own initial net and inner validation pairs."""
-    seed: int = 0
-    """Of the folds and of the rendered images; the first of the trainings."""
-    tag: str = ""
-    """Added to the name of the run's folder."""
-    runs: Path = Path("runs")
-    """Where run folders are made."""
 
 
 def run_nus(settings: NusRun, training: TrainingSettings = TRAINING) -> Path:

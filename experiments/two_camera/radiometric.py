@@ -37,7 +37,7 @@ from everlight.models.illuminant_training import IlluminantModel, TrainingSettin
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, Scale
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import PairData, compare_methods, prepare_pairs
 from experiments.two_camera.radiometric_report import RadiometricResults, report_sections
@@ -63,7 +63,7 @@ TRAINING = {
 
 
 @dataclass(frozen=True)
-class RadiometricRun:
+class RadiometricRun(RunSettings):
     """Pairs rendered from measured spectra: the nets beside single-image estimators (table 1)."""
 
     scale: Scale = "demo"
@@ -72,12 +72,6 @@ class RadiometricRun:
     """Pairs drawn by the seed (cpu and paper)."""
     scenes: int = 18_000
     """Scenes of 24 surfaces, split 60/20/20."""
-    seed: int = 0
-    """Of the pairs, the scenes and the training."""
-    tag: str = ""
-    """Added to the name of the run's folder."""
-    runs: Path = Path("runs")
-    """Where run folders are made."""
 
 
 def run_radiometric(

@@ -31,7 +31,7 @@ from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, Scale
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
     RULES,
@@ -55,19 +55,13 @@ TRAINING = {
 
 
 @dataclass(frozen=True)
-class S20Run:
+class S20Run(RunSettings):
     """Real pairs of a phone's two cameras, 3-fold (tables 3 and 4)."""
 
     scale: Scale = "cpu"
     """demo: rendered pairs instead; cpu: the release; paper: its optimizer too."""
     seeds: int = 8
     """Trainings per fold, each with its own initial net and inner validation pairs."""
-    seed: int = 0
-    """The first seed."""
-    tag: str = ""
-    """Added to the name of the run's folder."""
-    runs: Path = Path("runs")
-    """Where run folders are made."""
 
 
 def run_s20(settings: S20Run) -> Path:
