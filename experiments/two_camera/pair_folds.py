@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from data_pipelines.errors import DataError
 from everlight.color.chromagenic import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings
@@ -94,7 +95,12 @@ def cross_validate(
 
     Methods are named "Linear regression", "Net, 200 parameters, <augmentation>" (runs: the seeds)
     and the same with ", ensemble" (one run).
+
+    Raises:
+      DataError: no seed at all.
     """
+    if not seeds:
+        raise DataError("--seeds gives no seed; at least one training per fold is needed")
     problems = [
         make_problem(data, fold, augment, selection, seed)
         for augment in augmentations.values()

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from data_pipelines.errors import DataError
 from data_pipelines.radiometric import (
     CameraView,
     RadiometricSettings,
@@ -143,8 +144,16 @@ def run_radiometric(
 
 
 def draw_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """`count` different pairs of cameras, the first of each being the main one."""
+    """`count` different pairs of cameras, the first of each being the main one.
+
+    Raises:
+      DataError: fewer than one pair, or more than there are.
+    """
     every = list(itertools.combinations(cameras, 2))
+    if not 1 <= count <= len(every):
+        raise DataError(
+            f"camera_pairs={count}; {len(cameras)} cameras make 1 to {len(every)} pairs"
+        )
     drawn = np.random.default_rng(seed).choice(len(every), count, replace=False)
     return [every[index] for index in drawn]
 

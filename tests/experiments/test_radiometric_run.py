@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from data_pipelines.errors import DataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.two_camera.model_files import load_model
 from experiments.two_camera.radiometric import RadiometricRun, draw_pairs, run_radiometric
+from experiments.two_camera.s20 import S20Run, run_s20
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")
@@ -18,6 +20,18 @@ def test_pairs_are_different_and_drawn_by_the_seed():
     pairs = draw_pairs(cameras, 6, seed=0)
     assert len({frozenset(pair) for pair in pairs}) == 6
     assert draw_pairs(cameras, 2, 0) == draw_pairs(cameras, 2, 0) != draw_pairs(cameras, 2, 1)
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_more_pairs_than_there_are_is_refused(count):
+    with pytest.raises(DataError, match=f"camera_pairs={count}; 4 cameras make 1 to 6 pairs"):
+        draw_pairs(["A", "B", "C", "D"], count, seed=0)
+
+
+@pytest.mark.parametrize("seeds", [0, -1])
+def test_no_seed_at_all_is_refused(tmp_path, seeds):
+    with pytest.raises(DataError, match="at least one training per fold"):
+        run_s20(S20Run(scale="demo", seeds=seeds, runs=tmp_path))
 
 
 @pytest.fixture(scope="module")
