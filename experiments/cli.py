@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command(settings)
     except DataError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stopped; the same command continues where the newest checkpoint is")
 
 
 def _overview(arguments: Sequence[str]) -> str:

@@ -54,7 +54,9 @@ class RunFolder:
         # Through JSON, so that what is compared is what is read back (tuples become lists).
         chosen = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
         config = self.path / "config.json"
-        if config.exists():
+        # A run that was refused or stopped before it saved anything claims nothing.
+        begun = any(other != config for other in self.path.iterdir())
+        if begun and config.exists():
             _refuse_other_settings(config, chosen)
         # Whole or not at all, so that a run killed here can be continued.
         unfinished = config.with_suffix(".unfinished")

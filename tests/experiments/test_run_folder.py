@@ -88,6 +88,7 @@ def test_a_folder_may_be_moved_and_named_from_elsewhere(settings, tmp_path, monk
 )
 def test_other_settings_are_refused_by_their_difference(settings, change, difference):
     folder = RunFolder("paper", "run", settings)
+    folder.log(step=0)
     before = (folder.path / "config.json").read_text()
     with pytest.raises(DataError, match=rf"paper-run-demo .*{difference}.*--tag"):
         RunFolder("paper", "run", replace(settings, **change))
@@ -99,9 +100,16 @@ def test_a_setting_that_came_or_went_is_named(settings):
     class Newer(Settings):
         width: int = 9
 
-    RunFolder("paper", "run", settings)
+    RunFolder("paper", "run", settings).log(step=0)
     with pytest.raises(DataError, match="width: None there, 9 now"):
         RunFolder("paper", "run", Newer(settings.runs))
+
+
+def test_a_run_that_left_nothing_claims_no_folder(settings):
+    """As one that was refused for its settings or for missing data."""
+    RunFolder("paper", "run", settings)
+    folder = RunFolder("paper", "run", replace(settings, rate=0.2))
+    assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
 
 
 def test_log_lines_are_json_in_order(settings):
