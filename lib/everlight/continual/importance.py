@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from everlight.continual.base import Learner, Samples, Setup
+from everlight.continual.base import Learner, Outputs, Samples, Setup
 
 
 def fisher_diagonal(
@@ -27,8 +27,7 @@ def fisher_diagonal(
 
     def squared_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
         def loss(params: PyTree) -> Float[Array, ""]:
-            inputs = setup.gather(index[None], None)
-            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            outputs = _outputs_of(setup, learner, params, index)
             return setup.objective.loss(outputs, labels[None], learner.seen)[0]
 
         return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
@@ -53,13 +52,18 @@ def memory_aware_importance(
 
     def absolute_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
         def squared_length(params: PyTree) -> Float[Array, ""]:
-            inputs = setup.gather(index[None], None)
-            outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+            outputs = _outputs_of(setup, learner, params, index)
             return jnp.sum(jnp.where(learner.seen, outputs.logits, 0) ** 2)
 
         return jax.tree.map(jnp.abs, jax.grad(squared_length)(learner.params))
 
     return _mean_over(absolute_gradient, samples, limit, chunk, learner.params)
+
+
+def _outputs_of(setup: Setup, learner: Learner, params: PyTree, index: Int[Array, ""]) -> Outputs:
+    """One sample's outputs in evaluation mode."""
+    inputs = setup.gather(index[None], None)
+    return setup.apply(params, learner.batch_stats, inputs, False, None)[0]
 
 
 def _mean_over(

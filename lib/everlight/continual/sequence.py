@@ -176,7 +176,6 @@ def validate(
 ) -> Float[Array, ""]:
     """Mean goodness over samples; 0 without any."""
     count = samples.mask.shape[0]
-    padded = -(-count // size) * size
 
     def add(step: Int[Array, ""], total: Float[Array, ""]) -> Float[Array, ""]:
         slot = step * size + jnp.arange(size)
@@ -192,8 +191,7 @@ def validate(
 
     # Samples come first in their array, so blocks of padding alone need no pass.
     last = jnp.max(jnp.where(samples.mask, jnp.arange(1, count + 1), 0), initial=0)
-    blocks = jnp.minimum(-(-last // size), padded // size)
-    total = jax.lax.fori_loop(0, blocks, add, jnp.array(0.0))
+    total = jax.lax.fori_loop(0, -(-last // size), add, jnp.array(0.0))
     return total / jnp.maximum(jnp.sum(samples.mask), 1)
 
 
