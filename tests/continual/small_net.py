@@ -1,0 +1,178 @@
+"""A two-layer net written twice: as a `Setup`, and in float64 NumPy with its backward pass by hand.
+
+Training differs from evaluation in two ways, so that whoever takes the wrong mode gets other
+numbers: stored inputs are shifted (as if augmented), and the hidden layer is scaled (as by
+dropout). The batch statistics count training passes.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.continual.base import Batch, Outputs, Samples, Setup, Task
+from everlight.continual.objective import softmax_objective
+from everlight.continual.sequence import Protocol, begin_task, end_task, init_learner, train_step
+
+FEATURES, HIDDEN, CLASSES, STORED = 3, 5, 6, 40
+RATE, SHIFT, GAIN = 0.2, 0.1, 1.25
+
+_rng = np.random.default_rng(11)
+START = {
+    "hidden": _rng.normal(size=(FEATURES, HIDDEN)),
+    "hidden_bias": _rng.normal(size=HIDDEN) * 0.3,
+    "head": _rng.normal(size=(HIDDEN, CLASSES)) * 0.5,
+    "head_bias": _rng.normal(size=CLASSES) * 0.3,
+}
+DATA = _rng.normal(size=(STORED, FEATURES))
+LABELS = np.arange(STORED) % CLASSES
+
+
+def as_float32(tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
+
+
+def small_setup(class_group=None):
+    data = as_float32(DATA)
+
+    def apply(params, batch_stats, inputs, train, key):
+        hidden = jnp.tanh(inputs @ params["hidden"] + params["hidden_bias"])
+        hidden = hidden * (GAIN if train else 1.0)
+        logits = hidden @ params["head"] + params["head_bias"]
+        passes = batch_stats["passes"] + (1 if train else 0)
+        return Outputs(logits, hidden), {"passes": passes}
+
+    return Setup(
+        init=lambda key: (as_float32(START), {"passes": jnp.array(0)}),
+        apply=apply,
+        objective=softmax_objective(class_group),
+        optimizer=optax.sgd(RATE),
+        gather=lambda index, key: data[index] + (0.0 if key is None else SHIFT),
+    )
+
+
+def classes_mask(classes):
+    return jnp.asarray(np.isin(np.arange(CLASSES), classes))
+
+
+def small_learner(setup, classes, params=START):
+    learner = init_learner(setup, CLASSES, jax.random.key(0))
+    return learner._replace(params=as_float32(params), seen=classes_mask(classes))
+
+
+def samples_of(index, mask=None):
+    """Stored samples; slots with mask 0 hold whatever `index` says."""
+    index = np.asarray(index)
+    mask = np.ones(len(index), bool) if mask is None else np.asarray(mask, bool)
+    return jax.tree.map(jnp.asarray, Samples(index, LABELS[index][:, None], mask))
+
+
+def batch_of(index, weight=None):
+    index = np.asarray(index)
+    weight = np.ones(len(index)) if weight is None else np.asarray(weight)
+    return Batch(
+        jnp.asarray(index),
+        jnp.asarray(LABELS[index][:, None]),
+        jnp.asarray(weight, jnp.float32),
+        jnp.zeros(len(index), bool),
+    )
+
+
+def task_of(number, classes, train):
+    return Task(train, train, classes_mask(classes), jnp.array(number))
+
+
+def run_tasks(setup, strategy, tasks):
+    """Drives the engine's parts over `(Task, [Batch])`; memory and learner after each task."""
+    learner = init_learner(setup, CLASSES, jax.random.key(0))
+    memory = strategy.init(jax.random.key(1), learner)
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    after = []
+    for task, batches in tasks:
+        memory, learner = begin_task(setup, strategy, memory, learner, task, jax.random.key(2))
+        for number, batch in enumerate(batches):
+            memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
+        last = Protocol(select="last")
+        memory, learner = end_task(strategy, last, memory, learner, task, jax.random.key(3))
+        after.append((memory, learner))
+    return after
+
+
+# The same in float64, with nothing of the library.
+
+
+def forward(params, index, train=False):
+    inputs = DATA[np.asarray(index)] + (SHIFT if train else 0.0)
+    bent = np.tanh(inputs @ params["hidden"] + params["hidden_bias"])
+    return inputs, bent, bent * (GAIN if train else 1.0) @ params["head"] + params["head_bias"]
+
+
+def backward(params, index, logit_gradient, train=False):
+    """Gradients of every sample, from those of its logits: leaves `[n, *shape]`."""
+    inputs, bent, _ = forward(params, index, train)
+    gain = GAIN if train else 1.0
+    below = (logit_gradient @ params["head"].T) * gain * (1 - bent**2)
+    return {
+        "hidden": inputs[:, :, None] * below[:, None, :],
+        "hidden_bias": below,
+        "head": gain * bent[:, :, None] * logit_gradient[:, None, :],
+        "head_bias": logit_gradient,
+    }
+
+
+def softmax(logits, active):
+    powers = np.where(active, np.exp(logits), 0.0)
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def cross_entropy_gradients(params, index, active, train=False):
+    """Gradient of every sample's cross-entropy over the active classes at its own label."""
+    index = np.asarray(index)
+    probability = softmax(forward(params, index, train)[2], np.asarray(active))
+    return backward(params, index, probability - np.eye(CLASSES)[LABELS[index]], train)
+
+
+def batch_gradient(params, index, active, weight=None):
+    """Gradient of a training batch's mean cross-entropy; samples of weight 0 do not count."""
+    kept = np.asarray(index) if weight is None else np.asarray(index)[np.asarray(weight) > 0]
+    each = cross_entropy_gradients(params, kept, active, train=True)
+    return {name: leaf.mean(axis=0) for name, leaf in each.items()}
+
+
+def descend(params, batches, active, penalty_gradient):
+    """Plain gradient descent; the last parameters and the task loss's path integral."""
+    path = {name: np.zeros_like(leaf) for name, leaf in params.items()}
+    for batch in batches:
+        gradient = batch_gradient(params, batch.index, active, batch.weight)
+        penalty = penalty_gradient(params)
+        step = {name: -RATE * (gradient[name] + penalty[name]) for name in params}
+        path = {name: path[name] - gradient[name] * step[name] for name in params}
+        params = {name: params[name] + step[name] for name in params}
+    return params, path
+
+
+def no_penalty(params):
+    return {name: np.zeros_like(leaf) for name, leaf in params.items()}
+
+
+def finite_differences(function, params, step=1e-5):
+    """Central differences of a float64 function of the parameters."""
+    result = {}
+    for name, leaf in params.items():
+        result[name] = np.zeros_like(leaf)
+        for place in np.ndindex(leaf.shape):
+            moved = []
+            for sign in (1, -1):
+                changed = leaf.copy()
+                changed[place] += sign * step
+                moved.append(function({**params, name: changed}))
+            result[name][place] = (moved[0] - moved[1]) / (2 * step)
+    return result
+
+
+def assert_trees_close(actual, expected, rtol=1e-4, atol=1e-6):
+    assert actual.keys() == expected.keys()
+    for name, leaf in expected.items():
+        np.testing.assert_allclose(actual[name], leaf, rtol=rtol, atol=atol, err_msg=name)

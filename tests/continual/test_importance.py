@@ -1,0 +1,134 @@
+"""Importances against per-sample gradients written by hand in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.importance import fisher_diagonal, memory_aware_importance
+from tests.continual.small_net import (
+    START,
+    STORED,
+    as_float32,
+    assert_trees_close,
+    backward,
+    classes_mask,
+    cross_entropy_gradients,
+    finite_differences,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+)
+
+SEEN = [0, 1, 3, 4]
+# Of classes seen: 14 samples, between them slots of padding that hold samples of other classes.
+INDEX = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 12, 13, 15, 16, 18, 19, 11])
+MASK = np.isin(INDEX % 6, SEEN)
+VALID = INDEX[MASK]
+
+
+def fisher_by_hand(index, active=None):
+    active = classes_mask(SEEN) if active is None else active
+    each = cross_entropy_gradients(START, index, active)
+    return {name: np.mean(leaf**2, axis=0) for name, leaf in each.items()}
+
+
+def memory_aware_by_hand(index):
+    logits = np.where(classes_mask(SEEN), forward(START, index)[2], 0.0)
+    each = backward(START, index, 2 * logits)
+    return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
+
+
+BOTH = pytest.mark.parametrize(
+    ("importance", "by_hand"),
+    [(fisher_diagonal, fisher_by_hand), (memory_aware_importance, memory_aware_by_hand)],
+    ids=["fisher", "mas"],
+)
+
+
+def test_the_backward_pass_by_hand_is_the_finite_difference():
+    def loss(params):
+        powers = np.where(classes_mask(SEEN), np.exp(forward(params, [7], True)[2]), 0.0)
+        return -np.log(powers[0, 1] / powers.sum())
+
+    each = cross_entropy_gradients(START, [7], classes_mask(SEEN), train=True)
+    by_hand = {name: leaf[0] for name, leaf in each.items()}
+    assert_trees_close(finite_differences(loss, START), by_hand, rtol=1e-6, atol=1e-9)
+
+
+@BOTH
+@pytest.mark.parametrize("chunk", [1, 4, 16, 64])
+def test_mean_over_the_valid_samples(importance, by_hand, chunk):
+    """14 samples, so that 4 does not divide them and 16 and 64 exceed them."""
+    assert len(VALID) == 14
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    found = importance(setup, learner, samples_of(INDEX, MASK), 1024, chunk=chunk)
+    assert_trees_close(found, by_hand(VALID), atol=1e-7)
+
+
+@BOTH
+@pytest.mark.parametrize("limit", [1, 5, 8, 13])
+def test_a_limit_takes_the_first_valid_samples(importance, by_hand, limit):
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    found = importance(setup, learner, samples_of(INDEX, MASK), limit, chunk=4)
+    assert_trees_close(found, by_hand(VALID[:limit]), atol=1e-7)
+
+
+@BOTH
+def test_padding_may_hold_anything(importance, by_hand):
+    """Also an index outside the data and a label outside the classes."""
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    samples = samples_of(INDEX, MASK)
+    ruined = samples._replace(
+        index=jnp.where(samples.mask, samples.index, STORED + 9),
+        labels=jnp.where(samples.mask[:, None], samples.labels, -1),
+    )
+    for found in (
+        importance(setup, learner, ruined, 9, chunk=4),
+        importance(setup, learner, ruined, 99, chunk=4),
+    ):
+        assert all(np.all(np.isfinite(leaf)) for leaf in found.values())
+    assert_trees_close(found, by_hand(VALID), atol=1e-7)
+
+
+@BOTH
+def test_unseen_classes_matter_to_nothing(importance, by_hand):
+    setup = small_setup()
+    found = importance(setup, small_learner(setup, SEEN), samples_of(INDEX, MASK), 1024)
+    unseen = ~np.asarray(classes_mask(SEEN))
+    assert np.all(found["head"][:, unseen] == 0)
+    assert np.all(found["head_bias"][unseen] == 0)
+    assert np.all(found["head"][:, ~unseen] > 0)
+
+
+@BOTH
+def test_nothing_gives_zero(importance, by_hand):
+    setup = small_setup()
+    nothing = samples_of(INDEX, np.zeros(len(INDEX)))
+    found = importance(setup, small_learner(setup, SEEN), nothing, 1024)
+    assert all(np.all(leaf == 0) for leaf in found.values())
+
+
+@BOTH
+def test_vmapped_over_parameters(importance, by_hand):
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    samples = samples_of(INDEX, MASK)
+    pair = {name: np.stack([leaf, leaf * 0.5]) for name, leaf in START.items()}
+    found = jax.jit(
+        jax.vmap(lambda p: importance(setup, learner._replace(params=p), samples, 1024, chunk=4))
+    )(as_float32(pair))
+    assert_trees_close({k: v[0] for k, v in found.items()}, by_hand(VALID), atol=1e-7)
+    assert np.any(np.abs(found["head"][0] - found["head"][1]) > 1e-3)
+
+
+def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
+    group = np.array([0, 0, 0, 1, 1, 1])
+    setup = small_setup(jnp.asarray(group))
+    found = fisher_diagonal(setup, small_learner(setup, SEEN), samples_of(VALID), 1024)
+    active = group == group[VALID % 6][:, None]
+    assert_trees_close(found, fisher_by_hand(VALID, active), atol=1e-7)
