@@ -1,4 +1,4 @@
-"""Both forms of the convolution against SciPy, and the small net's size."""
+"""The convolution against SciPy, its gradients against JAX's own, and the small net's size."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from everlight.models.convolution import Convolution
+from everlight.models.convolution import DIMENSIONS, Convolution, convolve
 from everlight.models.small_cnn import SmallCNN
 
+each_kind = pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2), (5, 1), (3, 3)])
 
-@pytest.mark.parametrize("form", ["native", "shifted"])
-@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2), (5, 1)])
-def test_both_forms_are_scipys_correlation(form, size, stride, rng):
+
+@each_kind
+def test_it_is_scipys_correlation(size, stride, rng):
     images = rng.normal(size=(2, 9, 8, 3)).astype(np.float32)
-    layer = Convolution(4, size, stride, form=form)
+    layer = Convolution(4, size, stride)
     params = layer.init(jax.random.key(0), jnp.asarray(images))
     params["params"]["bias"] = jnp.arange(4.0)
     kernel = np.float64(params["params"]["kernel"])
@@ -28,6 +29,42 @@ def test_both_forms_are_scipys_correlation(form, size, stride, rng):
     expected = expected[:, ::stride, ::stride] + np.arange(4)
     result = jax.jit(layer.apply)(params, jnp.asarray(images))
     np.testing.assert_allclose(result, expected, atol=2e-5)
+
+
+@each_kind
+def test_gradients_are_those_of_xlas_convolution(size, stride, rng):
+    images = jnp.asarray(rng.normal(size=(2, 9, 8, 3)), jnp.float32)
+    kernel = jnp.asarray(rng.normal(size=(size, size, 3, 4)), jnp.float32)
+
+    def xlas(images, kernel, stride):
+        margin = [((size - 1) // 2,) * 2] * 2
+        return jax.lax.conv_general_dilated(
+            images, kernel, (stride, stride), margin, dimension_numbers=DIMENSIONS
+        )
+
+    def gradients(form):
+        return jax.grad(lambda *a: jnp.sum(jnp.sin(form(*a, stride))), (0, 1))(images, kernel)
+
+    for ours, theirs in zip(gradients(convolve), gradients(xlas), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=3e-5)
+
+
+@each_kind
+def test_in_a_compiled_loop_every_convolution_has_the_fast_layout(size, stride):
+    """Other layouts run 20 to 40 times slower on CPU; the layouts are read from the program."""
+    images, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((size, size, 3, 3))
+
+    def step(_, carry):
+        gradients = jax.grad(lambda *a: jnp.sum(convolve(*a, stride) ** 2), (0, 1))(*carry)
+        return jax.tree.map(lambda leaf, gradient: leaf - 1e-3 * gradient, carry, gradients)
+
+    loop = jax.jit(lambda carry: jax.lax.fori_loop(0, 7, step, carry))
+    program = loop.lower((images, kernel)).compile().as_text()
+    layouts = [
+        line.split("dim_labels=")[1] for line in program.splitlines() if " convolution(" in line
+    ]
+    assert len(layouts) == 3
+    assert all(layout.startswith("b01f_01io->b01f") for layout in layouts), layouts
 
 
 def test_the_small_net_is_that_of_zenke_2017():

@@ -1,84 +1,92 @@
-"""One convolution in two forms, and the one place that chooses between them."""
+"""A convolution whose gradients run at full speed inside compiled loops, on CPU too."""
 
-from typing import Literal
+from functools import partial
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Form = Literal["native", "shifted"]
-
-
-def convolution_form(compiled_loop: bool) -> Form:
-    """The form that is fast where the convolution will run.
-
-    On CPU, XLA's native convolution inside a compiled loop runs 20 to 40 times slower than
-    dispatched by itself, while sums of shifted matrix products do not suffer (BUILD_NOTES.md).
-    Accelerators take the native form always.
-
-    Args:
-      compiled_loop: whether the network runs inside a compiled loop (`run_sequence`) or is
-        dispatched step by step (`drive_sequence`).
-    """
-    return "shifted" if compiled_loop and jax.default_backend() == "cpu" else "native"
+DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
 class Convolution(nn.Module):
-    """A square convolution with SAME padding, NHWC.
+    """A square convolution, NHWC, padded alike on all sides by half its kernel.
 
     Attributes:
       features: output channels.
       size: side of the kernel, odd.
       stride: in both directions.
       use_bias: adds one per channel.
-      form: "native" is XLA's convolution, "shifted" a sum of size² matrix products; the same
-        numbers up to rounding.
     """
 
     features: int
     size: int = 3
     stride: int = 1
     use_bias: bool = True
-    form: Form = "native"
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
         """The convolved images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         shape = (self.size, self.size, inputs.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.he_normal(), shape)
-        outputs = (_native if self.form == "native" else _shifted)(inputs, kernel, self.stride)
+        outputs = convolve(inputs, kernel, self.stride)
         if self.use_bias:
             outputs = outputs + self.param("bias", nn.initializers.zeros, (self.features,))
         return outputs
 
 
-def _margin(size: int) -> list[tuple[int, int]]:
-    # Symmetric, as the published networks pad, also where a stride would let SAME pad less.
-    return [((size - 1) // 2, (size - 1) // 2)] * 2
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def convolve(
+    images: Float[Array, "b h w c"], kernel: Float[Array, "s s c f"], stride: int
+) -> Float[Array, "b h2 w2 f"]:
+    """XLA's convolution with gradients of our own: the same bits, in the layout NHWC, HWIO.
 
+    XLA for CPU has a fast convolution for that layout alone. It brings the gradients' layouts
+    there in a program's outermost computation but not in the body of a loop, where they ran 20 to
+    40 times slower (BUILD_NOTES.md). Gradients written in that layout need no such help.
 
-def _native(inputs: Array, kernel: Array, stride: int) -> Array:
+    Args:
+      images: `[b, h, w, c]`.
+      kernel: of odd side, `[s, s, c, f]`.
+      stride: in both directions.
+    """
+    margin = (kernel.shape[0] - 1) // 2
     return jax.lax.conv_general_dilated(
-        inputs,
-        kernel,
-        (stride, stride),
-        _margin(kernel.shape[0]),
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        images, kernel, (stride, stride), [(margin, margin)] * 2, dimension_numbers=DIMENSIONS
     )
 
 
-def _shifted(inputs: Array, kernel: Array, stride: int) -> Array:
-    size = kernel.shape[0]
-    height, width = (-(-length // stride) for length in inputs.shape[1:3])
-    padded = jnp.pad(inputs, [(0, 0), *_margin(size), (0, 0)])
-    total = 0
-    for row in range(size):
-        for column in range(size):
-            window = padded[
-                :,
-                row : row + stride * (height - 1) + 1 : stride,
-                column : column + stride * (width - 1) + 1 : stride,
-            ]
-            total = total + window @ kernel[row, column]
-    return total
+def _forward(images: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, Array]]:
+    return convolve(images, kernel, stride), (images, kernel)
+
+
+def _backward(stride: int, saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
+    images, kernel = saved
+    margin = (kernel.shape[0] - 1) // 2
+    # Pixels on the far side that the last stride does not reach.
+    over = [
+        length - (strides - 1) * stride - 1
+        for length, strides in zip(images.shape[1:3], gradient.shape[1:3], strict=True)
+    ]
+    of_images = jax.lax.conv_general_dilated(
+        gradient,
+        jnp.flip(kernel, (0, 1)).swapaxes(2, 3),
+        (1, 1),
+        [(margin, margin + rest) for rest in over],
+        lhs_dilation=(stride, stride),
+        dimension_numbers=DIMENSIONS,
+    )
+    # Images become a batch of channels, and the gradient a kernel as large as they are.
+    of_kernel = jax.lax.conv_general_dilated(
+        images.transpose(3, 1, 2, 0),
+        gradient.transpose(1, 2, 0, 3),
+        (1, 1),
+        [(margin, margin - rest) for rest in over],
+        rhs_dilation=(stride, stride),
+        dimension_numbers=DIMENSIONS,
+    )
+    return of_images, of_kernel.transpose(1, 2, 0, 3)
+
+
+convolve.defvjp(_forward, _backward)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
-from everlight.models.convolution import Convolution, Form
+from everlight.models.convolution import Convolution
 
 
 class SmallCNN(nn.Module):
@@ -18,14 +18,12 @@ class SmallCNN(nn.Module):
       channels: of the two blocks' convolutions.
       hidden: units of the dense layer.
       dropout: rates after the two blocks and the dense layer.
-      form: of the convolutions.
     """
 
     classes: int
     channels: tuple[int, int] = (32, 64)
     hidden: int = 512
     dropout: Sequence[float] = (0.25, 0.25, 0.5)
-    form: Form = "native"
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
@@ -33,7 +31,7 @@ class SmallCNN(nn.Module):
         hidden = images
         for width, rate in zip(self.channels, self.dropout[:2], strict=True):
             for _ in range(2):
-                hidden = nn.relu(Convolution(width, form=self.form)(hidden))
+                hidden = nn.relu(Convolution(width)(hidden))
             # Even sides: a reshape and a maximum compile to faster CPU code than a window.
             batch, height, side, depth = hidden.shape
             blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
