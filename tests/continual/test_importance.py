@@ -87,12 +87,9 @@ def test_padding_may_hold_anything(importance, by_hand):
         index=jnp.where(samples.mask, samples.index, STORED + 9),
         labels=jnp.where(samples.mask[:, None], samples.labels, -1),
     )
-    for found in (
-        importance(setup, learner, ruined, 9, chunk=4),
-        importance(setup, learner, ruined, 99, chunk=4),
-    ):
-        assert all(np.all(np.isfinite(leaf)) for leaf in found.values())
-    assert_trees_close(found, by_hand(VALID), atol=1e-7)
+    for limit in (9, 99):
+        found = importance(setup, learner, ruined, limit, chunk=4)
+        assert_trees_close(found, by_hand(VALID[:limit]), atol=1e-7)
 
 
 @BOTH
