@@ -1,0 +1,159 @@
+"""A-GEM's projection against its closed form, and its gradient on the small net."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlight.continual.agem import agem, project
+from everlight.continual.base import Samples
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    STORED,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+
+def tree(values):
+    """A vector of 6 as a tree of two leaves."""
+    values = jnp.asarray(values, jnp.float32)
+    return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(tree["matrix"]), tree["vector"]]).astype(np.float64)
+
+
+def closed_form(gradient, reference):
+    along = gradient @ reference
+    return gradient - along / (reference @ reference) * reference if along < 0 else gradient
+
+
+def test_a_conflict_by_hand():
+    """g·g_ref = -1 + 2 - 4 = -3 and g_ref·g_ref = 3, so g̃ = g + g_ref."""
+    found = project(tree([1, 2, 4, 0, 5, -7]), tree([-1, 1, -1, 0, 0, 0]))
+    np.testing.assert_allclose(flat(found), [0, 3, 3, 0, 5, -7], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_gradients(seed):
+    gradient, reference = np.random.default_rng(seed).normal(size=(2, 6)).astype(np.float32)
+    conflict = reference if gradient @ reference < 0 else -reference
+    found = flat(project(tree(gradient), tree(conflict)))
+    expected = closed_form(gradient.astype(np.float64), conflict.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert abs(found @ conflict) < 1e-5
+    # Where they agree the gradient passes bit for bit.
+    np.testing.assert_array_equal(flat(project(tree(gradient), tree(-conflict))), gradient)
+
+
+@pytest.mark.parametrize("reference", [np.zeros(6), [0, 0, 0, 0, 3, 0]])
+def test_a_zero_or_orthogonal_reference_changes_nothing(reference):
+    gradient = [1.0, -2.0, 0.5, 3.0, 0.0, -1.0]
+    np.testing.assert_array_equal(flat(project(tree(gradient), tree(reference))), gradient)
+
+
+project_compiled = jax.jit(project)
+numbers = st.floats(-1e3, 1e3, width=32)
+vectors = st.lists(numbers, min_size=6, max_size=6).map(np.array)
+
+
+@settings(max_examples=200, deadline=None)
+@given(vectors, vectors)
+def test_the_projection_never_opposes_the_reference_nor_grows(gradient, reference):
+    found = flat(project_compiled(tree(gradient), tree(reference)))
+    bound = 1e-5 * np.linalg.norm(gradient) * np.linalg.norm(reference)
+    assert found @ reference >= -bound - 1e-30
+    assert np.linalg.norm(found) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
+
+
+TASK = task_of(1, [2, 3], samples_of([2, 3]))
+BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
+
+
+def memory_of(index, slots=5):
+    """A buffer that holds stored samples among slots of mask 0 that hold others."""
+    place = 2 * np.arange(len(index)) + 1
+    assert slots >= 2 * len(index)
+    content, mask = np.full(slots, 39), np.zeros(slots, bool)
+    content[place], mask[place] = index, True
+    return samples_of(content, mask)
+
+
+@functools.cache
+def grads_of_agem(reference_batch):
+    setup = small_setup()
+    return jax.jit(agem(setup, per_class=1, reference_batch=reference_batch).grads)
+
+
+def gradient_of_agem(memory, reference_batch=4, seed=0):
+    learner = small_learner(small_setup(), [0, 1, 2, 3])
+    return grads_of_agem(reference_batch)(memory, learner, BATCH, TASK, jax.random.key(seed))
+
+
+def joined(gradient):
+    return np.concatenate([np.ravel(gradient[name]) for name in sorted(gradient)])
+
+
+ACTIVE = np.arange(CLASSES) < 4
+OWN = batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
+
+
+def test_every_held_sample_projects_as_its_closed_form():
+    """A memory of one sample makes the random reference batch known."""
+    conflicts = 0
+    held_samples = (0, 1, 6, 7, 2, 8)
+    for held in held_samples:
+        reference = batch_gradient(START, [held], ACTIVE)
+        conflicts += joined(OWN) @ joined(reference) < 0
+        gradient, info = gradient_of_agem(memory_of([held]))
+        expected = closed_form(joined(OWN), joined(reference))
+        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        assert_trees_close(info.task_gradient, OWN, atol=1e-6)
+        # One training pass: the reference's updates no batch statistics.
+        assert info.batch_stats["passes"] == 1
+    assert 0 < conflicts < len(held_samples)
+
+
+def test_the_reference_batch_is_drawn_evenly_from_what_is_held():
+    """4,096 draws from three samples: their mean gradient to some 2%."""
+    held = [0, 6, 7]
+    reference = joined(batch_gradient(START, held, ACTIVE))
+    assert joined(OWN) @ reference < 0
+    gradient, _ = gradient_of_agem(memory_of(held, slots=8), reference_batch=4096)
+    expected = closed_form(joined(OWN), reference)
+    assert np.linalg.norm(joined(gradient) - expected) < 0.03 * np.linalg.norm(joined(OWN))
+    small = [joined(gradient_of_agem(memory_of(held, 8), 1, seed)[0]) for seed in range(6)]
+    assert len({tuple(found.round(4)) for found in small}) > 1
+
+
+def test_an_empty_memory_leaves_the_gradient():
+    """Whatever its masked slots hold."""
+    nothing = Samples(jnp.full(5, STORED + 3), jnp.asarray(LABELS[:5, None]), jnp.zeros(5, bool))
+    gradient, _ = gradient_of_agem(nothing)
+    assert_trees_close(gradient, OWN, atol=1e-6)
+
+
+def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
+    setup = small_setup()
+    learner = small_learner(setup, [2, 3])
+    strategy = agem(setup, per_class=2)
+    memory = strategy.init(jax.random.key(0), learner)
+    task = task_of(0, [2, 3], samples_of([2, 8, 14, 3]))
+    memory, _ = strategy.end_task(memory, learner, task, jax.random.key(0))
+    assert strategy.stored_samples(memory, task) == 3
+    epoch = strategy.epoch_data(memory, task)
+    np.testing.assert_array_equal(epoch.samples.index, task.train.index)
+    assert not np.any(epoch.from_memory)
