@@ -39,6 +39,17 @@ class Task(NamedTuple):
     """Training samples of all tasks so far, this one included; only where `uses_past`."""
 
 
+class TaskSequence(NamedTuple):
+    """Tasks with a leading axis, and the union of their test sets."""
+
+    tasks: Task
+    test: Samples
+    test_task: Int[Array, "m"]
+    """The task whose test set each test sample belongs to."""
+    class_task: Int[Array, "c"]
+    """The task that introduces each class."""
+
+
 class Batch(NamedTuple):
     """What a step learns from; `weight` is 0 for the filling of a last, partial batch."""
 

@@ -10,7 +10,7 @@ from everlight.continual.base import Learner, Outputs, Samples, Setup
 
 
 def fisher_diagonal(
-    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int = 16
+    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int | None = None
 ) -> PyTree:
     """Diagonal of the empirical Fisher information: mean squared gradient of the log-likelihood.
 
@@ -22,7 +22,7 @@ def fisher_diagonal(
       learner: at the parameters in question.
       samples: of the task; the mean runs over the first `limit` of them.
       limit: most samples to use.
-      chunk: samples whose gradients are held at once.
+      chunk: samples whose gradients are held at once; None is what suits the device.
     """
 
     def squared_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
@@ -36,7 +36,7 @@ def fisher_diagonal(
 
 
 def memory_aware_importance(
-    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int = 16
+    setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int | None = None
 ) -> PyTree:
     """Mean absolute gradient of the squared length of the output; no labels.
 
@@ -47,7 +47,7 @@ def memory_aware_importance(
       learner: at the parameters in question.
       samples: of the task; the mean runs over the first `limit` of them.
       limit: most samples to use.
-      chunk: samples whose gradients are held at once.
+      chunk: samples whose gradients are held at once; None is what suits the device.
     """
 
     def absolute_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
@@ -70,10 +70,14 @@ def _mean_over(
     per_sample: Callable[[Int[Array, ""], Int[Array, "k"]], PyTree],
     samples: Samples,
     limit: int,
-    chunk: int,
+    chunk: int | None,
     like: PyTree,
 ) -> PyTree:
     """Mean of a per-sample tree over the first `limit` samples, `chunk` of them at a time."""
+    if chunk is None:
+        # Gradients of many samples at once are grouped convolutions, for which XLA's CPU has no
+        # fast form: 512 samples of a small net took .57 s one by one, 1.65 s in chunks of 16.
+        chunk = 1 if jax.default_backend() == "cpu" else 32
     # Valid slots first, in their order: a stable sort of the mask.
     slots = jnp.argsort(~samples.mask, stable=True)
     count = jnp.minimum(jnp.sum(samples.mask), limit)

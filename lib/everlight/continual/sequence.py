@@ -4,14 +4,16 @@
 orders; `drive_sequence` is a Python loop over the same step that can be stopped and continued.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual.base import (
     Batch,
@@ -20,27 +22,16 @@ from everlight.continual.base import (
     Learner,
     Memory,
     Plateau,
-    Samples,
     Setup,
     Strategy,
     Task,
+    TaskSequence,
 )
-from everlight.continual.objective import correct
+from everlight.continual.evaluation import Row, accuracy_row, predict_samples, validate
 
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
 data are an argument of the compiled program and not a constant inside it."""
-
-
-class TaskSequence(NamedTuple):
-    """Tasks with a leading axis, and the union of their test sets."""
-
-    tasks: Task
-    test: Samples
-    test_task: Int[Array, "m"]
-    """The task whose test set each test sample belongs to."""
-    class_task: Int[Array, "c"]
-    """The task that introduces each class."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +54,45 @@ class Protocol:
     """Samples a forward pass in validation and evaluation."""
 
 
-class Row(NamedTuple):
-    """Accuracies on every task's test set, after some task: a row of the accuracy matrices."""
+class Usage(NamedTuple):
+    """What learning took, as memory and computation are judged by (`metrics.cl_score`)."""
 
-    class_incremental: Float[Array, "t"]
-    """Among all classes seen so far."""
-    task_aware: Float[Array, "t"]
-    """Among the classes of the sample's own task, which is told."""
+    steps: Int[Array, "t"]
+    """Optimizer steps from the beginning of the sequence to the task's end."""
+    stored_samples: Int[Array, "t"]
+    """Samples of earlier tasks that were held while the task was learnt."""
 
 
 class SequenceResult(NamedTuple):
-    """What a sequence leaves; `R[i, j]` is after task i, on task j."""
+    """What a sequence leaves; accuracies and losses not reached yet are NaN."""
 
     accuracy: Row
+    """Both accuracy matrices: `[i, j]` is after task i, on task j."""
+    usage: Usage
     losses: Float[Array, "t e"]
+    """Mean loss of every epoch's steps; NaN where training diverged."""
     validation: Float[Array, "t e"]
+    """In-task validation after every epoch."""
     memory: Memory
     learner: Learner
+
+
+class SequenceState(NamedTuple):
+    """All that a stopped sequence needs to go on: its results so far, and where it is."""
+
+    result: SequenceResult
+    task: Int[Array, ""]
+    """The task to go on with; the number of tasks at the end."""
+    epoch: Int[Array, ""]
+    """How many epochs of it are done; 0 is before its beginning."""
+
+
+class DivergedError(FloatingPointError):
+    """A loss that is no finite number; says in which task, epoch and step, counted from 0."""
+
+    def __init__(self, task: int, epoch: int, step: int):
+        super().__init__(f"the loss is not finite at task {task}, epoch {epoch}, step {step}")
+        self.task, self.epoch, self.step = task, epoch, step
 
 
 def train_step(
@@ -146,10 +159,10 @@ def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
         params=params,
         batch_stats=batch_stats,
         opt_state=setup.optimizer.init(params),
-        step=jnp.array(0),
+        step=jnp.int32(0),
         seen=jnp.zeros(classes, bool),
-        schedule=Plateau(jnp.array(1.0), jnp.array(-jnp.inf), jnp.array(0)),
-        best=Best(jnp.array(-jnp.inf), params, batch_stats),
+        schedule=Plateau(jnp.float32(1), jnp.float32(-jnp.inf), jnp.int32(0)),
+        best=Best(jnp.float32(-jnp.inf), params, batch_stats),
     )
 
 
@@ -166,33 +179,9 @@ def begin_task(
     memory, learner = strategy.begin_task(memory, learner, task, key)
     return memory, learner._replace(
         opt_state=setup.optimizer.init(learner.params),
-        schedule=Plateau(jnp.array(1.0), jnp.array(-jnp.inf), jnp.array(0)),
-        best=Best(jnp.array(-jnp.inf), learner.params, learner.batch_stats),
+        schedule=Plateau(jnp.float32(1), jnp.float32(-jnp.inf), jnp.int32(0)),
+        best=Best(jnp.float32(-jnp.inf), learner.params, learner.batch_stats),
     )
-
-
-def validate(
-    setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples, size: int
-) -> Float[Array, ""]:
-    """Mean goodness over samples; 0 without any."""
-    count = samples.mask.shape[0]
-
-    def add(step: Int[Array, ""], total: Float[Array, ""]) -> Float[Array, ""]:
-        slot = step * size + jnp.arange(size)
-        inside = slot < count
-        slot = jnp.where(inside, slot, 0)
-        kept = inside & samples.mask[slot]
-        # Padding holds anything; the first sample of the data set stands in for it.
-        index = jnp.where(kept, samples.index[slot], 0)
-        scores = strategy.predict(memory, learner, setup.gather(index, None))
-        labels = jnp.where(kept[:, None], samples.labels[slot], 0)
-        good = setup.objective.goodness(scores, labels, learner.seen)
-        return total + jnp.sum(jnp.where(kept, good, 0))
-
-    # Samples come first in their array, so blocks of padding alone need no pass.
-    last = jnp.max(jnp.where(samples.mask, jnp.arange(1, count + 1), 0), initial=0)
-    total = jax.lax.fori_loop(0, -(-last // size), add, jnp.array(0.0))
-    return total / jnp.maximum(jnp.sum(samples.mask), 1)
 
 
 def end_epoch(protocol: Protocol, learner: Learner, score: Float[Array, ""]) -> Learner:
@@ -229,33 +218,10 @@ def end_task(
     return strategy.end_task(memory, learner, task, key)
 
 
-def accuracy_row(
-    sequence: TaskSequence, scores: Float[Array, "m c"], seen: Bool[Array, "c"]
-) -> Row:
-    """Both accuracies on every task's test set from the scores of the whole test union."""
-    label, mask = sequence.test.labels[:, 0], sequence.test.mask
-    tasks = sequence.tasks.id.shape[0]
-    member = (sequence.test_task == jnp.arange(tasks)[:, None]) & mask
-    own = sequence.class_task == sequence.test_task[:, None]
-
-    def per_task(among: Bool[Array, "*m c"]) -> Float[Array, "t"]:
-        good = correct(scores, label, among)
-        hits = jnp.sum(jnp.where(member, good, 0), axis=1)
-        return hits / jnp.maximum(jnp.sum(member, axis=1), 1)
-
-    return Row(per_task(seen), per_task(own))
-
-
-def test_scores(
-    setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, test: Samples, size: int
-) -> Float[Array, "m c"]:
-    """Scores of the whole test union in one pass."""
-    index = jnp.where(test.mask, test.index, 0)
-    return jax.lax.map(
-        lambda one: strategy.predict(memory, learner, setup.gather(one[None], None))[0],
-        index,
-        batch_size=size,
-    )
+def take_task(strategy: Strategy, sequence: TaskSequence, number: Int[Array, ""]) -> Task:
+    """One task; for a strategy that uses them with the training samples of all tasks up to it."""
+    task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
+    return with_past(sequence, task) if strategy.uses_past else task
 
 
 def with_past(sequence: TaskSequence, task: Task) -> Task:
@@ -269,10 +235,95 @@ def with_past(sequence: TaskSequence, task: Task) -> Task:
     )
 
 
+class TaskKeys(NamedTuple):
+    """The keys of one task's parts; an epoch's is folded from `epochs`, a step's from that."""
+
+    begin: PRNGKeyArray
+    epochs: PRNGKeyArray
+    end: PRNGKeyArray
+
+
+def task_keys(key: PRNGKeyArray, number: Int[Array, ""]) -> TaskKeys:
+    """The keys of a task, from the sequence's."""
+    return TaskKeys(*jax.random.split(jax.random.fold_in(key, number + 1), 3))
+
+
+def begin_sequence(setup: Setup, strategy: Strategy, classes: int, key: PRNGKeyArray) -> tuple:
+    """Memory and learner before the first task."""
+    key_learner, key_memory = jax.random.split(jax.random.fold_in(key, 0))
+    learner = init_learner(setup, classes, key_learner)
+    return strategy.init(key_memory, learner), learner
+
+
+def open_epoch(
+    strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray
+) -> tuple[Epoch, Order]:
+    """An epoch's samples and their order."""
+    epoch = strategy.epoch_data(memory, task)
+    return epoch, shuffle(epoch, key)
+
+
+def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
+    """Steps of an epoch."""
+    return -(-order.count // protocol.batch_size)
+
+
+def epoch_step(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    carry: tuple[Memory, Learner],
+    opened: tuple[Epoch, Order],
+    task: Task,
+    step: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[tuple[Memory, Learner], Float[Array, ""]]:
+    """Takes a step's batch from its epoch and trains on it; `key` is the epoch's."""
+    batch = take_batch(*opened, step, protocol.batch_size)
+    key_step = jax.random.fold_in(key, step)
+    *carry, loss = train_step(setup, strategy, *carry, batch, task, key_step)
+    return tuple(carry), loss
+
+
+def close_epoch(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    carry: tuple[Memory, Learner],
+    task: Task,
+) -> tuple[tuple[Memory, Learner], Float[Array, ""]]:
+    """Validates, keeps the best epoch and moves the schedule; returns the validation too."""
+    memory, learner = carry
+    score = validate(setup, strategy, memory, learner, task.valid, protocol.evaluation_batch)
+    return (memory, end_epoch(protocol, learner, score)), score
+
+
+def close_task(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    carry: tuple[Memory, Learner],
+    task: Task,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+) -> tuple[tuple[Memory, Learner], tuple[Row, Usage]]:
+    """Ends the task and evaluates on the test union."""
+    held = (
+        jnp.int32(0) if strategy.stored_samples is None else strategy.stored_samples(carry[0], task)
+    )
+    memory, learner = end_task(strategy, protocol, *carry, task, key)
+    size = protocol.evaluation_batch
+    scores = predict_samples(setup, strategy, memory, learner, sequence.test, size)
+    row = accuracy_row(sequence, scores, learner.seen)
+    return (memory, learner), (row, Usage(learner.step, held))
+
+
 def run_sequence(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceResult:
     """A whole sequence of tasks as one pure function; jit it, vmap it over keys or sequences.
+
+    Nothing can be raised inside: where training diverged, `losses` is NaN from there on.
 
     Args:
       build: from `data` to the setup and the strategy.
@@ -282,48 +333,168 @@ def run_sequence(
       key: of initial parameters, shuffles, augmentation and the strategy's own choices.
     """
     setup, strategy = build(data)
-    key_init, key_memory, key_tasks = jax.random.split(key, 3)
-    learner = init_learner(setup, sequence.class_task.shape[0], key_init)
-    memory = strategy.init(key_memory, learner)
+    start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
 
-    def one_task(carry: tuple[Memory, Learner], task: Task) -> tuple:
-        if strategy.uses_past:
-            task = with_past(sequence, task)
-        keys = jax.random.split(jax.random.fold_in(key_tasks, task.id), 3)
-        carry = begin_task(setup, strategy, *carry, task, keys[0])
+    def one_task(carry: tuple[Memory, Learner], number: Int[Array, ""]) -> tuple:
+        task, keys = take_task(strategy, sequence, number), task_keys(key, number)
+        carry = begin_task(setup, strategy, *carry, task, keys.begin)
 
-        def one_epoch(carry: tuple[Memory, Learner], number: Int[Array, ""]) -> tuple:
-            memory, learner = carry
-            key_epoch = jax.random.fold_in(keys[1], number)
-            epoch = strategy.epoch_data(memory, task)
-            order = shuffle(epoch, key_epoch)
+        def one_epoch(carry: tuple[Memory, Learner], epoch: Int[Array, ""]) -> tuple:
+            key_epoch = jax.random.fold_in(keys.epochs, epoch)
+            opened = open_epoch(strategy, carry[0], task, key_epoch)
+            steps = count_steps(opened[1], protocol)
 
             def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-                memory, learner, total = carry
-                batch = take_batch(epoch, order, step, protocol.batch_size)
-                key_step = jax.random.fold_in(key_epoch, step)
-                memory, learner, loss = train_step(
-                    setup, strategy, memory, learner, batch, task, key_step
+                learned, loss = epoch_step(
+                    setup, strategy, protocol, carry[0], opened, task, step, key_epoch
                 )
-                return memory, learner, total + loss
+                return learned, carry[1] + loss
 
-            steps = -(-order.count // protocol.batch_size)
-            memory, learner, total = jax.lax.fori_loop(
-                0, steps, one_step, (memory, learner, jnp.array(0.0))
-            )
-            score = validate(
-                setup, strategy, memory, learner, task.valid, protocol.evaluation_batch
-            )
-            learner = end_epoch(protocol, learner, score)
-            return (memory, learner), (total / jnp.maximum(steps, 1), score)
+            carry, total = jax.lax.fori_loop(0, steps, one_step, (carry, jnp.array(0.0)))
+            carry, score = close_epoch(setup, strategy, protocol, carry, task)
+            return carry, (total / jnp.maximum(steps, 1), score)
 
         carry, (losses, scores) = jax.lax.scan(one_epoch, carry, jnp.arange(protocol.epochs))
-        memory, learner = end_task(strategy, protocol, *carry, task, keys[2])
-        tested = test_scores(
-            setup, strategy, memory, learner, sequence.test, protocol.evaluation_batch
-        )
-        row = accuracy_row(sequence, tested, learner.seen)
-        return (memory, learner), (row, losses, scores)
+        carry, closed = close_task(setup, strategy, protocol, carry, task, sequence, keys.end)
+        return carry, (*closed, losses, scores)
 
-    (memory, learner), rows = jax.lax.scan(one_task, (memory, learner), sequence.tasks)
-    return SequenceResult(*rows, memory, learner)
+    carry, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
+    return SequenceResult(*rows, *carry)
+
+
+def drive_sequence(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    state: SequenceState | None = None,
+) -> Iterator[SequenceState]:
+    """The same sequence, step by step: yields its state after every epoch and every task.
+
+    Any state that it yielded, given back with the same other arguments, continues it to the same
+    bits. Compiled parts are kept for the next call with the same `build` and `protocol`.
+
+    Args:
+      build: from `data` to the setup and the strategy; compare `run_sequence`.
+      protocol: epochs, batches, selection.
+      data: what the setup gathers from.
+      sequence: tasks and test union.
+      key: of everything that is drawn.
+      state: to go on from; None is the beginning.
+
+    Raises:
+      DivergedError: a loss that is not finite, at the end of its epoch.
+    """
+    tasks = sequence.tasks.id.shape[0]
+    parts = (build, protocol, data, sequence, key)
+    state = _begin_sequence(*parts) if state is None else state
+    while (task := int(state.task)) < tasks:
+        result, epoch = state.result, int(state.epoch)
+        carry = (result.memory, result.learner)
+        if epoch == 0:
+            carry = _begin_task(*parts, task, carry)
+        opened = _open_epoch(*parts, task, epoch, carry[0])
+        losses = []
+        for step in range(int(count_steps(opened[1], protocol))):
+            carry, loss = _epoch_step(*parts, task, epoch, step, carry, opened)
+            losses.append(loss)
+        _refuse_divergence(task, epoch, np.asarray(losses))
+        state = _close_epoch(*parts, state, carry, jnp.mean(jnp.array(losses or [0.0])))
+        if epoch + 1 == protocol.epochs:
+            state = _close_task(*parts, state)
+        yield state
+
+
+def operations_per_step(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> float:
+    """Floating-point operations of one training step, from the compiled step's cost analysis.
+
+    Loops inside the step are counted once; the strategies here have none. What the backend's
+    analysis leaves out stays out (random bits, data movement).
+    """
+    parts = (build, protocol, data, sequence, key)
+    state = jax.eval_shape(_begin_sequence, *parts)
+    carry = (state.result.memory, state.result.learner)
+    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, carry[0])
+    step = _epoch_step.lower(*parts, 0, 0, 0, carry, opened).compile()
+    return float(step.cost_analysis()["flops"])
+
+
+def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(losses))
+    if len(wrong):
+        raise DivergedError(task, epoch, int(wrong[0]))
+
+
+# The driver's compiled parts. What builds the program is static, so that a second sequence with
+# the same setup compiles nothing.
+_part = partial(jax.jit, static_argnums=(0, 1))
+
+
+@_part
+def _begin_sequence(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> SequenceState:
+    tasks = sequence.tasks.id.shape[0]
+    matrix, curve = (
+        jnp.full((tasks, columns), jnp.nan, jnp.float32) for columns in (tasks, protocol.epochs)
+    )
+    start = begin_sequence(*build(data), sequence.class_task.shape[0], key)
+    usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
+    result = SequenceResult(Row(matrix, matrix), usage, curve, curve, *start)
+    return SequenceState(result, jnp.int32(0), jnp.int32(0))
+
+
+@_part
+def _begin_task(build, protocol, data, sequence, key, number, carry):
+    setup, strategy = build(data)
+    task = take_task(strategy, sequence, number)
+    return begin_task(setup, strategy, *carry, task, task_keys(key, number).begin)
+
+
+@_part
+def _open_epoch(build, protocol, data, sequence, key, number, epoch, memory):
+    _, strategy = build(data)
+    key_epoch = jax.random.fold_in(task_keys(key, number).epochs, epoch)
+    return open_epoch(strategy, memory, take_task(strategy, sequence, number), key_epoch)
+
+
+@_part
+def _epoch_step(build, protocol, data, sequence, key, number, epoch, step, carry, opened):
+    setup, strategy = build(data)
+    key_epoch = jax.random.fold_in(task_keys(key, number).epochs, epoch)
+    task = take_task(strategy, sequence, number)
+    return epoch_step(setup, strategy, protocol, carry, opened, task, step, key_epoch)
+
+
+@_part
+def _close_epoch(build, protocol, data, sequence, key, state, carry, loss):
+    setup, strategy = build(data)
+    task = take_task(strategy, sequence, state.task)
+    (memory, learner), score = close_epoch(setup, strategy, protocol, carry, task)
+    at, result = (state.task, state.epoch), state.result
+    result = result._replace(
+        losses=result.losses.at[at].set(loss),
+        validation=result.validation.at[at].set(score),
+        memory=memory,
+        learner=learner,
+    )
+    return SequenceState(result, state.task, state.epoch + 1)
+
+
+@_part
+def _close_task(build, protocol, data, sequence, key, state):
+    setup, strategy = build(data)
+    task, result = take_task(strategy, sequence, state.task), state.result
+    key_end = task_keys(key, state.task).end
+    carry = (result.memory, result.learner)
+    (memory, learner), closed = close_task(
+        setup, strategy, protocol, carry, task, sequence, key_end
+    )
+    accuracy, usage = jax.tree.map(
+        lambda every, new: every.at[state.task].set(new), (result.accuracy, result.usage), closed
+    )
+    result = result._replace(accuracy=accuracy, usage=usage, memory=memory, learner=learner)
+    return SequenceState(result, state.task + 1, jnp.zeros_like(state.epoch))

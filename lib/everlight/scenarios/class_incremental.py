@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from everlight.continual.base import Samples, Task
-from everlight.continual.sequence import TaskSequence
+from everlight.continual.base import Samples, Task, TaskSequence
 
 
 def class_incremental(
