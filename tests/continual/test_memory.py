@@ -1,0 +1,218 @@
+"""Replay buffers: class-balanced at random and by herding, and the reservoir."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from everlight.continual.base import Samples
+from everlight.continual.memory import (
+    add_herded_exemplars,
+    add_random_exemplars,
+    add_to_reservoir,
+    empty_buffer,
+)
+
+CLASSES, SLOTS = 4, 3
+# Class 0 has five samples, class 1 two, class 2 none and class 3 four; slots 3 and 8 are padding.
+INDEX = np.array([10, 11, 12, 99, 13, 20, 21, 14, 98, 40, 41, 42, 43])
+LABEL = np.array([0, 0, 0, 0, 0, 1, 1, 0, 3, 3, 3, 3, 3])
+MASK = ~np.isin(INDEX, [98, 99])
+SAMPLES = Samples(jnp.asarray(INDEX), jnp.asarray(LABEL[:, None]), jnp.asarray(MASK))
+MEMBERS = {c: set(INDEX[MASK & (c == LABEL)].tolist()) for c in range(CLASSES)}
+ALL = jnp.ones(CLASSES, bool)
+
+random_exemplars = jax.jit(add_random_exemplars)
+herded_exemplars = jax.jit(add_herded_exemplars)
+
+
+def held(buffer, label):
+    """Indices held for a class, in their slots' order."""
+    slots = buffer.index.shape[0] // CLASSES
+    part = slice(label * slots, (label + 1) * slots)
+    assert np.all(np.asarray(buffer.labels[part, 0])[np.asarray(buffer.mask[part])] == label)
+    return np.asarray(buffer.index[part])[np.asarray(buffer.mask[part])].tolist()
+
+
+def features_of(seed=2, width=4):
+    return np.random.default_rng(seed).normal(size=(len(INDEX), width)) + 0.5
+
+
+def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
+    if way == "random":
+        return random_exemplars(buffer, samples, classes, jax.random.key(5))
+    features = features_of() if features is None else features
+    return herded_exemplars(buffer, samples, classes, jnp.asarray(features, jnp.float32))
+
+
+both_ways = pytest.mark.parametrize("way", ["random", "herded"])
+
+
+@both_ways
+def test_every_class_holds_its_own_samples_once(way):
+    buffer = fill(way, empty_buffer(CLASSES * SLOTS, 1))
+    for label, members in MEMBERS.items():
+        found = held(buffer, label)
+        assert len(found) == len(set(found)) == min(SLOTS, len(members))
+        assert set(found) <= members
+
+
+@both_ways
+def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(way):
+    """20 slots a class, more than there are samples at all."""
+    buffer = fill(way, empty_buffer(CLASSES * 20, 1))
+    assert jnp.sum(buffer.mask) == np.sum(MASK)
+    for label, members in MEMBERS.items():
+        assert sorted(held(buffer, label)) == sorted(members)
+
+
+@both_ways
+def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses_them(way):
+    old = Samples(
+        jnp.arange(100, 112), jnp.repeat(jnp.arange(CLASSES), SLOTS)[:, None], jnp.ones(12, bool)
+    )
+    buffer = fill(way, old, classes=jnp.array([True, False, True, False]))
+    assert set(held(buffer, 0)) <= MEMBERS[0]
+    assert held(buffer, 1) == [103, 104, 105]
+    assert held(buffer, 2) == []
+    assert held(buffer, 3) == [109, 110, 111]
+
+
+@both_ways
+@pytest.mark.parametrize("seed", range(3))
+def test_padding_never_changes_the_choice(way, seed):
+    """Neither what padding holds, nor how much of it there is and where."""
+    rng = np.random.default_rng(seed)
+    place = np.sort(rng.choice(30, MASK.sum(), replace=False))
+    index, label, mask = rng.integers(0, 50, 30), rng.integers(-1, CLASSES, 30), np.zeros(30, bool)
+    features = rng.normal(size=(30, 4))
+    index[place], label[place], mask[place] = INDEX[MASK], LABEL[MASK], True
+    features[place] = features_of()[MASK]
+    features[~mask] = np.nan
+    wide = Samples(jnp.asarray(index), jnp.asarray(label[:, None]), jnp.asarray(mask))
+    empty = empty_buffer(CLASSES * SLOTS, 1)
+    plain, padded = fill(way, empty), fill(way, empty, wide, features=features)
+    for label in range(CLASSES):
+        assert held(plain, label) == held(padded, label)
+
+
+def test_random_exemplars_are_each_as_likely():
+    """3 of 5: each is held 600 times in 1,000 keys, give or take 5 standard deviations of 15."""
+    empty = empty_buffer(CLASSES * SLOTS, 1)
+    keys = jax.random.split(jax.random.key(0), 1000)
+    buffers = jax.jit(jax.vmap(lambda key: add_random_exemplars(empty, SAMPLES, ALL, key)))(keys)
+    counts = [int(jnp.sum((buffers.index == index) & buffers.mask)) for index in MEMBERS[0]]
+    assert sum(counts) == 3000
+    assert np.all(np.abs(np.array(counts) - 600) < 75)
+    # Also the order within the class is random.
+    first = [int(jnp.sum(buffers.index[:, 0] == index)) for index in MEMBERS[0]]
+    assert np.all(np.abs(np.array(first) - 200) < 65)
+
+
+def herd_by_hand(rows, count):
+    """iCaRL's algorithm 4 as it is written, over the rows of one class."""
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    mean, chosen = rows.mean(axis=0), []
+    while len(chosen) < min(count, len(rows)):
+        best, nearest = None, np.inf
+        for candidate in range(len(rows)):
+            if candidate in chosen:
+                continue
+            distance = np.linalg.norm(mean - rows[[*chosen, candidate]].mean(axis=0))
+            if distance < nearest:
+                best, nearest = candidate, distance
+        chosen.append(best)
+    return chosen
+
+
+@pytest.mark.parametrize("slots", [1, 3, 7])
+@pytest.mark.parametrize("seed", range(4))
+def test_herding_is_the_greedy_loop(slots, seed):
+    features = features_of(seed) * np.random.default_rng(seed).uniform(0.1, 9, (len(INDEX), 1))
+    buffer = fill("herded", empty_buffer(CLASSES * slots, 1), features=features)
+    # Class 1 is left out: its two unit vectors are equally far from their mean.
+    for label in (0, 3):
+        rows = np.flatnonzero(MASK & (label == LABEL))
+        expected = INDEX[rows[herd_by_hand(features[rows], slots)]].tolist()
+        assert held(buffer, label) == expected
+
+
+def test_herding_over_many_samples_comes_nearer_to_the_mean_than_chance():
+    """20 of 200 by the same loop, and the point of it: their mean is that of the class."""
+    features = np.random.default_rng(1).normal(size=(200, 8)) + 0.3
+    samples = Samples(jnp.arange(200), jnp.zeros((200, 1), int), jnp.ones(200, bool))
+    buffer = add_herded_exemplars(
+        empty_buffer(20, 1), samples, jnp.ones(1, bool), jnp.asarray(features, jnp.float32)
+    )
+    expected = herd_by_hand(features, 20)
+    np.testing.assert_array_equal(buffer.index, expected)
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    herded = np.linalg.norm(unit[expected].mean(axis=0) - unit.mean(axis=0))
+    assert herded < 0.3 * np.linalg.norm(unit[:20].mean(axis=0) - unit.mean(axis=0))
+
+
+ARRIVALS = 30
+REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
+
+
+@functools.cache
+def reservoirs(capacity, keys):
+    """One reservoir a key, to which 100, 101, ... came, every third of mask 0; and its history."""
+
+    def one(key):
+        def arrive(carry, number):
+            buffer, arrived = carry
+            real = number % 3 != 2
+            sample = Samples(100 + number, (number % 7)[None], real)
+            key_now = jax.random.fold_in(key, number)
+            buffer = add_to_reservoir(buffer, arrived, sample, key_now)
+            return (buffer, arrived + real), buffer
+
+        start = (empty_buffer(capacity, 1), jnp.array(0))
+        (buffer, _), history = jax.lax.scan(arrive, start, jnp.arange(ARRIVALS))
+        return buffer, history
+
+    return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), keys))
+
+
+def test_every_arrival_is_held_with_equal_probability():
+    """20 arrivals into 5 slots: each is in 1/4 of 4,000 reservoirs, by a chi-square test.
+
+    The sum over arrivals of (count - 1000)² / (4000 · 1/4 · 3/4), times 19/20 since the counts add
+    up to 20,000, is chi-square with 19 degrees of freedom: the marginals are exchangeable.
+    """
+    buffers, _ = reservoirs(5, 4000)
+    assert np.all(buffers.mask)
+    counts = np.array([np.sum(buffers.index == 100 + number) for number in REAL])
+    assert counts.sum() == 20_000
+    statistic = np.sum((counts - 1000) ** 2 / 750) * 19 / 20
+    assert chi2.ppf(1e-4, 19) < statistic < chi2.ppf(1 - 1e-4, 19)
+    # A sample keeps its label, and none is held twice.
+    np.testing.assert_array_equal(buffers.labels[..., 0], (buffers.index - 100) % 7)
+    assert all(len(set(row)) == 5 for row in np.asarray(buffers.index[:200]).tolist())
+
+
+def test_the_first_arrivals_fill_the_slots_and_those_of_mask_0_change_nothing():
+    _, history = reservoirs(5, 4000)
+    # Arrivals 0, 1, 3, 4, 6 are the first five of mask 1.
+    np.testing.assert_array_equal(history.index[:, 6], [[100, 101, 103, 104, 106]] * 4000)
+    np.testing.assert_array_equal(history.mask[0, :7].sum(axis=1), [1, 2, 2, 3, 4, 4, 5])
+    for number in range(2, ARRIVALS, 3):
+        for leaf in history:
+            np.testing.assert_array_equal(leaf[:, number], leaf[:, number - 1])
+
+
+def test_a_reservoir_larger_than_the_stream_holds_all_of_it():
+    buffers, _ = reservoirs(50, 2)
+    assert np.all(buffers.mask.sum(axis=1) == 20)
+    for index, mask in zip(np.asarray(buffers.index), np.asarray(buffers.mask), strict=True):
+        assert index[mask].tolist() == [100 + number for number in REAL]
+
+
+def test_an_empty_buffer_holds_nothing_of_the_given_shape():
+    buffer = empty_buffer(6, 2)
+    assert buffer.labels.shape == (6, 2)
+    assert not np.any(buffer.mask)
