@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import inspect
 
 import chex
 import jax
@@ -19,9 +20,16 @@ from everlight.continual.mas import mas
 from everlight.continual.naive import naive
 from everlight.continual.objective import softmax_objective
 from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import Protocol, run_sequence
+from everlight.continual.sequence import (
+    DivergedError,
+    Protocol,
+    begin_sequence,
+    drive_sequence,
+    run_sequence,
+)
 from everlight.continual.si import si
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from experiments.common.checkpoint import Checkpoints
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {
@@ -46,11 +54,11 @@ PROTOCOL = Protocol(epochs=4, batch_size=8, evaluation_batch=32)
 TRACES = collections.Counter()
 
 
-def build_with(name, optimizer=None, trainable=None):
+def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
     def build(data):
-        TRACES[name] += 1
+        TRACES[counter] += 1
 
         def init(key):
             first, second = jax.random.split(key)
@@ -72,7 +80,7 @@ def build_with(name, optimizer=None, trainable=None):
             gather=lambda index, key: data[index],
             trainable=trainable,
         )
-        return setup, STRATEGIES[name](setup)
+        return setup, STRATEGIES[name or counter](setup)
 
     return build
 
@@ -92,6 +100,17 @@ def make_data(seed=0, per_class=12):
 
 DATA, SEQUENCE = make_data()
 KEY = jax.random.key(3)
+
+
+@functools.cache
+def driven_build(name):
+    return build_with(f"{name}, driven", name)
+
+
+@functools.cache
+def driven(name):
+    """All states that the driver yields."""
+    return list(drive_sequence(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY))
 
 
 @functools.cache
@@ -167,9 +186,77 @@ def test_frozen_parameters_stay_bit_for_bit(name):
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     build = build_with(name, optimizer=decaying, trainable=trainable)
     result = jax.jit(lambda s: run_sequence(build, PROTOCOL, DATA, s, KEY))(SEQUENCE)
-    start, _ = build(DATA)[0].init(jax.random.split(KEY, 3)[0])
-    np.testing.assert_array_equal(result.learner.params["hidden"], start["hidden"])
-    assert np.any(result.learner.params["head"] != start["head"])
+    _, start = begin_sequence(*build(DATA), CLASSES, KEY)
+    np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])
+    assert np.any(result.learner.params["head"] != start.params["head"])
+
+
+@each_strategy
+def test_driven_step_by_step_it_is_the_compiled_sequence(name):
+    """Two programs round differently: after all ten tasks they agree to 1e-4 in every loss."""
+    compiled, stepwise = plain(name), driven(name)[-1].result
+    np.testing.assert_allclose(stepwise.losses, compiled.losses, atol=1e-4)
+    chex.assert_trees_all_close(stepwise.accuracy, compiled.accuracy, atol=0.02)
+    chex.assert_trees_all_equal(stepwise.usage, compiled.usage)
+
+
+@each_strategy
+def test_the_driver_compiles_its_six_parts_once(name):
+    driven(name)
+    assert TRACES[f"{name}, driven"] == 6
+    other = make_data(1)
+    next(drive_sequence(driven_build(name), PROTOCOL, *other, jax.random.key(4)))
+    assert TRACES[f"{name}, driven"] == 6
+
+
+@each_strategy
+def test_structure_and_dtypes_are_stable_across_tasks(name):
+    states = driven(name)
+    assert len(states) == TASKS * PROTOCOL.epochs
+    for state in states[1:]:
+        chex.assert_trees_all_equal_structs(states[0], state)
+        chex.assert_trees_all_equal_shapes_and_dtypes(states[0], state)
+
+
+@each_strategy
+@pytest.mark.parametrize("stopped_at", [0, 5, 3 * PROTOCOL.epochs - 1])
+def test_stopped_and_read_back_it_continues_to_the_same_bits(name, stopped_at, tmp_path):
+    """Within the first task, within a later one, and between two; through a checkpoint."""
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(stopped_at, driven(name)[stopped_at])
+    state = checkpoints.restore(stopped_at, like=driven(name)[0]).state
+    *_, last = drive_sequence(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY, state)
+    chex.assert_trees_all_equal(last, driven(name)[-1])
+
+
+@each_strategy
+def test_predict_does_not_receive_the_task(name):
+    predict = build_with(name)(DATA)[1].predict
+    assert list(inspect.signature(predict).parameters) == ["memory", "learner", "inputs"]
+
+
+def test_a_loss_that_is_not_finite_stops_with_task_epoch_and_step():
+    def exploding(data):
+        setup, _ = build_with("exploding", "naive")(data)
+
+        def loss(outputs, labels, seen):
+            usual = setup.objective.loss(outputs, labels, seen)
+            # Class 5 is learnt in some later task; its first batch makes the loss infinite.
+            return jnp.where(labels[:, 0] == 5, jnp.inf, usual)
+
+        bad = setup._replace(objective=setup.objective._replace(loss=loss))
+        return bad, naive(bad)
+
+    task = int(SEQUENCE.class_task[5])
+    states = []
+    with pytest.raises(DivergedError, match=f"task {task}, epoch 0, step") as caught:
+        states.extend(drive_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY))
+    assert (caught.value.task, caught.value.epoch) == (task, 0)
+    assert len(states) == task * PROTOCOL.epochs
+    compiled = jax.jit(lambda: run_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY))()
+    finite = np.isfinite(compiled.losses).all(axis=1)
+    assert finite[:task].all()
+    assert not finite[task]
 
 
 @each_strategy
@@ -183,10 +270,9 @@ def test_a_class_without_samples_and_a_task_of_one_give_no_nan(name):
     chex.assert_tree_all_finite(program(name)(DATA, thin, KEY))
 
 
-def test_naive_forgets_and_the_bounds_hold():
-    """Final class-incremental accuracy of 20 classes: naive < replay < joint and cumulative."""
+def test_naive_forgets_and_who_keeps_data_does_not():
+    """Final class-incremental accuracy of 20 classes; two per task are 10%."""
     names = ("naive", "experience replay", "joint", "cumulative")
     final = {n: plain(n).accuracy.class_incremental[-1].mean() for n in names}
-    assert final["naive"] < final["experience replay"] < final["joint"]
-    assert final["experience replay"] < final["cumulative"]
-    assert min(final["joint"], final["cumulative"]) > 0.7
+    assert final.pop("naive") < 0.2
+    assert min(final.values()) > 0.6
