@@ -1,0 +1,229 @@
+"""The engine's parts one by one: order, batches, step, best epoch, schedule, past."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Epoch, Samples, Task, TaskSequence
+from everlight.continual.naive import naive
+from everlight.continual.sequence import (
+    Protocol,
+    begin_task,
+    end_epoch,
+    end_task,
+    init_learner,
+    shuffle,
+    take_batch,
+    train_step,
+    with_past,
+)
+from tests.continual.small_net import (
+    CLASSES,
+    RATE,
+    START,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    classes_mask,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+KEY = jax.random.key(0)
+
+
+def epoch_of(index, label, mask, from_memory=None):
+    from_memory = np.zeros(len(index), bool) if from_memory is None else from_memory
+    samples = Samples(np.asarray(index), np.asarray(label)[:, None], np.asarray(mask, bool))
+    return jax.tree.map(jnp.asarray, Epoch(samples, np.asarray(from_memory)))
+
+
+# Eight samples; sample 4 is there twice, with two labels, as replay does. 90s are padding.
+INDEX = np.array([3, 90, 4, 5, 91, 92, 4, 17, 8, 9, 93, 2])
+LABEL = np.array([3, 0, 4, 5, 1, 2, 1, 5, 2, 3, 0, 2])
+EPOCH = epoch_of(INDEX, LABEL, INDEX < 90, LABEL == 3)
+
+
+def ordered(epoch, key):
+    """(index, label) in the order of learning."""
+    order = shuffle(epoch, key)
+    slots = np.asarray(order.slots)[: int(order.count)]
+    return list(
+        zip(
+            *(np.asarray(a)[slots] for a in (epoch.samples.index, epoch.samples.labels[:, 0])),
+            strict=True,
+        )
+    )
+
+
+def test_a_shuffle_is_a_permutation_of_the_samples():
+    order = shuffle(EPOCH, KEY)
+    assert order.count == 8
+    assert sorted(order.slots.tolist()) == list(range(12))
+    assert sorted(order.slots[:8].tolist()) == np.flatnonzero(INDEX < 90).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_padding_never_changes_the_order(seed):
+    """Neither its place, nor how much there is, nor what it holds."""
+    rng = np.random.default_rng(seed)
+    place = np.sort(rng.choice(20, 8, replace=False))
+    index, label, mask = rng.integers(0, 20, 20), rng.integers(0, 6, 20), np.zeros(20, bool)
+    index[place], label[place], mask[place] = INDEX[INDEX < 90], LABEL[INDEX < 90], True
+    key = jax.random.key(seed)
+    assert ordered(epoch_of(index, label, mask), key) == ordered(EPOCH, key)
+
+
+def test_every_order_is_as_likely():
+    """Each of 8 slots at each place 500 times in 4,000 keys, to 5 standard deviations of 21."""
+    keys = jax.random.split(KEY, 4000)
+    slots = np.asarray(jax.jit(jax.vmap(lambda key: shuffle(EPOCH, key).slots[:8]))(keys))
+    for slot in np.flatnonzero(INDEX < 90):
+        assert np.all(np.abs(np.sum(slots == slot, axis=0) - 500) < 105)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 8, 30])
+def test_batches_hold_every_sample_once_at_weight_1(size):
+    order = shuffle(EPOCH, KEY)
+    steps = -(-8 // size)
+    batches = [take_batch(EPOCH, order, jnp.array(step), size) for step in range(steps)]
+    index, label, weight, memory = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+    assert len(index) == steps * size
+    np.testing.assert_array_equal(weight, np.arange(steps * size) < 8)
+    pairs = list(zip(index.tolist(), label[:, 0].tolist(), strict=True))
+    assert pairs[:8] == ordered(EPOCH, KEY)
+    # The filling is samples of the epoch, for what normalises over the batch.
+    assert set(pairs) == set(pairs[:8])
+    np.testing.assert_array_equal(memory, label[:, 0] == 3)
+
+
+def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
+    """Descent at half the rate by the float64 gradient; the strategy is told the change."""
+    setup = small_setup()
+    strategy = naive(setup)._replace(
+        after_step=lambda memory, learner, info, key: (info.update, learner)
+    )
+    learner = small_learner(setup, [0, 1])
+    learner = learner._replace(schedule=learner.schedule._replace(factor=jnp.array(0.5)))
+    batch = batch_of([0, 1, 6, 20], [1, 1, 1, 0])
+    task = task_of(0, [0, 1], samples_of([0, 1]))
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    update, after, _ = step((), learner, batch, task, KEY)
+    gradient = batch_gradient(START, batch.index, classes_mask([0, 1]), batch.weight)
+    expected = {name: -0.5 * RATE * leaf for name, leaf in gradient.items()}
+    assert_trees_close(update, expected, rtol=1e-4, atol=1e-7)
+    moved = {name: START[name] + expected[name] for name in START}
+    assert_trees_close(after.params, moved, rtol=1e-5)
+    assert after.step == 1
+
+
+def numbered(learner, number):
+    """The learner with parameters and statistics that name the epoch."""
+    params = jax.tree.map(lambda leaf: jnp.full_like(leaf, number), learner.params)
+    return learner._replace(params=params, batch_stats={"passes": jnp.array(number)})
+
+
+def test_best_epoch_and_plateau_by_hand():
+    """Patience 1, threshold .1: the rate halves after two epochs not .1 above the last landmark."""
+    protocol = Protocol(plateau_factor=0.5, plateau_patience=1, plateau_threshold=0.1)
+    learner = init_learner(small_setup(), CLASSES, KEY)
+    table = [
+        # score, best epoch, landmark, stale epochs, factor
+        (0.50, 0, 0.50, 0, 1.0),
+        (0.55, 1, 0.50, 1, 1.0),
+        (0.62, 2, 0.62, 0, 1.0),
+        (0.62, 2, 0.62, 1, 1.0),
+        (0.60, 2, 0.62, 0, 0.5),
+        (0.75, 5, 0.75, 0, 0.5),
+        (0.70, 5, 0.75, 1, 0.5),
+        (0.70, 5, 0.75, 0, 0.25),
+        (np.nan, 5, 0.75, 1, 0.25),
+    ]
+    for number, (score, best, landmark, stale, factor) in enumerate(table):
+        learner = end_epoch(protocol, numbered(learner, number), jnp.array(score, jnp.float32))
+        assert np.all(learner.best.params["head"] == best)
+        assert learner.best.batch_stats["passes"] == best
+        np.testing.assert_allclose(learner.best.score, table[best][0], rtol=1e-6)
+        np.testing.assert_allclose(learner.schedule.best, landmark, rtol=1e-6)
+        assert learner.schedule.stale_epochs == stale
+        assert learner.schedule.factor == factor
+        # Learning goes on from the present parameters, not from the best.
+        assert np.all(learner.params["head"] == number)
+
+
+def test_by_default_the_rate_stays():
+    learner = init_learner(small_setup(), CLASSES, KEY)
+    for _ in range(30):
+        learner = end_epoch(Protocol(), learner, jnp.array(0.5))
+    assert learner.schedule.factor == 1
+
+
+@pytest.mark.parametrize(("select", "kept"), [("best", 1), ("last", 2)])
+def test_a_task_ends_at_the_selected_epoch(select, kept):
+    setup = small_setup()
+    told = []
+    strategy = naive(setup)._replace(
+        end_task=lambda memory, learner, task, key: (told.append(learner.params), learner)
+    )
+    protocol = Protocol(select=select)
+    learner = init_learner(setup, CLASSES, KEY)
+    for number, score in enumerate((0.2, 0.9, 0.4)):
+        learner = end_epoch(protocol, numbered(learner, number), jnp.array(score))
+    task = task_of(0, [0], samples_of([0]))
+    _, learner = end_task(strategy, protocol, (), learner, task, KEY)
+    assert np.all(learner.params["head"] == kept)
+    assert learner.batch_stats["passes"] == kept
+    # The strategy's importances are of what is kept.
+    assert np.all(told[0]["head"] == kept)
+
+
+def test_a_task_begins_with_its_classes_and_a_new_optimizer_schedule_and_best_epoch():
+    setup = small_setup()._replace(optimizer=optax.sgd(0.1, momentum=0.9))
+    strategy = naive(setup)
+    first, second = (task_of(t, c, samples_of([0, 1])) for t, c in enumerate(([0, 1], [2, 5])))
+    memory, learner = begin_task(setup, strategy, (), init_learner(setup, CLASSES, KEY), first, KEY)
+    np.testing.assert_array_equal(learner.seen, classes_mask([0, 1]))
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    _, learner, _ = step(memory, learner, batch_of([0, 1]), first, KEY)
+    protocol = Protocol(plateau_factor=0.5, plateau_patience=0)
+    for _ in range(3):
+        learner = end_epoch(protocol, learner, jnp.array(0.9))
+    assert learner.schedule.factor == 0.25
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(learner.opt_state))
+    _, after = begin_task(setup, strategy, memory, learner, second, KEY)
+    np.testing.assert_array_equal(after.seen, classes_mask([0, 1, 2, 5]))
+    assert after.schedule == (1, -np.inf, 0)
+    assert after.best.score == -np.inf
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(after.opt_state))
+    assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
+    assert_trees_close(after.best.params, learner.params, rtol=0.0, atol=0.0)
+    assert after.step == 1
+
+
+TRAIN = Samples(
+    jnp.array([[11, 12, 13], [21, 99, 99], [31, 32, 99]]),
+    jnp.array([[0, 2, 0], [1, 0, 0], [3, 3, 0]])[..., None],
+    jnp.array([[1, 1, 1], [1, 0, 0], [1, 1, 0]], bool),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "held"), [(0, [11, 12, 13]), (1, [11, 12, 13, 21]), (2, [11, 12, 13, 21, 31, 32])]
+)
+def test_the_past_is_the_training_samples_up_to_the_task(number, held):
+    classes, test = jnp.zeros((3, CLASSES), bool), samples_of([0])
+    tasks = Task(TRAIN, TRAIN, classes, jnp.arange(3))
+    sequence = TaskSequence(tasks, test, jnp.zeros(1, int), jnp.zeros(CLASSES, int))
+    task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
+    found = jax.jit(with_past)(sequence, task)
+    mask = np.asarray(found.past.mask)
+    assert found.past.index[mask].tolist() == held
+    labels = dict(zip(TRAIN.index.ravel().tolist(), TRAIN.labels.ravel().tolist(), strict=True))
+    assert found.past.labels[mask, 0].tolist() == [labels[index] for index in held]
+    np.testing.assert_array_equal(found.train.index, TRAIN.index[number])

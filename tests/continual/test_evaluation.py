@@ -1,0 +1,106 @@
+"""Validation, scores and accuracy rows against float64 NumPy and hand-made scores."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.base import Samples, Task, TaskSequence
+from everlight.continual.evaluation import accuracy_row, predict_samples, validate
+from everlight.continual.naive import naive
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    STORED,
+    classes_mask,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+)
+
+SEEN = [0, 1, 3, 4]
+# Nine samples of seen classes, padding before, between and after them.
+VALID_INDEX = np.array([5, 0, 1, 3, 2, 4, 6, 8, 7, 9, 10, 12, 11, 5])
+VALID_MASK = np.isin(VALID_INDEX % 6, SEEN)
+VALID = VALID_INDEX[VALID_MASK]
+
+
+def label_score(setup):
+    """A setup whose goodness is the label's score, so that no error is rounded away."""
+
+    def goodness(scores, labels, seen):
+        return jnp.take_along_axis(scores, labels, axis=1)[:, 0]
+
+    return setup._replace(objective=setup.objective._replace(goodness=goodness))
+
+
+@pytest.mark.parametrize("size", [1, 4, 9, 64])
+def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
+    plain = small_setup()
+    learner = small_learner(plain, SEEN)
+    ruined = samples_of(VALID_INDEX, VALID_MASK)._replace(
+        index=jnp.where(VALID_MASK, VALID_INDEX, STORED + 50)
+    )
+    logits = forward(START, VALID)[2]
+    guess = np.argmax(np.where(classes_mask(SEEN), logits, -np.inf), axis=1)
+    hits = np.mean(guess == LABELS[VALID])
+    assert 0 < hits < 1
+    own = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
+    for setup, expected in ((plain, hits), (label_score(plain), own)):
+        for samples in (samples_of(VALID_INDEX, VALID_MASK), ruined):
+            found = validate(setup, naive(setup), (), learner, samples, size)
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_validation_without_samples_is_0():
+    setup = label_score(small_setup())
+    nothing = samples_of(VALID_INDEX, np.zeros(len(VALID_INDEX)))
+    assert validate(setup, naive(setup), (), small_learner(setup, SEEN), nothing, 4) == 0
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_scores_are_the_network_s_for_every_sample(size):
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    samples = samples_of(VALID_INDEX, VALID_MASK)
+    found = predict_samples(setup, naive(setup), (), learner, samples, size)
+    assert found.shape == (len(VALID_INDEX), CLASSES)
+    np.testing.assert_allclose(found[VALID_MASK], forward(START, VALID)[2], rtol=1e-4, atol=1e-6)
+
+
+def three_tasks():
+    """Classes 0 and 2 in task 0, 1 and 3 in task 1; task 2 brings none and has no test sample."""
+    classes = jnp.array([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]], bool)
+    test = Samples(
+        jnp.arange(6), jnp.array([0, 2, 2, 1, 3, 0])[:, None], jnp.array([1, 1, 1, 1, 1, 0], bool)
+    )
+    train = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape), leaf.dtype), test)
+    return TaskSequence(
+        Task(train, train, classes, jnp.arange(3)),
+        test,
+        jnp.array([0, 0, 0, 1, 1, 0]),
+        jnp.array([0, 1, 0, 1]),
+    )
+
+
+def test_rows_of_both_accuracies_by_hand():
+    sequence = three_tasks()
+    scores = jnp.array(
+        [
+            # Label; guess among all, among 0 and 2 (the first task's), among the own task's.
+            [0.5, 0.9, 0.1, 0.0],  # 0: 1, 0, 0
+            [0.1, 0.2, 0.3, 0.0],  # 2: 2, 2, 2
+            [0.4, 0.0, 0.3, 0.0],  # 2: 0, 0, 0
+            [0.9, 0.5, 0.0, 0.1],  # 1: 0, 0, 1
+            [0.0, 0.1, 0.2, 0.9],  # 3: 3, 2, 3
+            [9.0, 0.0, 0.0, 0.0],  # Padding that would be right.
+        ]
+    )
+    row = accuracy_row(sequence, scores, jnp.ones(4, bool))
+    np.testing.assert_allclose(row.class_incremental, [1 / 3, 1 / 2, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
+    row = accuracy_row(sequence, scores, jnp.array([True, False, True, False]))
+    np.testing.assert_allclose(row.class_incremental, [2 / 3, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
