@@ -88,7 +88,7 @@ def test_every_order_is_as_likely():
         assert np.all(np.abs(np.sum(slots == slot, axis=0) - 500) < 105)
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 8, 30])
+@pytest.mark.parametrize("size", [3, 8, 30])
 def test_batches_hold_every_sample_once_at_weight_1(size):
     order = shuffle(EPOCH, KEY)
     steps = -(-8 // size)

@@ -36,7 +36,7 @@ def label_score(setup):
     return setup._replace(objective=setup.objective._replace(goodness=goodness))
 
 
-@pytest.mark.parametrize("size", [1, 4, 9, 64])
+@pytest.mark.parametrize("size", [4, 64])
 def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
     plain = small_setup()
     learner = small_learner(plain, SEEN)
@@ -49,8 +49,13 @@ def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
     assert 0 < hits < 1
     own = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
     for setup, expected in ((plain, hits), (label_score(plain), own)):
+        program = jax.jit(
+            lambda learner, samples, setup=setup: validate(
+                setup, naive(setup), (), learner, samples, size
+            )
+        )
         for samples in (samples_of(VALID_INDEX, VALID_MASK), ruined):
-            found = validate(setup, naive(setup), (), learner, samples, size)
+            found = program(learner, samples)
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -60,7 +65,7 @@ def test_validation_without_samples_is_0():
     assert validate(setup, naive(setup), (), small_learner(setup, SEEN), nothing, 4) == 0
 
 
-@pytest.mark.parametrize("size", [1, 5, 64])
+@pytest.mark.parametrize("size", [5, 64])
 def test_scores_are_the_network_s_for_every_sample(size):
     setup = small_setup()
     learner = small_learner(setup, SEEN)

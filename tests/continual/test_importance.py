@@ -1,5 +1,7 @@
 """Importances against per-sample gradients written by hand in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +42,16 @@ def memory_aware_by_hand(index):
     return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
 
 
+@functools.cache
+def program(importance, limit, chunk):
+    setup = small_setup()
+    return jax.jit(lambda learner, samples: importance(setup, learner, samples, limit, chunk))
+
+
+def compute(importance, samples, limit=1024, chunk=4):
+    return program(importance, limit, chunk)(small_learner(small_setup(), SEEN), samples)
+
+
 BOTH = pytest.mark.parametrize(
     ("importance", "by_hand"),
     [(fisher_diagonal, fisher_by_hand), (memory_aware_importance, memory_aware_by_hand)],
@@ -58,44 +70,30 @@ def test_the_backward_pass_by_hand_is_the_finite_difference():
 
 
 @BOTH
-@pytest.mark.parametrize("chunk", [1, 4, 16, 64])
-def test_mean_over_the_valid_samples(importance, by_hand, chunk):
-    """14 samples, so that 4 does not divide them and 16 and 64 exceed them."""
+@pytest.mark.parametrize(("limit", "chunk"), [(1024, 4), (1024, 64), (13, 4), (8, 1)])
+def test_mean_over_the_first_valid_samples(importance, by_hand, limit, chunk):
+    """14 samples and 13 of them, which 4 does not divide and 64 exceeds; 8 one by one."""
     assert len(VALID) == 14
-    setup = small_setup()
-    learner = small_learner(setup, SEEN)
-    found = importance(setup, learner, samples_of(INDEX, MASK), 1024, chunk=chunk)
-    assert_trees_close(found, by_hand(VALID), atol=1e-7)
-
-
-@BOTH
-@pytest.mark.parametrize("limit", [1, 5, 8, 13])
-def test_a_limit_takes_the_first_valid_samples(importance, by_hand, limit):
-    setup = small_setup()
-    learner = small_learner(setup, SEEN)
-    found = importance(setup, learner, samples_of(INDEX, MASK), limit, chunk=4)
+    found = compute(importance, samples_of(INDEX, MASK), limit, chunk)
     assert_trees_close(found, by_hand(VALID[:limit]), atol=1e-7)
 
 
 @BOTH
 def test_padding_may_hold_anything(importance, by_hand):
     """Also an index outside the data and a label outside the classes."""
-    setup = small_setup()
-    learner = small_learner(setup, SEEN)
     samples = samples_of(INDEX, MASK)
     ruined = samples._replace(
         index=jnp.where(samples.mask, samples.index, STORED + 9),
         labels=jnp.where(samples.mask[:, None], samples.labels, -1),
     )
-    for limit in (9, 99):
-        found = importance(setup, learner, ruined, limit, chunk=4)
+    for limit in (13, 1024):
+        found = compute(importance, ruined, limit)
         assert_trees_close(found, by_hand(VALID[:limit]), atol=1e-7)
 
 
 @BOTH
 def test_unseen_classes_matter_to_nothing(importance, by_hand):
-    setup = small_setup()
-    found = importance(setup, small_learner(setup, SEEN), samples_of(INDEX, MASK), 1024)
+    found = compute(importance, samples_of(INDEX, MASK))
     unseen = ~np.asarray(classes_mask(SEEN))
     assert np.all(found["head"][:, unseen] == 0)
     assert np.all(found["head_bias"][unseen] == 0)
@@ -104,9 +102,7 @@ def test_unseen_classes_matter_to_nothing(importance, by_hand):
 
 @BOTH
 def test_nothing_gives_zero(importance, by_hand):
-    setup = small_setup()
-    nothing = samples_of(INDEX, np.zeros(len(INDEX)))
-    found = importance(setup, small_learner(setup, SEEN), nothing, 1024)
+    found = compute(importance, samples_of(INDEX, np.zeros(len(INDEX))))
     assert all(np.all(leaf == 0) for leaf in found.values())
 
 
