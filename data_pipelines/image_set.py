@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from data_pipelines.errors import DataError
+
 
 class ImageSet(NamedTuple):
     """Images as stored, training samples first and test samples after them."""
@@ -15,3 +17,19 @@ class ImageSet(NamedTuple):
     train_labels: Int[np.ndarray, "train"]
     test_labels: Int[np.ndarray, "test"]
     class_names: tuple[str, ...]
+
+
+def shrink_images(images: ImageSet, side: int) -> ImageSet:
+    """The set with square images of `side` pixels, each the mean of a block.
+
+    Raises:
+      DataError: the images are no whole number of times as large.
+    """
+    count, height, width, channels = images.images.shape
+    if not side or height % side or width % side:
+        raise DataError(f"side={side}; images of {height}x{width} shrink by whole factors only")
+    if (height, width) == (side, side):
+        return images
+    blocks = images.images.reshape(count, side, height // side, side, width // side, channels)
+    means = np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
+    return images._replace(images=means)

@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from data_pipelines.errors import DataError
+from experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -18,6 +19,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
+    "cl_metrics icifar": (ICifarRun, run_icifar),
 }
 
 

@@ -8,6 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from data_pipelines.errors import DataError, MissingDataError
+from experiments.common.run_folder import name_differences
 
 
 class Checkpoint(NamedTuple):
@@ -52,6 +53,23 @@ class Checkpoints:
     def newest(self) -> int | None:
         """The number of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
+
+    def newest_of(self, facts: dict) -> int | None:
+        """The newest whole checkpoint, or None; it must have been saved with these facts.
+
+        Raises:
+          DataError: it was saved with others; the differences are named.
+        """
+        step = self.newest()
+        if step is None:
+            return None
+        changed = name_differences(self.facts(step), facts)
+        if changed:
+            raise DataError(
+                f"{self.folder} holds checkpoints of another configuration ({changed}). "
+                "Delete that folder, or give this run a --tag of its own."
+            )
+        return step
 
     def facts(self, step: int) -> dict:
         """The description stored with a checkpoint, without reading its arrays."""

@@ -31,11 +31,23 @@ class RunSettings:
     """Where run folders are made."""
 
 
+def name_differences(stored: dict, chosen: dict) -> str:
+    """What two descriptions differ in, for an error message; empty where they agree."""
+    # Through JSON, so that what is compared is what is read back (tuples become lists).
+    chosen = json.loads(json.dumps(chosen, default=str))
+    return "; ".join(
+        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
+        for name in sorted(set(stored) | set(chosen))
+        if stored.get(name) != chosen.get(name)
+    )
+
+
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 class RunFolder:
-    """One run's folder: config.json, metrics.jsonl, results.npz, checkpoints/, plots, report.html.
+    """One run's folder: config.json, metrics.jsonl, results.npz, units/, checkpoints/, plots,
+    report.html.
 
     A folder that was begun with the same settings is continued; with other settings it is refused,
     so that no run is ever resumed into another's results.
@@ -68,6 +80,37 @@ class RunFolder:
         with (self.path / "metrics.jsonl").open("a") as stream:
             stream.write(json.dumps(event, default=_plain) + "\n")
 
+    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+        """Keeps the results of a finished part of the run, whole or not at all."""
+        path = self._unit(name)
+        path.parent.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(".unfinished")
+        with unfinished.open("wb") as stream:
+            np.savez_compressed(stream, facts=json.dumps(facts), **arrays)
+        unfinished.replace(path)
+
+    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+        """The results of a finished part, or None.
+
+        Raises:
+          DataError: they were saved with other facts; the message names the difference.
+        """
+        path = self._unit(name)
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        changed = name_differences(json.loads(arrays.pop("facts").item()), facts)
+        if changed:
+            raise DataError(
+                f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
+                "this run a --tag of its own."
+            )
+        return arrays
+
+    def _unit(self, name: str) -> Path:
+        return self.path / "units" / f"{name}.npz"
+
     def save_results(self, **arrays: np.ndarray) -> Path:
         """Writes the raw arrays that every number of the report is computed from."""
         path = self.path / "results.npz"
@@ -78,15 +121,10 @@ class RunFolder:
 def _refuse_other_settings(config: Path, chosen: dict) -> None:
     stored = json.loads(config.read_text())["settings"]
     # Where the folder lies is no setting: it may be moved, or named from another directory.
-    names = sorted((set(stored) | set(chosen)) - {"runs"})
-    changed = [
-        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
-        for name in names
-        if stored.get(name) != chosen.get(name)
-    ]
+    changed = name_differences(stored | {"runs": None}, chosen | {"runs": None})
     if changed:
         raise DataError(
-            f"{config.parent} holds a run with other settings ({'; '.join(changed)}). "
+            f"{config.parent} holds a run with other settings ({changed}). "
             "Give this one a --tag of its own, or delete that folder."
         )
 

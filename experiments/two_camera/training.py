@@ -67,9 +67,7 @@ def train_nets(
             f"validate_every={settings.validate_every}"
         )
     facts = {"seed": seed, **dataclasses.asdict(settings)}
-    done = checkpoints.newest() or 0
-    if done:
-        _refuse_other_training(checkpoints, done, facts)
+    done = checkpoints.newest_of(facts) or 0
 
     per_block = validations // BLOCKS
     trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
@@ -125,20 +123,6 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
         models[depth] = jax.tree.map(lambda leaf, c=chosen: leaf[c], nets.models[depth])
         losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
     return TrainedNets(models, losses)
-
-
-def _refuse_other_training(checkpoints: Checkpoints, step: int, facts: dict) -> None:
-    stored = checkpoints.facts(step)
-    changed = [
-        f"{name}: {stored.get(name)!r} there, {value!r} now"
-        for name, value in facts.items()
-        if stored.get(name) != value
-    ]
-    if changed:
-        raise DataError(
-            f"{checkpoints.folder} holds another training ({'; '.join(changed)}). Delete that "
-            "folder, or give this run a --tag of its own."
-        )
 
 
 def _problem_keys(seed: int, depth: int, count: int) -> Array:

@@ -15,6 +15,10 @@ Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
 
 
+Strength = float | Float[Array, ""]
+"""Of a penalty; as an array it can be vmapped, and another one compiles nothing new."""
+
+
 class Samples(NamedTuple):
     """Samples of a data set that lies on the device once; slots with mask 0 are padding.
 

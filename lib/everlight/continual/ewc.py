@@ -13,7 +13,7 @@ and the only anchor is the last solution.
 import jax
 from jaxtyping import PRNGKeyArray
 
-from everlight.continual.base import Learner, Setup, Strategy, Task
+from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.importance import fisher_diagonal
 from everlight.continual.naive import naive
 from everlight.continual.quadratic import (
@@ -27,7 +27,7 @@ from everlight.continual.quadratic import (
 
 def ewc(
     setup: Setup,
-    strength: float,
+    strength: Strength,
     online: bool = False,
     decay: float = 1.0,
     fisher_samples: int = 1024,

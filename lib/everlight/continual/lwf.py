@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.naive import batch_inputs_loss, naive, weighted_mean
 
 
@@ -46,7 +46,7 @@ def distillation(
 
 def lwf(
     setup: Setup,
-    strength: float = 1.0,
+    strength: Strength = 1.0,
     temperature: float = 2.0,
     class_group: Int[Array, "c"] | None = None,
     groups: int = 1,

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from everlight.continual.base import Learner, Setup, Strategy, Task
+from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.importance import memory_aware_importance
 from everlight.continual.naive import naive
 from everlight.continual.quadratic import (
@@ -21,7 +21,7 @@ from everlight.continual.quadratic import (
 )
 
 
-def mas(setup: Setup, strength: float, importance_samples: int = 1024) -> Strategy:
+def mas(setup: Setup, strength: Strength, importance_samples: int = 1024) -> Strategy:
     """MAS, its memory being `QuadraticSums` with one anchor.
 
     Args:

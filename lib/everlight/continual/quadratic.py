@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Learner, Memory, Setup, StepInfo, Task
+from everlight.continual.base import Batch, Learner, Memory, Setup, StepInfo, Strength, Task
 from everlight.continual.naive import task_gradient
 
 
@@ -52,7 +52,7 @@ def penalty_gradient(sums: QuadraticSums, params: PyTree) -> PyTree:
 
 
 def penalised_grads(
-    setup: Setup, coefficient: float, sums_of: Callable[[Memory], QuadraticSums]
+    setup: Setup, coefficient: Strength, sums_of: Callable[[Memory], QuadraticSums]
 ) -> Callable[..., tuple[PyTree, StepInfo]]:
     """A strategy's `grads`: the task's gradient plus `coefficient` times the penalty's."""
 

@@ -406,6 +406,13 @@ def drive_sequence(
         yield state
 
 
+def initial_state(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> SequenceState:
+    """The state before the first task, as shapes and dtypes: what a stored state is read into."""
+    return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
+
+
 def operations_per_step(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> float:
@@ -415,7 +422,7 @@ def operations_per_step(
     analysis leaves out stays out (random bits, data movement).
     """
     parts = (build, protocol, data, sequence, key)
-    state = jax.eval_shape(_begin_sequence, *parts)
+    state = initial_state(*parts)
     carry = (state.result.memory, state.result.learner)
     opened = jax.eval_shape(_open_epoch, *parts, 0, 0, carry[0])
     step = _epoch_step.lower(*parts, 0, 0, 0, carry, opened).compile()

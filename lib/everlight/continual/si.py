@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
-from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.naive import naive
 from everlight.continual.quadratic import (
     QuadraticSums,
@@ -33,7 +33,7 @@ class PathIntegral(NamedTuple):
     """Parameters at its beginning."""
 
 
-def si(setup: Setup, strength: float, damping: float = 1e-3) -> Strategy:
+def si(setup: Setup, strength: Strength, damping: float = 1e-3) -> Strategy:
     """SI.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Array, Bool, Int
 
 from everlight.continual.base import Samples, Task, TaskSequence
 
@@ -59,6 +59,24 @@ def class_incremental(
         jnp.ones(len(test_labels), bool),
     )
     return TaskSequence(stream, test, jnp.asarray(class_task[test_labels]), jnp.asarray(class_task))
+
+
+def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
+    """The sequence with its tasks' validation samples for test sets, to choose settings by.
+
+    Arrays keep the test union's length where that is the greater, so that the same compiled
+    programs serve both.
+    """
+    valid = sequence.tasks.valid
+    tasks, slots = valid.mask.shape
+    test = jax.tree.map(lambda leaf: leaf.reshape(tasks * slots, *leaf.shape[2:]), valid)
+    owner = jnp.repeat(sequence.tasks.id, slots)
+    missing = max(0, sequence.test.mask.shape[0] - tasks * slots)
+
+    def pad(leaf: Array) -> Array:
+        return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
+
+    return sequence._replace(test=jax.tree.map(pad, test), test_task=pad(owner))
 
 
 def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:

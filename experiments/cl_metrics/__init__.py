@@ -1,0 +1,1 @@
+"""Díaz-Rodríguez et al. 2018, "Don't forget, there is more than forgetting"."""

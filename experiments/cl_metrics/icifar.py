@@ -1,0 +1,109 @@
+"""The paper's experiment: five strategies on ten tasks of ten classes (tables 1 and 2, figure 1).
+
+    python -m experiments cl_metrics icifar --scale demo
+
+Scales:
+  demo: the procedural world, five tasks of four classes, three strategies, two seeds.
+  cpu: real images, 100 classes of Tiny-ImageNet at 16x16 in ten tasks; a smaller net and fewer
+    epochs; five strategies, five seeds.
+  paper: CIFAR-100 below EVERLIGHT_DATA, the paper's net, ten seeds; meant for an accelerator.
+"""
+
+import dataclasses
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from everlight.continual.sequence import Protocol
+from experiments.cl_metrics.icifar_report import Outcome, report_sections
+from experiments.cl_metrics.methods import SCENARIOS, Scenario
+from experiments.cl_metrics.training import DataSet, Plan, Trainer, load_images
+from experiments.common.report import Section, write_report
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
+
+TUNING_SEED = 1_000
+"""Task orders from here on choose strengths and are never reported."""
+
+# The paper names neither epochs nor batches; its CE of .4492 for Naive means 22 epochs at its
+# epsilon of 10.
+PLANS: dict[Scale, Plan] = {
+    "demo": Plan(
+        "procedural", 5, 20, 16, (16, 32), 64, Protocol(epochs=8), 2, ("Naive", "Cumulative", "EWC")
+    ),
+    "cpu": Plan("tiny-imagenet", 10, 100, 16, (16, 32), 128, Protocol(epochs=10), 5),
+    "paper": Plan("cifar100", 10, 100, 32, (32, 64), 512, Protocol(epochs=22), 10),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ICifarRun(RunSettings):
+    """Ten tasks of ten classes: five strategies, all criteria and the CL score."""
+
+    data: DataSet | None = None
+    """None is the scale's: procedural, tiny-imagenet, cifar100."""
+    seeds: int | None = None
+    """Runs of every strategy, each with its own task order; None is the scale's."""
+
+
+def run_icifar(settings: ICifarRun, plans: dict[Scale, Plan] = PLANS) -> Path:
+    """Runs it all; returns the report's path."""
+    folder = RunFolder("cl_metrics", "icifar", settings)
+    summary, sections = icifar_sections(folder, settings, plans[settings.scale])
+    title = f"Continual learning beyond forgetting: ten tasks of ten classes ({settings.scale})"
+    return write_report(folder.path, title, summary, sections)
+
+
+def icifar_sections(
+    folder: RunFolder, settings: ICifarRun, plan: Plan
+) -> tuple[list[tuple[str, str]], list[Section]]:
+    """Trains everything and gives the report's summary and body."""
+    started = time.monotonic()
+    plan = dataclasses.replace(
+        plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
+    )
+    images = load_images(plan, settings.seed)
+    trainer = Trainer(folder, plan, images)
+    seeds = [settings.seed + number for number in range(plan.seeds)]
+    outcomes: dict[Scenario, dict[str, Outcome]] = {}
+    for scenario in SCENARIOS:
+        outcomes[scenario] = {}
+        for name in plan.methods:
+            grid = trainer.try_strengths(name, scenario, TUNING_SEED + settings.seed)
+            strength = max(grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=0.0)
+            runs = [trainer.train(name, scenario, strength, seed) for seed in seeds]
+            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+            facts = trainer.facts(name, scenario)
+            outcomes[scenario][name] = Outcome(facts, stacked, strength, grid)
+    folder.save_results(
+        **{
+            f"{scenario}/{name}/{field}": value
+            for scenario, by_name in outcomes.items()
+            for name, outcome in by_name.items()
+            for field, value in outcome.runs._asdict().items()
+        }
+    )
+    per_class = np.bincount(images.train_labels)
+    summary = [
+        (
+            "Data",
+            f"{images.name}: {plan.classes} classes of {per_class.min()} training images (a tenth "
+            f"of them validates), {plan.side}×{plan.side} pixels, in {plan.tasks} tasks",
+        ),
+        ("Seeds", f"{plan.seeds} ({seeds[0]} to {seeds[-1]}), each with a task order of its own"),
+        (
+            "Selection rule",
+            "epoch: best in-task validation; strength: greatest A on the validation images of a "
+            "task order that is not reported",
+        ),
+        (
+            "Training",
+            f"small CNN, channels {plan.channels}, {plan.hidden} hidden units; Adam at "
+            f"{plan.rate:g}, anew at every task; {plan.protocol}",
+        ),
+        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+    ]
+    trained_on = int(np.sum(trainer.sequence(settings.seed).tasks.train.mask))
+    paper_data = plan.data == "cifar100"
+    return summary, report_sections(folder.path, outcomes, images, trained_on, paper_data)

@@ -1,0 +1,302 @@
+"""Tables and figures of the iCIFAR-100 experiment."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from data_pipelines.image_set import ImageSet
+from everlight.metrics.accuracy_matrix import (
+    accuracy,
+    average_incremental_accuracy,
+    final_average_accuracy,
+    forgetting,
+)
+from everlight.metrics.cl_score import (
+    WEIGHTINGS,
+    Costs,
+    RunSummary,
+    cl_score,
+    cl_stability,
+    counted_model_memory,
+    summarize_runs,
+)
+from experiments.cl_metrics.methods import Scenario
+from experiments.cl_metrics.paper_table import CRITERIA, PAPER_CRITERIA, PAPER_SCORES
+from experiments.cl_metrics.plots import plot_accuracy_over_time, plot_matrices, plot_samples
+from experiments.cl_metrics.training import MethodFacts, SequenceRun
+from experiments.common.report import PAPER, Column, Figure, Section, Table
+
+OURS = "ours: mean ± standard deviation over seeds"
+
+
+class Outcome(NamedTuple):
+    """All runs of a method in a scenario."""
+
+    facts: MethodFacts
+    runs: SequenceRun
+    """Arrays with a leading axis over seeds."""
+    strength: float
+    grid: Mapping[float, float]
+    """A on validation images of an unreported task order, by strength."""
+
+
+Outcomes = Mapping[Scenario, Mapping[str, Outcome]]
+
+
+def summarize(outcome: Outcome, naive: Outcome, samples: int, epochs: int) -> RunSummary:
+    """The criteria of a method's runs.
+
+    Args:
+      outcome: of the method.
+      naive: whose steps make one pass over a task's data.
+      samples: training samples of all tasks.
+      epochs: that naive trained each task.
+    """
+    runs, tasks = outcome.runs.steps.shape
+    model = counted_model_memory(outcome.facts.parameters, outcome.facts.parameter_copies, tasks)
+    costs = Costs(
+        model_memory=jnp.broadcast_to(model, (runs, tasks)),
+        sample_memory=jnp.asarray(outcome.runs.stored_samples, jnp.float32),
+        lifetime_memory=jnp.full(runs, samples, jnp.float32),
+        operations=jnp.asarray(outcome.facts.operations * outcome.runs.steps, jnp.float32),
+        pass_operations=jnp.asarray(
+            naive.facts.operations * naive.runs.steps / epochs, jnp.float32
+        ),
+    )
+    return summarize_runs(jnp.asarray(outcome.runs.accuracy), costs)
+
+
+def report_sections(
+    folder: Path, outcomes: Outcomes, images: ImageSet, train_samples: int, paper_data: bool
+) -> list[Section]:
+    """Everything between the summary and the settings.
+
+    Args:
+      folder: where pictures go.
+      outcomes: by scenario and method; both scenarios have the same methods.
+      images: the data set.
+      train_samples: that all tasks train on.
+      paper_data: whether the data are the paper's own; if not, every table says so.
+    """
+    epochs = next(iter(outcomes["task-aware"].values())).runs.losses.shape[-1]
+    summaries = {
+        scenario: {
+            name: summarize(outcome, methods["Naive"], train_samples, epochs)
+            for name, outcome in methods.items()
+        }
+        for scenario, methods in outcomes.items()
+    }
+    data = "" if paper_data else f" Ours is on {images.name}, the paper's on CIFAR-100."
+    sections = [_first_look(folder, outcomes, images)]
+    for scenario, methods in outcomes.items():
+        matrices = {name: np.mean(o.runs.accuracy, axis=0) for name, o in methods.items()}
+        picture = plot_matrices(folder / f"matrices_{scenario}.png", matrices)
+        items = [
+            _criteria_table(scenario, summaries[scenario], data),
+            _score_table(scenario, summaries[scenario], data),
+            _against_naive(methods),
+            Figure(
+                "Accuracy matrices, mean over seeds: after learning the task of the row, on the "
+                "task of the column.",
+                picture,
+            ),
+        ]
+        sections.append(Section(_TITLES[scenario], _explanations(scenario), items))
+    return [*sections, _costs_section(outcomes, images), _grid_section(outcomes)]
+
+
+_TITLES: dict[Scenario, str] = {
+    "task-aware": "Task-aware: every task has its own head, and the test tells the task",
+    "class-incremental": "Class-incremental: one head, and the test does not tell the task",
+}
+
+
+def _explanations(scenario: Scenario) -> list[str]:
+    if scenario == "task-aware":
+        return [
+            "The paper's protocol, as its FWT of .1 shows: a head of ten outputs that knows the "
+            "task is right by chance on tasks not learned yet."
+        ]
+    return [
+        "The same nets without that knowledge: loss and prediction run over all classes seen so "
+        "far. The paper has no such rows."
+    ]
+
+
+def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
+    over_time = {
+        title: {name: _over_time(o.runs.accuracy) for name, o in outcomes[scenario].items()}
+        for scenario, title in (
+            ("task-aware", "task-aware"),
+            ("class-incremental", "class-incremental"),
+        )
+    }
+    picture = plot_accuracy_over_time(folder / "accuracy_over_time.png", over_time)
+    samples = plot_samples(folder / "samples.png", images)
+    return Section(
+        "Accuracy over time",
+        [],
+        [
+            Figure(
+                "Mean accuracy on the tasks learned so far; bands are one standard deviation over "
+                "seeds. The dotted line is chance.",
+                picture,
+            ),
+            Figure(f"{images.name}: training images of some classes.", samples),
+        ],
+    )
+
+
+def _over_time(accuracies: np.ndarray) -> np.ndarray:
+    """Mean accuracy on the tasks so far, `[runs, tasks]`."""
+    learned = np.tril(np.ones(accuracies.shape[1:]))
+    return np.sum(accuracies * learned, axis=2) / np.sum(learned, axis=1)
+
+
+def _criteria_table(scenario: Scenario, summaries: Mapping[str, RunSummary], data: str) -> Table:
+    with_paper = scenario == "task-aware"
+    columns = [Column("strategy"), *(Column(name, OURS) for name in CRITERIA)]
+    if with_paper:
+        columns += [Column(name, PAPER) for name in CRITERIA]
+    rows = []
+    for name, summary in summaries.items():
+        row = [name, *(_spread(summary.mean[c], summary.deviation[c]) for c in CRITERIA)]
+        if with_paper:
+            row += [f"{value:.3f}" for value in PAPER_CRITERIA[name]]
+        rows.append(row)
+    caption = (
+        "Criteria, each in [0, 1] and better when higher: accuracy over all times, remembering, "
+        "positive backward and forward transfer, efficiency of model size, of samples storage "
+        f"and of computation (epsilon 10).{data if with_paper else ''}"
+    )
+    return Table(caption, columns, rows)
+
+
+def _score_table(scenario: Scenario, summaries: Mapping[str, RunSummary], data: str) -> Table:
+    with_paper = scenario == "task-aware"
+    columns = [Column("strategy")]
+    columns += [Column(name, "CL score") for name in WEIGHTINGS]
+    columns += [Column(name, "CL stability") for name in WEIGHTINGS]
+    if with_paper:
+        columns += [Column(name, PAPER) for name in WEIGHTINGS]
+    rows = []
+    for name, summary in summaries.items():
+        row = [name]
+        row += [f"{float(cl_score(summary.mean, w)):.3f}" for w in WEIGHTINGS.values()]
+        row += [f"{float(cl_stability(summary.deviation, w)):.3f}" for w in WEIGHTINGS.values()]
+        if with_paper:
+            row += [f"{PAPER_SCORES[name][w]:.3f}" for w in WEIGHTINGS]
+        rows.append(row)
+    caption = (
+        "CL score and stability under the paper's three weightings; W2 as its own numbers have "
+        f"it, not as printed.{data if with_paper else ''}"
+    )
+    return Table(caption, columns, rows)
+
+
+def _against_naive(methods: Mapping[str, Outcome]) -> Table:
+    def of_runs(metric, outcome: Outcome) -> np.ndarray:
+        return np.asarray(jax.vmap(metric)(jnp.asarray(outcome.runs.accuracy)))
+
+    naive = of_runs(accuracy, methods["Naive"])
+    rows = []
+    for name, outcome in methods.items():
+        ours = of_runs(accuracy, outcome)
+        better = f"{np.sum(ours > naive)} of {len(naive)}"
+        metrics = (final_average_accuracy, average_incremental_accuracy, forgetting)
+        rows.append(
+            [
+                name,
+                *(_spread_of(of_runs(metric, outcome)) for metric in metrics),
+                "–" if name == "Naive" else _spread_of(ours - naive, sign="+"),
+                "–" if name == "Naive" else better,
+            ]
+        )
+    columns = [
+        Column("strategy"),
+        Column("final accuracy"),
+        Column("average incremental accuracy"),
+        Column("forgetting"),
+        Column("A minus Naive's", "paired by seed"),
+        Column("seeds above Naive", "paired by seed"),
+    ]
+    return Table("Against Naive on the same task orders.", columns, rows)
+
+
+def _costs_section(outcomes: Outcomes, images: ImageSet) -> Section:
+    image_bytes = int(np.prod(images.images.shape[1:]))
+    rows = []
+    for name, outcome in outcomes["class-incremental"].items():
+        facts = outcome.facts
+        held = int(np.mean(outcome.runs.stored_samples[:, -1]))
+        rows.append(
+            [
+                name,
+                f"{facts.parameters:,}",
+                f"{1 + facts.parameter_copies}",
+                f"{4 * facts.parameters / 1e6:.2f}",
+                f"{facts.memory_bytes / 1e6:.2f}",
+                f"{held:,}",
+                f"{held * image_bytes / 1e6:.2f}",
+                f"{facts.operations / 1e6:,.0f}",
+                f"{int(np.mean(np.sum(outcome.runs.steps, axis=1))):,}",
+            ]
+        )
+    columns = [
+        Column("strategy"),
+        Column("parameters", "model"),
+        Column("copies counted (MS)", "model"),
+        Column("parameters, MB", "model"),
+        Column("strategy's memory, MB", "model"),
+        Column("held in the last task", "samples"),
+        Column("MB", "samples"),
+        Column("MFLOP a step", "computation"),
+        Column("steps", "computation"),
+    ]
+    caption = (
+        "Memory by the paper's counting rule and in bytes that are really occupied, and "
+        "operations from the compiled step (class-incremental). The paper counts a regulariser's "
+        "anchor and importances, not a teacher net, and neither does MS above. One sweep a task "
+        "for importances is left out of the operations."
+    )
+    return Section("What it costs", [], [Table(caption, columns, rows)])
+
+
+def _grid_section(outcomes: Outcomes) -> Section:
+    rows = [
+        [
+            f"{name}, {scenario}",
+            "; ".join(
+                f"{strength:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
+                for strength, value in outcome.grid.items()
+            ),
+            f"{outcome.strength:g}{_at_the_edge(outcome)}",
+        ]
+        for scenario, methods in outcomes.items()
+        for name, outcome in methods.items()
+        if outcome.grid
+    ]
+    caption = (
+        "A on the validation images of one task order that is not reported, by strength; the "
+        "greatest is chosen."
+    )
+    columns = [Column("strategy"), Column("strength: A"), Column("chosen")]
+    return Section("How strengths were chosen", [], [Table(caption, columns, rows)])
+
+
+def _at_the_edge(outcome: Outcome) -> str:
+    edge = outcome.strength in (min(outcome.grid), max(outcome.grid))
+    return " (edge of the grid)" if edge else ""
+
+
+def _spread_of(values: np.ndarray, sign: str = "") -> str:
+    return _spread(np.mean(values), np.std(values, ddof=1) if len(values) > 1 else np.nan, sign)
+
+
+def _spread(mean: float, deviation: float, sign: str = "") -> str:
+    spread = "" if np.isnan(deviation) else f" ± {float(deviation):.3f}"
+    return f"{float(mean):{sign}.3f}{spread}"

@@ -1,0 +1,97 @@
+"""Sequences of tasks driven with checkpoints and progress; images brought to the device."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from data_pipelines.errors import DataError
+from data_pipelines.image_set import ImageSet
+from everlight.continual.base import TaskSequence
+from everlight.continual.flax_setup import StoredImages
+from everlight.continual.sequence import (
+    Build,
+    DivergedError,
+    Protocol,
+    SequenceResult,
+    SequenceState,
+    drive_sequence,
+    initial_state,
+)
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.progress import progress
+
+
+class DivergedRunError(DataError):
+    """A loss that is not finite; names task, epoch, step and the last good checkpoint."""
+
+
+def store_images(images: ImageSet) -> StoredImages:
+    """The images on the device, to be normalised by the training images' channels."""
+    train = images.images[: len(images.train_labels)]
+    # Channel by channel and by counts of values, since a float copy would be four times the data.
+    counts = [np.bincount(train[..., channel].ravel(), minlength=256) for channel in range(3)]
+    values = np.arange(256)
+    mean = np.array([np.average(values, weights=count) for count in counts])
+    square = np.array([np.average(values**2, weights=count) for count in counts])
+    deviation = np.maximum(np.sqrt(square - mean**2), 1.0)
+    return StoredImages(
+        jnp.asarray(images.images),
+        jnp.asarray(mean, jnp.float32),
+        jnp.asarray(deviation, jnp.float32),
+    )
+
+
+def train_sequence(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    folder: Path,
+    facts: dict,
+    every: int = 10,
+) -> SequenceResult:
+    """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
+
+    Args:
+      build, protocol, data, sequence, key: as for `drive_sequence`.
+      folder: of the checkpoints.
+      facts: what tells this configuration from any other; stored with every checkpoint.
+      every: epochs between the checkpoints within a task; there is one after every task.
+
+    Raises:
+      DataError: the folder holds checkpoints of another configuration.
+      DivergedRunError: a loss is not finite.
+    """
+    checkpoints = Checkpoints(folder)
+    done = checkpoints.newest_of(facts)
+    state = None
+    if done is not None:
+        like = initial_state(build, protocol, data, sequence, key)
+        state = checkpoints.restore(done, like).state
+    total = sequence.tasks.id.shape[0] * protocol.epochs
+    try:
+        with progress(folder.name, total, done or 0, "epoch") as bar:
+            for reached in drive_sequence(build, protocol, data, sequence, key, state):
+                state = reached
+                if int(state.epoch) % every == 0:
+                    checkpoints.save(_epochs_done(state, protocol), state, facts)
+                bar.update()
+    except DivergedError as error:
+        newest = checkpoints.newest()
+        good = (
+            "there is no checkpoint before it"
+            if newest is None
+            else (f"the last good checkpoint is {checkpoints.folder / str(newest)}")
+        )
+        raise DivergedRunError(
+            f"{folder.name}: {error}; {good}. Lower the learning rate or the strength."
+        ) from error
+    return state.result
+
+
+def _epochs_done(state: SequenceState, protocol: Protocol) -> int:
+    return int(state.task) * protocol.epochs + int(state.epoch)
