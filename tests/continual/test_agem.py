@@ -1,7 +1,5 @@
 """A-GEM's projection against its closed form, and its gradient on the small net."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,7 +81,7 @@ TASK = task_of(1, [2, 3], samples_of([2, 3]))
 BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
-def memory_of(index, slots=5):
+def memory_of(index, slots=8):
     """A buffer that holds stored samples among slots of mask 0 that hold others."""
     place = 2 * np.arange(len(index)) + 1
     assert slots >= 2 * len(index)
@@ -92,15 +90,14 @@ def memory_of(index, slots=5):
     return samples_of(content, mask)
 
 
-@functools.cache
-def grads_of_agem(reference_batch):
-    setup = small_setup()
-    return jax.jit(agem(setup, per_class=1, reference_batch=reference_batch).grads)
+SETUP = small_setup()
+STRATEGY = agem(SETUP, per_class=2, reference_batch=4096)
 
 
-def gradient_of_agem(memory, reference_batch=4, seed=0):
-    learner = small_learner(small_setup(), [0, 1, 2, 3])
-    return grads_of_agem(reference_batch)(memory, learner, BATCH, TASK, jax.random.key(seed))
+@jax.jit
+def gradient_of_agem(memory):
+    learner = small_learner(SETUP, [0, 1, 2, 3])
+    return STRATEGY.grads(memory, learner, BATCH, TASK, jax.random.key(0))
 
 
 def joined(gradient):
@@ -132,28 +129,24 @@ def test_the_reference_batch_is_drawn_evenly_from_what_is_held():
     held = [0, 6, 7]
     reference = joined(batch_gradient(START, held, ACTIVE))
     assert joined(OWN) @ reference < 0
-    gradient, _ = gradient_of_agem(memory_of(held, slots=8), reference_batch=4096)
+    gradient, _ = gradient_of_agem(memory_of(held))
     expected = closed_form(joined(OWN), reference)
     assert np.linalg.norm(joined(gradient) - expected) < 0.03 * np.linalg.norm(joined(OWN))
-    small = [joined(gradient_of_agem(memory_of(held, 8), 1, seed)[0]) for seed in range(6)]
-    assert len({tuple(found.round(4)) for found in small}) > 1
 
 
 def test_an_empty_memory_leaves_the_gradient():
     """Whatever its masked slots hold."""
-    nothing = Samples(jnp.full(5, STORED + 3), jnp.asarray(LABELS[:5, None]), jnp.zeros(5, bool))
+    nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
     gradient, _ = gradient_of_agem(nothing)
     assert_trees_close(gradient, OWN, atol=1e-6)
 
 
 def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
-    setup = small_setup()
-    learner = small_learner(setup, [2, 3])
-    strategy = agem(setup, per_class=2)
-    memory = strategy.init(jax.random.key(0), learner)
+    learner = small_learner(SETUP, [2, 3])
+    memory = STRATEGY.init(jax.random.key(0), learner)
     task = task_of(0, [2, 3], samples_of([2, 8, 14, 3]))
-    memory, _ = strategy.end_task(memory, learner, task, jax.random.key(0))
-    assert strategy.stored_samples(memory, task) == 3
-    epoch = strategy.epoch_data(memory, task)
+    memory, _ = STRATEGY.end_task(memory, learner, task, jax.random.key(0))
+    assert STRATEGY.stored_samples(memory, task) == 3
+    epoch = STRATEGY.epoch_data(memory, task)
     np.testing.assert_array_equal(epoch.samples.index, task.train.index)
     assert not np.any(epoch.from_memory)

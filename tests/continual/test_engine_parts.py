@@ -36,6 +36,7 @@ from tests.continual.small_net import (
 )
 
 KEY = jax.random.key(0)
+shuffle_compiled = jax.jit(shuffle)
 
 
 def epoch_of(index, label, mask, from_memory=None):
@@ -52,7 +53,7 @@ EPOCH = epoch_of(INDEX, LABEL, INDEX < 90, LABEL == 3)
 
 def ordered(epoch, key):
     """(index, label) in the order of learning."""
-    order = shuffle(epoch, key)
+    order = shuffle_compiled(epoch, key)
     slots = np.asarray(order.slots)[: int(order.count)]
     return list(
         zip(
@@ -63,7 +64,7 @@ def ordered(epoch, key):
 
 
 def test_a_shuffle_is_a_permutation_of_the_samples():
-    order = shuffle(EPOCH, KEY)
+    order = shuffle_compiled(EPOCH, KEY)
     assert order.count == 8
     assert sorted(order.slots.tolist()) == list(range(12))
     assert sorted(order.slots[:8].tolist()) == np.flatnonzero(INDEX < 90).tolist()
@@ -90,9 +91,10 @@ def test_every_order_is_as_likely():
 
 @pytest.mark.parametrize("size", [3, 8, 30])
 def test_batches_hold_every_sample_once_at_weight_1(size):
-    order = shuffle(EPOCH, KEY)
+    order = shuffle_compiled(EPOCH, KEY)
     steps = -(-8 // size)
-    batches = [take_batch(EPOCH, order, jnp.array(step), size) for step in range(steps)]
+    take = jax.jit(lambda step: take_batch(EPOCH, order, step, size))
+    batches = [take(jnp.array(step)) for step in range(steps)]
     index, label, weight, memory = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
     assert len(index) == steps * size
     np.testing.assert_array_equal(weight, np.arange(steps * size) < 8)

@@ -128,7 +128,7 @@ def herd_by_hand(rows, count):
     return chosen
 
 
-@pytest.mark.parametrize("slots", [1, 3, 20])
+@pytest.mark.parametrize("slots", [3, 20])
 @pytest.mark.parametrize("seed", range(4))
 def test_herding_is_the_greedy_loop(slots, seed):
     features = features_of(seed) * np.random.default_rng(seed).uniform(0.1, 9, (len(INDEX), 1))
@@ -144,7 +144,7 @@ def test_herding_over_many_samples_comes_nearer_to_the_mean_than_chance():
     """20 of 200 by the same loop, and the point of it: their mean is that of the class."""
     features = np.random.default_rng(1).normal(size=(200, 8)) + 0.3
     samples = Samples(jnp.arange(200), jnp.zeros((200, 1), int), jnp.ones(200, bool))
-    buffer = add_herded_exemplars(
+    buffer = herded_exemplars(
         empty_buffer(20, 1), samples, jnp.ones(1, bool), jnp.asarray(features, jnp.float32)
     )
     expected = herd_by_hand(features, 20)

@@ -16,6 +16,11 @@ GROUP = np.array([0, 1, 1, 0, 2, 1])
 SEEN = np.array([1, 1, 0, 1, 0, 1], bool)
 
 
+one_head = jax.jit(softmax_objective().loss)
+head_per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).loss)
+correct_compiled = jax.jit(correct)
+
+
 def outputs_of(logits):
     logits = jnp.asarray(logits, jnp.float32)
     return Outputs(logits, jnp.zeros((logits.shape[0], 1)))
@@ -34,7 +39,7 @@ def logits_and_labels(seed, size=9, among=SEEN):
 @pytest.mark.parametrize("seed", range(3))
 def test_one_head_over_the_seen_classes(seed):
     logits, labels = logits_and_labels(seed)
-    found = softmax_objective().loss(outputs_of(logits), columns(labels), jnp.asarray(SEEN))
+    found = one_head(outputs_of(logits), columns(labels), jnp.asarray(SEEN))
     expected = logsumexp(logits[:, SEEN], axis=1) - logits[np.arange(9), labels]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -42,13 +47,12 @@ def test_one_head_over_the_seen_classes(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_head_per_task_whatever_is_seen(seed):
     logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
-    objective = softmax_objective(jnp.asarray(GROUP))
     expected = [
         logsumexp(row[GROUP[label] == GROUP]) - row[label]
         for row, label in zip(logits, labels, strict=True)
     ]
     for seen in (SEEN, np.ones(CLASSES, bool)):
-        found = objective.loss(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        found = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -57,9 +61,9 @@ def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
     seen = jnp.asarray(SEEN)
 
     def total(values):
-        return jnp.sum(softmax_objective().loss(outputs_of(values), columns(labels), seen))
+        return jnp.sum(one_head(outputs_of(values), columns(labels), seen))
 
-    slope = jax.grad(total)(jnp.asarray(logits, jnp.float32))
+    slope = jax.jit(jax.grad(total))(jnp.asarray(logits, jnp.float32))
     expected = -np.eye(CLASSES)[labels]
     expected[:, SEEN] += softmax(logits[:, SEEN], axis=1)
     np.testing.assert_allclose(slope, expected, atol=1e-6)
@@ -69,9 +73,8 @@ def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
 def test_large_logits_do_not_overflow():
     """Nor does an unseen class's logit count; float32 has steps of .001 at 1e4."""
     logits = np.array([[1e4, 1e4 - 2, 3e38, -1e4, 0, 0.0]])
-    objective = softmax_objective()
     for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
-        found = objective.loss(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
+        found = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
         np.testing.assert_allclose(found, [expected], atol=1e-3)
 
 
@@ -87,11 +90,11 @@ SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.
 
 def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
     seen = jnp.asarray(SEEN)
-    one_head = softmax_objective().goodness
+    among_seen = jax.jit(softmax_objective().goodness)
     # Among 0, 1, 3 and 5: class 0 wins the first row, class 5 the second.
-    np.testing.assert_array_equal(one_head(SCORES, columns([0, 5]), seen), [1, 1])
-    np.testing.assert_array_equal(one_head(SCORES, columns([3, 3]), seen), [0, 0])
-    per_task = softmax_objective(jnp.asarray(GROUP)).goodness
+    np.testing.assert_array_equal(among_seen(SCORES, columns([0, 5]), seen), [1, 1])
+    np.testing.assert_array_equal(among_seen(SCORES, columns([3, 3]), seen), [0, 0])
+    per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).goodness)
     # The groups are 0 and 3; 1, 2 and 5; 4.
     np.testing.assert_array_equal(per_task(SCORES, columns([0, 3]), seen), [1, 1])
     np.testing.assert_array_equal(per_task(SCORES, columns([2, 2]), seen), [1, 0])
@@ -123,5 +126,7 @@ def test_scores_of_other_classes_never_matter(seed, mask):
         for row, label in zip(scores, labels, strict=True)
     ]
     for values in (scores, raised):
-        found = correct(jnp.asarray(values, jnp.float32), jnp.asarray(labels), jnp.asarray(among))
+        found = correct_compiled(
+            jnp.asarray(values, jnp.float32), jnp.asarray(labels), jnp.asarray(among)
+        )
         np.testing.assert_array_equal(found, expected)

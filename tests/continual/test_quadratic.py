@@ -209,7 +209,7 @@ def test_the_gradient_is_that_of_the_written_loss(name):
     (importance,), (anchor,) = random_trees(9, 1)
     memory = single_anchor(as_float32(importance), as_float32(anchor))
     task, (batch, *_) = SEQUENCE[1]
-    total, info = strategy(setup).grads(memory, learner, batch, task, jax.random.key(0))
+    total, info = jax.jit(strategy(setup).grads)(memory, learner, batch, task, jax.random.key(0))
 
     def task_loss(params):
         logits = forward(params, batch.index, train=True)[2][:, :4]
