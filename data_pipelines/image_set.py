@@ -19,6 +19,22 @@ class ImageSet(NamedTuple):
     class_names: tuple[str, ...]
 
 
+def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
+    """The set with the first images of every class only, in their order; all where it has fewer."""
+
+    def first(labels: Int[np.ndarray, "n"], count: int) -> Int[np.ndarray, "k"]:
+        members = [np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]
+        return np.sort(np.concatenate(members))
+
+    kept_train, kept_test = first(images.train_labels, train), first(images.test_labels, test)
+    kept = np.concatenate([kept_train, len(images.train_labels) + kept_test])
+    return images._replace(
+        images=images.images[kept],
+        train_labels=images.train_labels[kept_train],
+        test_labels=images.test_labels[kept_test],
+    )
+
+
 def shrink_images(images: ImageSet, side: int) -> ImageSet:
     """The set with square images of `side` pixels, each the mean of a block.
 

@@ -26,7 +26,7 @@ from everlight.color.rendering import encode_srgb
 
 
 class World(NamedTuple):
-    """A world's size and difficulty; each difficulty is 0 for none of it, 1 for much."""
+    """A world's size and difficulty; each difficulty goes from 0, none of it, to 1."""
 
     superclasses: int = 10
     """Families of shapes, at most 12."""
@@ -34,17 +34,17 @@ class World(NamedTuple):
     """Textures with palettes in each superclass, at most 100; up to 10, no two share either."""
     size: int = 32
     """Side of an image in pixels, 32 to 128."""
-    instances: float = 0.6
+    instances: float = 0.7
     """How far instances of a subclass differ in proportions, texture and hue."""
-    palette: float = 0.6
-    """How far palettes lie apart; 0 gives all subclasses the same two colours."""
+    saturation: float = 0.5
+    """Strength of the objects' colours: less is harder, and 0 leaves greys."""
     pose: float = 0.6
     """How far objects move, turn and grow."""
     background: float = 0.6
     """Contrast and colour of backgrounds."""
     light: float = 0.4
     """How much of the light's colour the camera leaves; 0 is perfect white balance."""
-    noise: float = 0.3
+    noise: float = 0.25
     """Sensor noise; 1 is a standard deviation of 0.2 of the range."""
     seed: int = 0
     """All of the world's choices follow from it."""
@@ -132,9 +132,9 @@ def _object(
     aspect, shear, frequency, *phase = jax.random.uniform(
         _key(world, _SHAPE, ids.subclass, ids.instance), (5,), minval=-1
     )
-    stretch = jnp.exp(0.35 * world.instances * aspect)
+    stretch = jnp.exp(0.25 * world.instances * aspect)
     outline = jnp.asarray(OUTLINES.vertices)[shape] * jnp.stack([stretch, 1 / stretch])
-    outline = outline.at[:, 0].add(0.3 * world.instances * shear * outline[:, 1])
+    outline = outline.at[:, 0].add(0.2 * world.instances * shear * outline[:, 1])
     cosine, sine = jnp.cos(pose.angle), jnp.sin(pose.angle)
     turn = jnp.array([[cosine, sine], [-sine, cosine]])
     # The pose moves the few vertices, so that distances are those of the image plane.
@@ -148,7 +148,7 @@ def _object(
         u=(x * cosine + y * sine) / pose.scale,
         v=(y * cosine - x * sine) / pose.scale,
         depth=-distance / pose.scale,
-        frequency=1.5 * jnp.exp(0.3 * world.instances * frequency),
+        frequency=1.5 * jnp.exp(0.4 * world.instances * frequency),
         phase=jnp.stack(phase),
         pixel=2 / x.shape[0] / pose.scale,
     )
@@ -190,17 +190,11 @@ def colored(
 
 
 def object_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
-    """An instance's two linear colours.
-
-    The palette's own, drawn towards the mean of all, then jittered in hue and lightness.
-    """
-    table = jnp.asarray(palette_colors())
-    common = jnp.mean(table, axis=0)
-    _, palette = texture_and_palette(world, ids.subclass)
-    lab = common + world.palette * (table[palette] - common)
+    """An instance's two linear colours: its palette's, jittered in hue and lightness."""
+    lab = jnp.asarray(palette_colors())[texture_and_palette(world, ids.subclass)[1]]
     key = _key(world, _HUE, ids.subclass, ids.instance)
     hue, lightness = world.instances * jax.random.uniform(key, (2,), minval=-1)
-    cosine, sine = jnp.cos(0.4 * hue), jnp.sin(0.4 * hue)
+    cosine, sine = world.saturation * jnp.cos(0.5 * hue), world.saturation * jnp.sin(0.5 * hue)
     a, b = lab[:, 1] * cosine - lab[:, 2] * sine, lab[:, 1] * sine + lab[:, 2] * cosine
     return oklab_to_linear(jnp.stack([lab[:, 0] + 0.06 * lightness, a, b], axis=-1))
 

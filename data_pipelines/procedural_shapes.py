@@ -41,9 +41,12 @@ def _mirrored(right: Sequence[tuple[float, float]]) -> np.ndarray:
 
 
 def _crescent() -> np.ndarray:
-    outer = _around(np.linspace(15, 165, 10) + 180, 1.0)
-    inner = _around(np.linspace(138, 42, 8) + 180, 0.86) + np.array([0.38, 0.0])
-    return np.concatenate([outer, inner]) + np.array([0.35, 0.0])
+    """A unit disc less one of radius 0.86 whose centre is 0.38 to the right."""
+    horn = (1 - 0.86**2 + 0.38**2) / (2 * 0.38)
+    outer, inner = np.degrees([np.arcsin(horn), np.arcsin((horn - 0.38) / 0.86)])
+    back = _around(np.linspace(180 - outer, 360 + outer, 11), 1.0)
+    hollow = 0.86 * _around(np.linspace(360 + inner, 180 - inner, 11)[1:-1], 1.0)
+    return np.concatenate([back, hollow + np.array([0.38, 0.0])]) + np.array([0.3, 0.0])
 
 
 def _cross(arm: float) -> np.ndarray:

@@ -4,8 +4,8 @@
 
 Scales:
   demo: the procedural world, five tasks of four classes, three strategies, two seeds.
-  cpu: real images, 100 classes of Tiny-ImageNet at 16x16 in ten tasks; a smaller net and fewer
-    epochs; five strategies, five seeds.
+  cpu: real images, 100 classes of Tiny-ImageNet, 100 training images each at 16x16, in ten tasks;
+    a smaller net, eight epochs; five strategies, five seeds.
   paper: CIFAR-100 below EVERLIGHT_DATA, the paper's net, ten seeds; meant for an accelerator.
 """
 
@@ -30,10 +30,38 @@ TUNING_SEED = 1_000
 # epsilon of 10.
 PLANS: dict[Scale, Plan] = {
     "demo": Plan(
-        "procedural", 5, 20, 16, (16, 32), 64, Protocol(epochs=8), 2, ("Naive", "Cumulative", "EWC")
+        data="procedural",
+        tasks=5,
+        classes=20,
+        side=16,
+        channels=(16, 32),
+        hidden=64,
+        protocol=Protocol(epochs=6),
+        seeds=2,
+        methods=("Naive", "Cumulative", "EWC"),
     ),
-    "cpu": Plan("tiny-imagenet", 10, 100, 16, (16, 32), 128, Protocol(epochs=10), 5),
-    "paper": Plan("cifar100", 10, 100, 32, (32, 64), 512, Protocol(epochs=22), 10),
+    "cpu": Plan(
+        data="tiny-imagenet",
+        tasks=10,
+        classes=100,
+        side=16,
+        channels=(8, 16),
+        hidden=64,
+        protocol=Protocol(epochs=8),
+        seeds=5,
+        rate=2e-3,
+    ),
+    "paper": Plan(
+        data="cifar100",
+        tasks=10,
+        classes=100,
+        side=32,
+        channels=(32, 64),
+        hidden=512,
+        protocol=Protocol(epochs=22),
+        seeds=10,
+        per_class=(500, 100),
+    ),
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from data_pipelines.cifar100 import load_cifar100
-from data_pipelines.image_set import ImageSet, shrink_images
+from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
 from everlight.continual.base import TaskSequence
@@ -54,7 +54,7 @@ class Plan:
     rate: float = 1e-3
     """Adam's (Zenke et al. 2017)."""
     per_class: tuple[int, int] = (100, 50)
-    """Training and test images of each class of the procedural world."""
+    """At most so many training and test images of each class."""
 
 
 class SequenceRun(NamedTuple):
@@ -91,7 +91,7 @@ def load_images(plan: Plan, seed: int) -> ImageSet:
         loaded = load_cifar100()
     else:
         loaded = load_tiny_imagenet_32(range(plan.classes))
-    return shrink_images(loaded, plan.side)
+    return shrink_images(first_per_class(loaded, *plan.per_class), plan.side)
 
 
 class Trainer:
