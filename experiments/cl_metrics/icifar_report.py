@@ -129,11 +129,8 @@ def _explanations(scenario: Scenario) -> list[str]:
 
 def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
     over_time = {
-        title: {name: _over_time(o.runs.accuracy) for name, o in outcomes[scenario].items()}
-        for scenario, title in (
-            ("task-aware", "task-aware"),
-            ("class-incremental", "class-incremental"),
-        )
+        scenario: {name: _over_time(o.runs.accuracy) for name, o in methods.items()}
+        for scenario, methods in outcomes.items()
     }
     picture = plot_accuracy_over_time(folder / "accuracy_over_time.png", over_time)
     samples = plot_samples(folder / "samples.png", images)
@@ -143,7 +140,7 @@ def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
         [
             Figure(
                 "Mean accuracy on the tasks learned so far; bands are one standard deviation over "
-                "seeds. The dotted line is chance.",
+                "seeds.",
                 picture,
             ),
             Figure(f"{images.name}: training images of some classes.", samples),

@@ -13,6 +13,7 @@ from everlight.continual.naive import naive
 from everlight.continual.sequence import (
     Protocol,
     begin_task,
+    close_epoch,
     end_epoch,
     end_task,
     init_learner,
@@ -183,6 +184,20 @@ def test_a_task_ends_at_the_selected_epoch(select, kept):
     assert learner.batch_stats["passes"] == kept
     # The strategy's importances are of what is kept.
     assert np.all(told[0]["head"] == kept)
+
+
+def test_without_validation_samples_the_last_epoch_is_kept():
+    setup, key = small_setup(), jax.random.key(0)
+    strategy = naive(setup)
+    task = task_of(0, [0], samples_of([0]))._replace(valid=samples_of([0], [0]))
+    learner = init_learner(setup, CLASSES, key)
+    memory, learner = begin_task(setup, strategy, (), learner, task, key)
+    for epoch in (1.0, 2.0, 3.0):
+        params = jax.tree.map(lambda leaf, e=epoch: jnp.full_like(leaf, e), learner.params)
+        carry = (memory, learner._replace(params=params))
+        (memory, learner), _ = close_epoch(setup, strategy, Protocol(), carry, task)
+    _, learner = end_task(strategy, Protocol(), memory, learner, task, key)
+    assert jnp.all(learner.params["head"] == 3.0)
 
 
 def test_a_task_begins_with_its_classes_and_a_new_optimizer_schedule_and_best_epoch():

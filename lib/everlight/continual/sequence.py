@@ -212,9 +212,18 @@ def end_task(
     task: Task,
     key: PRNGKeyArray,
 ) -> tuple[Memory, Learner]:
-    """Goes back to the best epoch where the protocol says so, then lets the strategy finish."""
+    """Goes back to the best epoch where the protocol says so, then lets the strategy finish.
+
+    Without validation samples no epoch is better than another, and the last one stays.
+    """
     if protocol.select == "best":
-        learner = learner._replace(params=learner.best.params, batch_stats=learner.best.batch_stats)
+        validated = jnp.any(task.valid.mask)
+        params, batch_stats = jax.tree.map(
+            lambda best, last: jnp.where(validated, best, last),
+            (learner.best.params, learner.best.batch_stats),
+            (learner.params, learner.batch_stats),
+        )
+        learner = learner._replace(params=params, batch_stats=batch_stats)
     return strategy.end_task(memory, learner, task, key)
 
 
