@@ -369,7 +369,7 @@ def test_naive_training_forgets():
     """Five tasks of four subclasses, each of another superclass where there are enough."""
     data = loaded()
     tasks = equal_tasks(np.arange(20).reshape(5, 4).T.ravel().tolist(), 5)
-    accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 4)
+    accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 6)
     learnt, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
     assert learnt.min() > 0.7
     assert left.max() < 0.2

@@ -1,0 +1,44 @@
+"""A sequence driven with checkpoints that kills itself: `FOLDER RESULT MOMENT`, no moment never.
+
+Odd moments are while a checkpoint is being written, even ones anywhere.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from experiments.common.sequences import train_sequence
+from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+
+
+def kill_at(folder: Path, moment: int) -> None:
+    rng = np.random.default_rng(moment)
+    while not folder.exists():
+        time.sleep(0.001)
+    for _ in range(rng.integers(1, 6)):
+        if moment % 2:
+            while not list(folder.glob("*.orbax-checkpoint-tmp*")):
+                pass
+            time.sleep(rng.uniform(0, 0.01))
+        else:
+            time.sleep(rng.uniform(0.02, 0.3))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    folder, result, *moment = sys.argv[1:]
+    if moment:
+        threading.Thread(target=kill_at, args=(Path(folder), int(moment[0])), daemon=True).start()
+    parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
+    trained = train_sequence(*parts, Path(folder), {"strategy": "a-gem"}, every=1)
+    np.savez(result, *jax.tree.leaves(trained))
+
+
+if __name__ == "__main__":
+    main()

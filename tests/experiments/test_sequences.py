@@ -1,0 +1,101 @@
+"""Driven sequences: killed and continued, refused, diverged; images brought to the device."""
+
+import os
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.sequences import DivergedRunError, store_images, train_sequence
+from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+
+
+def run_child(tmp_path, folder, *moment):
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    command = [sys.executable, "-m", "tests.experiments.killed_sequence", str(tmp_path / folder)]
+    command += [str(tmp_path / f"{folder}.npz"), *map(str, moment)]
+    environment = os.environ | cache
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_anywhere_it_ends_with_the_same_bits(kills, tmp_path):
+    """Every other time while a checkpoint is being written."""
+    assert run_child(tmp_path, "whole") == 0
+    killed = sum(run_child(tmp_path, "killed", moment) == -9 for moment in range(kills))
+    assert killed >= 0.75 * kills, "few processes lived to their kill"
+    assert run_child(tmp_path, "killed") == 0
+    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as resumed:
+        assert len(whole.files) > 10
+        for name in whole.files:
+            np.testing.assert_array_equal(whole[name], resumed[name])
+
+
+def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
+    Checkpoints(tmp_path).save(4, {"a": jnp.zeros(2)}, {"strategy": "ewc", "strength": 10.0})
+    with pytest.raises(DataError, match=r"strength: 10.0 there, 20.0 now"):
+        train_sequence(
+            build_with("naive"),
+            PROTOCOL,
+            DATA,
+            SEQUENCE,
+            KEY,
+            tmp_path,
+            {"strategy": "ewc", "strength": 20.0},
+        )
+
+
+def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
+    def exploding(data):
+        setup, strategy = build_with("naive")(data)
+
+        def grads(memory, learner, batch, task, key):
+            gradient, info = strategy.grads(memory, learner, batch, task, key)
+            return gradient, info._replace(loss=jnp.where(task.id == 2, jnp.nan, info.loss))
+
+        return setup, strategy._replace(grads=grads)
+
+    with pytest.raises(DivergedRunError) as caught:
+        train_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY, tmp_path, {}, every=4)
+    assert "task 2, epoch 0, step 0" in str(caught.value)
+    assert str(tmp_path / str(2 * PROTOCOL.epochs)) in str(caught.value)
+
+
+def small_set():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (30, 4, 4, 3), dtype=np.uint8)
+    train, test = np.arange(20) % 5, np.arange(10) % 5
+    return ImageSet("noise", images, train, test, tuple("abcde"))
+
+
+def test_stored_images_carry_the_training_channels_mean_and_deviation():
+    images = small_set()
+    stored = store_images(images)
+    train = np.float64(images.images[:20])
+    np.testing.assert_allclose(stored.mean, train.mean((0, 1, 2)), rtol=1e-5)
+    np.testing.assert_allclose(stored.deviation, train.std((0, 1, 2)), rtol=1e-5)
+
+
+def test_images_shrink_to_means_of_blocks_and_only_by_whole_factors():
+    images = small_set()
+    small = shrink_images(images, 2).images
+    block = np.float64(images.images[3, :2, 2:4])
+    np.testing.assert_allclose(small[3, 0, 1], block.mean((0, 1)), atol=0.5)
+    with pytest.raises(DataError, match="side=3"):
+        shrink_images(images, 3)
+
+
+def test_the_first_of_each_class_keep_their_order_and_their_place():
+    few = first_per_class(small_set(), 2, 1)
+    np.testing.assert_array_equal(few.train_labels, np.tile(np.arange(5), 2))
+    np.testing.assert_array_equal(few.test_labels, np.arange(5))
+    expected = small_set().images[[*range(10), *range(20, 25)]]
+    np.testing.assert_array_equal(few.images, expected)
