@@ -15,8 +15,8 @@ $(VENV)/bench-ready: $(VENV)/ready
 	$(PIP) -e ".[bench]"
 	touch $@
 
-demo: $(VENV)/ready      ## measured spectra, three nets, classical estimators, one report: under five minutes
-	$(BIN)/python -m experiments two-camera radiometric --scale demo
+demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: under five minutes
+	$(BIN)/python -m experiments everlight tour
 
 test: $(VENV)/ready      ## everything but the slow tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests

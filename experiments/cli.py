@@ -8,6 +8,7 @@ import tyro
 
 from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.tour import TourRun, run_tour
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -15,6 +16,7 @@ from experiments.two_camera.s20 import S20Run, run_s20
 
 # Paper and run, its settings, and what runs it: a new run is one row.
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    "everlight tour": (TourRun, run_tour),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),

@@ -11,6 +11,7 @@ Scales:
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -28,7 +29,7 @@ TUNING_SEED = 1_000
 
 # The paper names neither epochs nor batches; its CE of .4492 for Naive means 22 epochs at its
 # epsilon of 10.
-PLANS: dict[Scale, Plan] = {
+PLANS: Mapping[Scale, Plan] = {
     "demo": Plan(
         data="procedural",
         tasks=5,
@@ -76,19 +77,20 @@ class ICifarRun(RunSettings):
     """Runs of every strategy, each with its own task order; None is the scale's."""
 
 
-def run_icifar(settings: ICifarRun, plans: dict[Scale, Plan] = PLANS) -> Path:
+def run_icifar(settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("cl_metrics", "icifar", settings)
-    summary, sections = icifar_sections(folder, settings, plans[settings.scale])
+    summary, sections = icifar_sections(folder, settings, plans)
     title = f"Continual learning: five strategies by seven criteria ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
 
 
 def icifar_sections(
-    folder: RunFolder, settings: ICifarRun, plan: Plan
+    folder: RunFolder, settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS
 ) -> tuple[list[tuple[str, str]], list[Section]]:
     """Trains everything and gives the report's summary and body."""
     started = time.monotonic()
+    plan = plans[settings.scale]
     plan = dataclasses.replace(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
     )

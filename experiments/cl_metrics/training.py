@@ -128,7 +128,7 @@ class Trainer:
             except DivergedRunError:
                 grid[strength] = np.nan
             else:
-                grid[strength] = float(accuracy(run.accuracy))
+                grid[strength] = float(accuracy(jnp.asarray(run.accuracy)))
         return grid
 
     def facts(self, name: str, scenario: Scenario) -> MethodFacts:

@@ -37,7 +37,7 @@ from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
-from experiments.common.report import write_report
+from experiments.common.report import Section, write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import PairData, compare_methods, prepare_pairs
@@ -79,8 +79,19 @@ def run_radiometric(
     settings: RadiometricRun, training: Mapping[Scale, TrainingSettings] = TRAINING
 ) -> Path:
     """Runs it all; returns the report's path."""
-    started = time.monotonic()
     folder = RunFolder("two_camera", "radiometric", settings)
+    summary, sections = radiometric_sections(folder, settings, training)
+    title = f"Two-camera illuminant estimation: radiometric set ({settings.scale})"
+    return write_report(folder.path, title, summary, sections)
+
+
+def radiometric_sections(
+    folder: RunFolder,
+    settings: RadiometricRun,
+    training: Mapping[Scale, TrainingSettings] = TRAINING,
+) -> tuple[list[tuple[str, str]], list[Section]]:
+    """Trains and compares; gives the report's summary and body."""
+    started = time.monotonic()
     library, pairs = _library_and_pairs(settings)
     pair_map = None if settings.scale == "demo" else map_of_pairs(library, settings)
 
@@ -138,9 +149,7 @@ def run_radiometric(
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
-    title = f"Two-camera illuminant estimation: radiometric set ({settings.scale})"
-    sections = report_sections(folder.path, results, optimizer.validate_every)
-    return write_report(folder.path, title, summary, sections)
+    return summary, report_sections(folder.path, results, optimizer.validate_every)
 
 
 def draw_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:

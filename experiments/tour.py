@@ -1,0 +1,52 @@
+"""The demo: one run of each paper that needs no data, in one report.
+
+    python -m experiments everlight tour
+
+Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at scale demo, each in its
+own folder, where it continues if it was stopped.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from data_pipelines.errors import DataError
+from experiments.cl_metrics.icifar import ICifarRun, icifar_sections
+from experiments.common.report import Section, write_report
+from experiments.common.run_folder import RunFolder, RunSettings
+from experiments.two_camera.radiometric import RadiometricRun, radiometric_sections
+
+
+@dataclass(frozen=True)
+class TourRun(RunSettings):
+    """The demo: two cameras and a light, then five tasks in turn, in one report."""
+
+
+def run_tour(settings: TourRun) -> Path:
+    """Runs both parts; returns the report's path.
+
+    Raises:
+      DataError: another scale than demo.
+    """
+    if settings.scale != "demo":
+        raise DataError(f"the tour has the scale demo only, not {settings.scale}; run its parts")
+    folder = RunFolder("everlight", "tour", settings)
+    shared = {"seed": settings.seed, "tag": settings.tag, "runs": settings.runs}
+    two_camera = RadiometricRun(**shared)
+    continual = ICifarRun(**shared)
+    parts = {
+        "Two cameras": radiometric_sections(
+            RunFolder("two_camera", "radiometric", two_camera), two_camera
+        ),
+        "Continual learning": icifar_sections(
+            RunFolder("cl_metrics", "icifar", continual), continual
+        ),
+    }
+    summary = [
+        (f"{part}: {name.lower()}", value)
+        for part, (facts, _) in parts.items()
+        for name, value in facts
+    ]
+    sections: list[Section] = []
+    for part, (_, body) in parts.items():
+        sections += [replace(section, title=f"{part}. {section.title}") for section in body]
+    return write_report(folder.path, "everlight: a tour", summary, sections)

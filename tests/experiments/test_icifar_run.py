@@ -1,0 +1,47 @@
+"""The run of the continual-learning criteria, on a tiny plan of the procedural world."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from everlight.continual.sequence import Protocol
+from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.cl_metrics.training import Plan
+
+TINY = Plan(
+    data="procedural",
+    tasks=2,
+    classes=4,
+    side=8,
+    channels=(2, 4),
+    hidden=8,
+    protocol=Protocol(epochs=2, batch_size=16),
+    seeds=2,
+    methods=("Naive", "EWC"),
+    per_class=(20, 10),
+)
+
+
+def test_it_reports_both_scenarios_and_continues_from_finished_parts(tmp_path):
+    settings = ICifarRun(runs=tmp_path)
+    report = run_icifar(settings, {"demo": TINY})
+    page = report.read_text()
+    for wanted in ("Class-incremental", "Task-aware", "CL score", "Against Naive", "procedural"):
+        assert wanted in page
+    with np.load(report.parent / "results.npz") as results:
+        first = dict(results)
+    matrices = first["task-aware/EWC/accuracy"]
+    assert matrices.shape == (2, 2, 2)
+    assert np.all(np.isfinite(matrices))
+    np.testing.assert_array_equal(first["class-incremental/Naive/steps"], [[6, 6]] * 2)
+    units = sorted((report.parent / "units").iterdir())
+    assert not list((report.parent / "checkpoints").iterdir()), "finished parts leave no nets"
+    units[0].unlink()
+    again = run_icifar(settings, {"demo": TINY})
+    with np.load(again.parent / "results.npz") as results:
+        for name, array in results.items():
+            np.testing.assert_array_equal(array, first[name])
+    with pytest.raises(DataError, match="hidden: 8 there, 9 now"):
+        run_icifar(settings, {"demo": replace(TINY, hidden=9)})
