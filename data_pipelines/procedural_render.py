@@ -26,7 +26,11 @@ from everlight.color.rendering import encode_srgb
 
 
 class World(NamedTuple):
-    """A world's size and difficulty; each difficulty goes from 0, none of it, to 1."""
+    """A world's size and difficulty; each difficulty goes from 0, none of it, to 1.
+
+    By default a small net trained jointly on 2,000 images of 5 x 4 classes names 75 to 82% of the
+    subclasses and 88% of the superclasses (three seeds); tests/data_pipelines holds it there.
+    """
 
     superclasses: int = 10
     """Families of shapes, at most 12."""
@@ -36,11 +40,13 @@ class World(NamedTuple):
     """Side of an image in pixels, 32 to 128."""
     instances: float = 0.7
     """How far instances of a subclass differ in proportions, texture and hue."""
-    saturation: float = 0.5
+    contrast: float = 0.4
+    """Between a texture's two colours: less is harder, and 0 leaves the first."""
+    saturation: float = 0.4
     """Strength of the objects' colours: less is harder, and 0 leaves greys."""
-    pose: float = 0.6
+    pose: float = 0.3
     """How far objects move, turn and grow."""
-    background: float = 0.6
+    background: float = 0.5
     """Contrast and colour of backgrounds."""
     light: float = 0.4
     """How much of the light's colour the camera leaves; 0 is perfect white balance."""
@@ -176,7 +182,7 @@ def colored(
     first, second = object_colors(world, ids)[..., None, None]
     near, far = _background_colors(world, ids)[..., None, None]
     # A soft shadow where the object stands parts it from a background of its own colour.
-    shadow = 1 - 0.35 * jnp.clip(1 - layers.distance / 0.25, 0, 1) ** 2
+    shadow = 1 - 0.5 * jnp.clip(1 - layers.distance / 0.25, 0, 1) ** 2
     cover = smoothstep(-layers.distance, 1 / size)
     surface = first + layers.second * (second - first)
     behind = (near + layers.mixed * (far - near)) * shadow
@@ -192,6 +198,7 @@ def colored(
 def object_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
     """An instance's two linear colours: its palette's, jittered in hue and lightness."""
     lab = jnp.asarray(palette_colors())[texture_and_palette(world, ids.subclass)[1]]
+    lab = lab[0] + jnp.stack([0.0, world.contrast])[:, None] * (lab - lab[0])
     key = _key(world, _HUE, ids.subclass, ids.instance)
     hue, lightness = world.instances * jax.random.uniform(key, (2,), minval=-1)
     cosine, sine = world.saturation * jnp.cos(0.5 * hue), world.saturation * jnp.sin(0.5 * hue)

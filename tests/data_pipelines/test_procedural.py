@@ -362,16 +362,16 @@ def test_joint_training_reaches_70_to_90_percent_and_superclasses_are_easier():
     families = [superclass_of(WORLD, part) for part in labels]
     superclasses = float(learn(*families, [list(range(5))], 5, 12).class_incremental[0, 0])
     assert 0.7 < subclasses < 0.9
-    assert superclasses > subclasses + 0.02
+    assert superclasses > subclasses + 0.03
 
 
 def test_naive_training_forgets():
-    """Five tasks of four subclasses, each of another superclass where there are enough."""
+    """Five tasks of four subclasses, each of them of another superclass."""
     data = loaded()
     tasks = equal_tasks(np.arange(20).reshape(5, 4).T.ravel().tolist(), 5)
     accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 6)
     learnt, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
-    assert learnt.min() > 0.7
+    assert learnt.min() > 0.6
     assert left.max() < 0.2
     own, kept = np.diag(accuracy.task_aware)[:4], accuracy.task_aware[-1][:4]
     assert kept.mean() < own.mean() - 0.1, "it is forgotten even where the task is told"
