@@ -1,0 +1,283 @@
+"""IIRC (Abdelsalam et al. 2021): samples have a coarse and a fine label, learnt in different tasks.
+
+Data are labelled by subclass; a hierarchy groups some subclasses into superclasses, and both are
+classes to learn. A task brings classes of either kind, superclasses before their subclasses. Splits
+and rounding are those of the authors' package `iirc` 1.0.1.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Int
+
+from everlight.continual.base import Samples, Task, TaskSequence
+
+SUPERCLASS_SHARE = 0.4
+"""Of each subclass's samples its superclass trains on the first; section 4.1."""
+SUBCLASS_SHARE = 0.8
+"""Of its samples a subclass with a superclass trains on the last."""
+SUPERCLASS_CAP = 8
+"""A superclass of more subclasses takes as many samples as from this many."""
+
+Hierarchy = Mapping[str, Sequence[str]]
+"""From each superclass to its subclasses; the data's other classes have none."""
+
+Setting = Literal["incomplete", "complete", "joint", "incremental joint"]
+
+
+class TaskConfiguration(NamedTuple):
+    """The names of the classes that each task introduces."""
+
+    tasks: tuple[tuple[str, ...], ...]
+    left_out: tuple[str, ...] = ()
+    """Classes that no task introduces, on purpose; their samples keep their other labels."""
+
+
+class IIRC(NamedTuple):
+    """A benchmark over one data set, training samples first and test samples after them."""
+
+    sequence: TaskSequence
+    """In-task validation in `tasks.valid`; tested on the test set."""
+    post_task: TaskSequence
+    """The same tasks, tested on the post-task validation samples: to choose settings by."""
+    class_names: tuple[str, ...]
+    """By number, which is the order of first appearance in the configuration."""
+
+
+def iirc(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    data_classes: Sequence[str],
+    hierarchy: Hierarchy,
+    configuration: TaskConfiguration,
+    setting: Setting = "incomplete",
+    valid_fraction: float = 0.1,
+) -> IIRC:
+    """The task sequence of a data set, a hierarchy and a task configuration (section 4).
+
+    Of every subclass, in source order, the first `valid_fraction` of the training samples is
+    in-task validation and the next post-task validation. In training and in-task validation a
+    superclass gets the first 40% of each of its subclasses, times 8/k where it has k > 8, and a
+    subclass keeps its own last 80%, so that the two share samples. Post-task validation and test
+    give every sample, once, with all its labels. Labels are `[.., 2]`, padded with -1.
+
+    Args:
+      train_labels: each training sample's place in `data_classes`, `[n]`.
+      test_labels: the same of each test sample, `[m]`.
+      data_classes: names of the data's classes, which are the subclasses.
+      hierarchy: subclasses of each superclass; empty is plain class-incremental learning.
+      configuration: classes of each task.
+      setting: which labels training and in-task validation samples carry: "incomplete", those of
+        the task itself; "complete", those of all tasks so far; "joint", all, in a single task;
+        "incremental joint", as complete, each task holding the samples of all tasks so far, once.
+      valid_fraction: share of each of the two validation sets; .1, for ImageNet .04.
+
+    Raises:
+      ValueError: hierarchy and configuration do not fit the data or each other, a label is out of
+        range, a class is left without training or a task without test samples; named.
+    """
+    _check_hierarchy(data_classes, hierarchy)
+    _check_configuration(data_classes, hierarchy, configuration)
+    _check_labels(data_classes, train_labels=train_labels, test_labels=test_labels)
+    names = tuple(chain.from_iterable(configuration.tasks))
+    tasks = (names,) if setting == "joint" else configuration.tasks
+    class_task = np.repeat(np.arange(len(tasks)), [len(task) for task in tasks])
+    class_labels = _numbers(data_classes, hierarchy, names)
+    pairs = class_labels[train_labels]
+
+    parts = [_cut(members, valid_fraction) for members in _members(train_labels, data_classes)]
+    train, valid, post_task = zip(*parts, strict=True)
+    given = [_given(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
+    taught = np.bincount(pairs[given[0] & (pairs >= 0)], minlength=len(names))
+    if not taught.all():
+        raise ValueError(
+            f"class {names[np.argmin(taught)]!r} has no training samples: its subclasses have too "
+            "few to share; give more, or leave it out of the configuration"
+        )
+    stream = Task(
+        *(_stack(pairs, share, class_task, setting) for share in given),
+        jnp.asarray(class_task == np.arange(len(tasks))[:, None]),
+        jnp.arange(len(tasks)),
+    )
+    test = len(pairs) + np.arange(len(test_labels))
+    sequence = _tested(stream, class_task, test, class_labels[test_labels])
+    empty = ~np.asarray(sequence.test_member).any(axis=1)
+    if empty.any():
+        raise ValueError(f"task {np.argmax(empty)} has no samples in test_labels; give some")
+    held = np.sort(np.concatenate(post_task))
+    return IIRC(sequence, _tested(stream, class_task, held, pairs[held]), names)
+
+
+def _numbers(
+    data_classes: Sequence[str], hierarchy: Hierarchy, names: Sequence[str]
+) -> Int[np.ndarray, "d 2"]:
+    """Numbers of each data class's superclass and its own, -1 where no task introduces it."""
+    number = {name: place for place, name in enumerate(names)}
+    parent = _parents(hierarchy)
+    pairs = [(number.get(parent.get(name), -1), number.get(name, -1)) for name in data_classes]
+    return np.array(pairs)
+
+
+def _parents(hierarchy: Hierarchy) -> dict[str, str]:
+    return {member: name for name, members in hierarchy.items() for member in members}
+
+
+def _members(
+    labels: Int[np.ndarray, "n"], data_classes: Sequence[str]
+) -> list[Int[np.ndarray, "_"]]:
+    """Samples of every class in source order."""
+    counts = np.bincount(labels, minlength=len(data_classes))
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def _cut(members: Int[np.ndarray, "_"], fraction: float) -> tuple[Int[np.ndarray, "_"], ...]:
+    """Training, in-task validation and post-task validation of one subclass."""
+    count = int(fraction * len(members))
+    return members[2 * count :], members[:count], members[count : 2 * count]
+
+
+def _given(
+    part: Sequence[Int[np.ndarray, "_"]],
+    data_classes: Sequence[str],
+    hierarchy: Hierarchy,
+    samples: int,
+) -> Bool[np.ndarray, "n 2"]:
+    """Which samples a split gives to their superclass (column 0) and to their subclass (1)."""
+    parent = _parents(hierarchy)
+    siblings = Counter(
+        parent.get(name) for name, members in zip(data_classes, part, strict=True) if len(members)
+    )
+    given = np.zeros((samples, 2), bool)
+    for name, members in zip(data_classes, part, strict=True):
+        kept = members
+        if name in parent:
+            share = min(1, SUPERCLASS_CAP / max(1, siblings[parent[name]])) * SUPERCLASS_SHARE
+            given[members[: int(share * len(members))], 0] = True
+            # A single sample rounds to the last 0, which slices as all: so it does in the package.
+            kept = members[-int(SUBCLASS_SHARE * len(members)) :]
+        given[kept, 1] = True
+    return given
+
+
+def _stack(
+    pairs: Int[np.ndarray, "n 2"],
+    given: Bool[np.ndarray, "n 2"],
+    class_task: Int[np.ndarray, "c"],
+    setting: Setting,
+) -> Samples:
+    """Every task's samples in source order, padded to the longest with mask 0."""
+    introduced = _introduced(pairs, class_task)
+    groups, labels = [], []
+    for task in range(class_task[-1] + 1):
+        own, so_far = introduced == task, introduced <= task
+        brought = so_far if setting == "incremental joint" else own
+        told = own if setting == "incomplete" else so_far
+        groups.append(np.flatnonzero(np.any(given & brought, axis=1)))
+        labels.append(_front(np.where(told, pairs, -1)[groups[-1]]))
+    longest = max(1, *(len(group) for group in groups))
+    missing = [(0, longest - len(group)) for group in groups]
+    index = [np.pad(group, pad) for group, pad in zip(groups, missing, strict=True)]
+    padded = [
+        np.pad(label, (pad, (0, 0)), constant_values=-1)
+        for label, pad in zip(labels, missing, strict=True)
+    ]
+    mask = [np.arange(longest) < len(group) for group in groups]
+    return jax.tree.map(jnp.asarray, Samples(np.stack(index), np.stack(padded), np.stack(mask)))
+
+
+def _tested(
+    stream: Task,
+    class_task: Int[np.ndarray, "c"],
+    index: Int[np.ndarray, "m"],
+    pairs: Int[np.ndarray, "m 2"],
+) -> TaskSequence:
+    """The tasks with a test union: samples of introduced classes, once, with all their labels."""
+    known = np.any(pairs >= 0, axis=1)
+    index, pairs = index[known], pairs[known]
+    introduced = _introduced(pairs, class_task)
+    member = [np.any(introduced == task, axis=1) for task in range(class_task[-1] + 1)]
+    test = Samples(index, _front(pairs), np.ones(len(index), bool))
+    return TaskSequence(
+        stream,
+        jax.tree.map(jnp.asarray, test),
+        jnp.asarray(np.stack(member)),
+        jnp.asarray(class_task),
+    )
+
+
+def _introduced(
+    pairs: Int[np.ndarray, "n 2"], class_task: Int[np.ndarray, "c"]
+) -> Int[np.ndarray, "n 2"]:
+    """The task that introduces each label, after the last one where there is no label."""
+    return np.append(class_task, class_task[-1] + 1)[pairs]
+
+
+def _front(labels: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n 2"]:
+    """Labels before padding."""
+    return np.where(labels[:, :1] < 0, labels[:, ::-1], labels)
+
+
+def _check_hierarchy(data_classes: Sequence[str], hierarchy: Hierarchy) -> None:
+    if len(set(data_classes)) < len(data_classes):
+        twice = Counter(data_classes).most_common(1)[0][0]
+        raise ValueError(f"data_classes has {twice!r} more than once; give distinct names")
+    parent: dict[str, str] = {}
+    for name, members in hierarchy.items():
+        if name in data_classes:
+            raise ValueError(f"superclass {name!r} is a class of the data too; rename one of them")
+        for member in members:
+            if member not in data_classes:
+                raise ValueError(
+                    f"superclass {name!r} has {member!r}, which is no class of the data; restrict "
+                    "the hierarchy to the data"
+                )
+            if member in parent:
+                raise ValueError(
+                    f"class {member!r} is under {parent[member]!r} and {name!r}; keep it under one"
+                )
+            parent[member] = name
+
+
+def _check_configuration(
+    data_classes: Sequence[str], hierarchy: Hierarchy, configuration: TaskConfiguration
+) -> None:
+    task_of: dict[str, int] = {}
+    for task, members in enumerate(configuration.tasks):
+        if not members:
+            raise ValueError(f"task {task} introduces no class; take it out of the configuration")
+        for name in members:
+            if name not in hierarchy and name not in data_classes:
+                raise ValueError(
+                    f"task {task} introduces {name!r}, which is neither a class of the data nor a "
+                    "superclass; take it out of the configuration"
+                )
+            if name in task_of:
+                raise ValueError(
+                    f"class {name!r} is introduced in task {task_of[name]} and in task {task}; "
+                    "keep it in one"
+                )
+            task_of[name] = task
+    for name in chain(hierarchy, data_classes):
+        if (name in task_of) == (name in configuration.left_out):
+            raise ValueError(
+                f"class {name!r} must either be introduced by a task or be named in left_out; it "
+                f"is {'both' if name in task_of else 'neither'}"
+            )
+    for name, parent in _parents(hierarchy).items():
+        if name in task_of and task_of.get(parent, 0) > task_of[name]:
+            raise ValueError(
+                f"task {task_of[name]} introduces {name!r} before its superclass {parent!r}, in "
+                f"task {task_of[parent]}; put the superclass first"
+            )
+
+
+def _check_labels(data_classes: Sequence[str], **labels: Int[np.ndarray, "_"]) -> None:
+    for name, values in labels.items():
+        wrong = values[(values < 0) | (values >= len(data_classes))]
+        if len(wrong):
+            raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {len(data_classes) - 1}")

@@ -1,0 +1,332 @@
+"""Splits, overlap and labels, by hand and sample by sample against the authors' package."""
+
+import pickle
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_pipelines.iirc_metadata import official_metadata
+from everlight.scenarios.iirc import TaskConfiguration, iirc
+
+# Twenty training samples of each class, the classes in turn.
+CLASSES = ("oak", "whale", "elm", "lamp")
+TREES = {"tree": ("oak", "elm")}
+TASKS = TaskConfiguration((("tree",), ("lamp", "elm"), ("oak", "whale")))
+TRAIN, TEST = np.tile(np.arange(4), 20), np.array([3, 2, 1, 0])
+
+
+def samples(part, task=None):
+    """From each sample's index to the set of its labels; a sample that comes twice is an error."""
+    arrays = [np.asarray(leaf)[... if task is None else task] for leaf in part]
+    index, labels = (array[arrays[2]] for array in arrays[:2])
+    assert len(set(index.tolist())) == len(index)
+    assert list(index) == sorted(index)
+    assert np.all(labels[:, 0] >= 0)
+    told = ({label for label in row if label >= 0} for row in labels.tolist())
+    return dict(zip(index.tolist(), told, strict=True))
+
+
+def of_class(place, first, last, *labels):
+    """The class's samples from its first-th to before its last-th, with these labels."""
+    return {index: set(labels) for index in range(place + 4 * first, place + 4 * last, 4)}
+
+
+def test_a_small_hierarchy_by_hand():
+    whole = iirc(TRAIN, TEST, CLASSES, TREES, TASKS)
+    assert whole.class_names == ("tree", "lamp", "elm", "oak", "whale")
+    tree, lamp, elm, oak, whale = range(5)
+    # Of 20 samples 2 and 2 validate; of the other 16, int(6.4) are trees' and the last int(12.8)
+    # are the subclass's own.
+    train = whole.sequence.tasks.train
+    assert samples(train, 0) == of_class(0, 4, 10, tree) | of_class(2, 4, 10, tree)
+    assert samples(train, 1) == of_class(3, 4, 20, lamp) | of_class(2, 8, 20, elm)
+    assert samples(train, 2) == of_class(0, 8, 20, oak) | of_class(1, 4, 20, whale)
+    # Of 2 samples int(.8) are the trees' and the last int(1.6) the subclass's.
+    valid = whole.sequence.tasks.valid
+    assert samples(valid, 0) == {}
+    assert samples(valid, 1) == of_class(3, 0, 2, lamp) | of_class(2, 1, 2, elm)
+    assert samples(whole.post_task.test) == {
+        i: [{tree, oak}, {whale}, {tree, elm}, {lamp}][i % 4] for i in range(8, 16)
+    }
+    assert samples(whole.sequence.test) == {
+        80: {lamp},
+        81: {tree, elm},
+        82: {whale},
+        83: {tree, oak},
+    }
+    member = [[False, True, False, True], [True, True, False, False], [False, False, True, True]]
+    np.testing.assert_array_equal(whole.sequence.test_member, member)
+    np.testing.assert_array_equal(whole.sequence.class_task, [0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(whole.sequence.tasks.classes.sum(axis=1), [1, 2, 2])
+    np.testing.assert_array_equal(whole.sequence.tasks.id, [0, 1, 2])
+
+
+def test_complete_information_tells_all_seen_labels():
+    train = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "complete").sequence.tasks.train
+    tree, lamp, elm = range(3)
+    assert set(map(frozenset, samples(train, 0).values())) == {frozenset({tree})}
+    assert set(map(frozenset, samples(train, 1).values())) == {
+        frozenset({lamp}),
+        frozenset({tree, elm}),
+    }
+
+
+def test_joint_holds_every_training_sample_once_with_all_labels():
+    joint = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "joint").sequence
+    last = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "incremental joint").sequence.tasks.train
+    assert joint.tasks.id.shape == (1,)
+    found = samples(joint.tasks.train, 0)
+    assert set(found) == set(range(16, 80))
+    assert found == samples(last, 2)
+    assert [len(samples(last, task)) for task in range(3)] == [12, 38, 64]
+    assert np.all(joint.test_member)
+
+
+def test_a_left_out_subclass_is_seen_as_its_superclass():
+    tasks = TaskConfiguration((("tree",), ("oak", "whale")), left_out=("elm", "lamp"))
+    whole = iirc(TRAIN, TEST, CLASSES, TREES, tasks)
+    tree, oak, whale = range(3)
+    trees = of_class(0, 4, 10, tree) | of_class(2, 4, 10, tree)
+    assert samples(whole.sequence.tasks.train, 0) == trees
+    assert samples(whole.sequence.test) == {81: {tree}, 82: {whale}, 83: {tree, oak}}
+
+
+def test_classes_of_one_task_are_told_together():
+    tasks = TaskConfiguration((("tree", "oak"), ("elm", "lamp", "whale")))
+    tree, oak = range(2)
+    first = samples(iirc(TRAIN, TEST, CLASSES, TREES, tasks).sequence.tasks.train, 0)
+    assert first == of_class(0, 4, 20, tree, oak) | of_class(2, 4, 10, tree)
+
+
+def with_tasks(*tasks, left_out=()):
+    return {"configuration": TaskConfiguration(tasks, left_out)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hierarchy": {"tree": ("oak", "elm", "fir")}}, "'tree' has 'fir', which is no class"),
+        ({"hierarchy": TREES | {"wood": ("elm",)}}, "'elm' is under 'tree' and 'wood'"),
+        ({"hierarchy": {"lamp": ("oak",)}}, "superclass 'lamp' is a class of the data too"),
+        ({"data_classes": ("oak", "oak", "elm", "lamp")}, "has 'oak' more than once"),
+        (with_tasks(("tree", "pine")), "task 0 introduces 'pine', which is neither"),
+        (with_tasks(("tree",), ("oak", "tree")), "'tree' is introduced in task 0 and in task 1"),
+        (with_tasks(("tree",), ("oak", "elm", "lamp")), "'whale' must .* it is neither"),
+        (with_tasks(("tree", *CLASSES), left_out=("elm",)), "'elm' must .* it is both"),
+        (
+            with_tasks(("whale", "elm"), ("tree",), ("oak", "lamp")),
+            "task 0 introduces 'elm' before its superclass 'tree', in task 1",
+        ),
+        (with_tasks(("tree", *CLASSES), ()), "task 1 introduces no class"),
+        ({"train_labels": np.append(TRAIN, 4)}, "train_labels holds 4; labels are 0 to 3"),
+        ({"test_labels": np.array([-1])}, "test_labels holds -1"),
+        ({"train_labels": TRAIN[:8]}, "class 'tree' has no training samples"),
+        ({"test_labels": np.array([0, 1])}, "task 1 has no samples in test_labels"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    given = {
+        "train_labels": TRAIN,
+        "test_labels": TEST,
+        "data_classes": CLASSES,
+        "hierarchy": TREES,
+        "configuration": TASKS,
+    }
+    with pytest.raises(ValueError, match=message):
+        iirc(**given | change)
+
+
+# --- The authors' package -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def package():
+    return pytest.importorskip("iirc.datasets_loader")
+
+
+@pytest.fixture
+def cifar(tmp_path, package, rng):
+    """Small CIFAR-100 files, each image telling its index; class 0 has 7 training images."""
+    meta = package._get_tasks_configuration("incremental_cifar100")[1]
+    names = sorted(meta)
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    labels = {
+        "train": rng.permutation(np.repeat(np.arange(100), [7, 8, *range(9, 58), *[20] * 49])),
+        "test": rng.permutation(np.arange(300) % 100),
+    }
+    contents = {"meta": {b"fine_label_names": [name.encode() for name in names]}}
+    for part, values in labels.items():
+        data = np.zeros((len(values), 3, 1024), np.uint8)
+        data[:, 0, 0], data[:, 1, 0] = np.divmod(np.arange(len(values)), 256)
+        contents[part] = {b"data": data.reshape(-1, 3072), b"fine_labels": values.tolist()}
+    for part, content in contents.items():
+        (folder / part).write_bytes(pickle.dumps(content))
+    return tmp_path, names, labels
+
+
+class Theirs:
+    """The package's splits of one configuration, told as `samples` tells ours.
+
+    A split is a list of (whatever tells a sample's index, its class names).
+    """
+
+    def __init__(self, splits, shares, tasks, kind, index_of):
+        from iirc.lifelong_dataset.base_dataset import BaseDataset
+
+        class Listed(BaseDataset):
+            def __getitem__(self, index):
+                return self.get_item(index)
+
+        keys = ("superclass_data_pct", "subclass_data_pct", "superclass_sampling_size_cap")
+        self.splits = {
+            name: Listed(
+                content,
+                tasks,
+                kind,
+                test_mode=name in ("posttask_valid", "test"),
+                **{key: shares[key] for key in keys},
+            )
+            for name, content in splits.items()
+        }
+        self.index = {
+            name: [index_of(name, told) for told, _ in content] for name, content in splits.items()
+        }
+        self.number = {name: number for number, name in enumerate(chain(*tasks))}
+
+    def __call__(self, name):
+        """The samples of the split's present task."""
+        split = self.splits[name]
+        index = [self.index[name][place] for place in split.cur_task_data_ids]
+        names = ({*split.get_labels(place)} - {"None"} for place in range(len(split)))
+        labels = [{self.number[name] for name in told} for told in names]
+        return dict(zip(index, labels, strict=True))
+
+
+def compare(ours, theirs, complete=False):
+    """Every task and split of a sequence, and the unions of all tasks so far."""
+    sequence, post_task, _ = ours
+    taught = {"train": sequence.tasks.train, "intask_valid": sequence.tasks.valid}
+    tested = {"test": sequence, "posttask_valid": post_task}
+    for name in taught if complete else ():
+        theirs.splits[name].enable_complete_information_mode()
+    for task in range(sequence.tasks.id.shape[0]):
+        seen = set(np.flatnonzero(np.asarray(sequence.class_task) <= task).tolist())
+        for split in theirs.splits.values():
+            split.choose_task(task)
+        for name, part in taught.items():
+            assert samples(part, task) == theirs(name)
+        for name, part in tested.items():
+            assert members(part, slice(task, task + 1), seen) == theirs(name)
+            theirs.splits[name].load_tasks_up_to(task)
+            assert members(part, slice(task + 1), seen) == theirs(name)
+
+
+def members(sequence, tasks, seen):
+    """Test samples of some tasks with their labels among the classes seen."""
+    chosen = np.any(np.asarray(sequence.test_member)[tasks], axis=0)
+    index = np.asarray(sequence.test.index)[chosen].tolist()
+    labels = samples(sequence.test)
+    return {i: labels[i] & seen for i in index}
+
+
+def cifar_pair(package, cifar, benchmark, number, setting="incomplete"):
+    folder, names, labels = cifar
+
+    def index_of(split, image):
+        high, low, _ = image.getpixel((0, 0))
+        return 256 * high + low + (len(labels["train"]) if split == "test" else 0)
+
+    splits, shares = package._get_dataset(benchmark, str(folder))
+    tasks, numbers = package._get_tasks_configuration(benchmark, number, joint=setting == "joint")
+    kind = "IIRC" if benchmark.startswith("iirc") else "CIL"
+    theirs = Theirs(splits, shares, tasks, kind, index_of)
+    hierarchy, configurations, fraction = official_metadata(benchmark)
+    given = (labels["train"], labels["test"], names, hierarchy, configurations[number])
+    ours = iirc(*given, setting, fraction)
+    assert ours.class_names == tuple(numbers)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("benchmark", ["iirc_cifar100", "incremental_cifar100"])
+@pytest.mark.parametrize("number", range(10))
+def test_every_official_cifar_configuration_is_the_package_s(package, cifar, benchmark, number):
+    compare(*cifar_pair(package, cifar, benchmark, number))
+
+
+@pytest.mark.filterwarnings("ignore:complete_information_mode is set to True")
+def test_complete_information_is_the_package_s(package, cifar):
+    compare(*cifar_pair(package, cifar, "iirc_cifar100", 3, "complete"), complete=True)
+
+
+@pytest.mark.filterwarnings("ignore:complete_information_mode is set to True")
+def test_joint_is_the_package_s(package, cifar):
+    compare(*cifar_pair(package, cifar, "iirc_cifar100", 0, "joint"), complete=True)
+
+
+def test_incremental_joint_is_the_package_s(package, cifar):
+    (sequence, *_), theirs = cifar_pair(package, cifar, "iirc_cifar100", 5, "incremental joint")
+    for name, part in (("train", sequence.tasks.train), ("intask_valid", sequence.tasks.valid)):
+        theirs.splits[name].enable_complete_information_mode()
+        for task in range(22):
+            theirs.splits[name].load_tasks_up_to(task)
+            assert samples(part, task) == theirs(name)
+
+
+@given(st.lists(st.integers(1, 120), min_size=1, max_size=14))
+@settings(max_examples=25, deadline=None)
+def test_overlap_and_cap_round_as_in_the_package(sizes):
+    pytest.importorskip("iirc")
+    names = [f"fine {number}" for number in range(1 + len(sizes))]
+    # One great class, so that the superclass is never without samples.
+    labels = np.repeat(np.arange(1 + len(sizes)), [60, *sizes])
+    content = [(place, ("coarse", names[label])) for place, label in enumerate(labels)]
+    shares = {
+        "superclass_data_pct": 0.4,
+        "subclass_data_pct": 0.8,
+        "superclass_sampling_size_cap": 8,
+    }
+    tasks = [["coarse"], names]
+    theirs = Theirs({"train": content}, shares, tasks, "IIRC", lambda _, place: place)
+    configuration = TaskConfiguration(tuple(map(tuple, tasks)))
+    ours = iirc(labels, np.array([0]), names, {"coarse": names}, configuration, "incomplete", 0.0)
+    for task in range(2):
+        theirs.splits["train"].choose_task(task)
+        assert samples(ours.sequence.tasks.train, task) == theirs("train")
+
+
+def test_an_imagenet_tree_is_split_as_by_the_package(package, monkeypatch):
+    """Its loader lists a made-up tree: 12 breeds, above the cap, 3 bears, an ungrouped class."""
+    official, configurations, fraction = official_metadata("iirc_imagenet_full")
+    grouped = {wnid for wnids in official.values() for wnid in wnids}
+    introduced = [name for task in configurations[0].tasks for name in task]
+    alone = next(name for name in introduced if name not in grouped and name not in official)
+    hierarchy = {"dog": official["dog"][:12], "bear": official["bear"][:3]}
+    dogs, bears = map(list, hierarchy.values())
+    classes = [*dogs, alone, *bears]
+    sizes = {"train": 60, "val": 3}
+
+    def listed(path):
+        split, wnid = path.split("/")[-2:]
+        if wnid in sizes:
+            return [name for name in (*grouped, *introduced) if name not in official]
+        return [f"{i:02}.JPEG" for i in range(sizes[split])] if wnid in classes else []
+
+    def index_of(split, path):
+        _, wnid, file = path.rsplit("/", 2)
+        place = int(file[:2])
+        if split == "test":
+            return len(classes) * sizes["train"] + classes.index(wnid) * sizes["val"] + place
+        return classes.index(wnid) * sizes["train"] + place
+
+    with monkeypatch.context() as patch:
+        patch.setattr(package.os, "listdir", listed)
+        splits, shares = package._get_dataset("iirc_imagenet_full", "root")
+    tasks = [["dog"], ["bear", *dogs[:7]], [alone, *dogs[7:], *bears]]
+    theirs = Theirs(splits, shares, tasks, "IIRC", index_of)
+    train, test = (np.repeat(np.arange(16), size) for size in sizes.values())
+    configuration = TaskConfiguration(tuple(map(tuple, tasks)))
+    compare(iirc(train, test, classes, hierarchy, configuration, "incomplete", fraction), theirs)
