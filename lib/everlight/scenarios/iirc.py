@@ -149,6 +149,7 @@ def _given(
 ) -> Bool[np.ndarray, "n 2"]:
     """Which samples a split gives to their superclass (column 0) and to their subclass (1)."""
     parent = _parents(hierarchy)
+    # As in the package, a subclass that has no samples in the split does not count for the cap.
     siblings = Counter(
         parent.get(name) for name, members in zip(data_classes, part, strict=True) if len(members)
     )
