@@ -1,4 +1,4 @@
-"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about two minutes on two cores."""
+"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about five minutes on two cores."""
 
 import os
 
@@ -9,12 +9,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import dataclasses
 import importlib.metadata
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 
 from experiments.bench.net_training import NO_TORCH, TrainingSpeed, has_torch, training_speed
+from experiments.bench.task_sequences import (
+    CheckpointCost,
+    SequenceSizes,
+    SequenceSpeed,
+    checkpoint_cost,
+    sequence_speeds,
+)
 from experiments.bench.timing import copy_bandwidth, matmul_flops
 from experiments.bench.transform_fits import FitError, FitSpeed, fit_error, fit_speed
 
@@ -35,6 +42,7 @@ class Sizes:
     block: int = 100
     training_rounds: int = 5
     window: float = 1.0
+    sequences: SequenceSizes = field(default_factory=SequenceSizes)
     copy_megabytes: int = 256
     matmul_size: int = 2048
 
@@ -57,6 +65,8 @@ def bench(sizes: Sizes, folder: Path) -> str:
         )
         for depth in sizes.depths
     ]
+    sequences = sequence_speeds(sizes.sequences)
+    checkpoint = checkpoint_cost(sizes.sequences)
     packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
     results = {
         "sizes": dataclasses.asdict(sizes),
@@ -76,13 +86,16 @@ def bench(sizes: Sizes, folder: Path) -> str:
             for error in errors
         ],
         "training": [training._asdict() for training in trainings],
+        "sequences": [speed._asdict() for speed in sequences],
+        "checkpoint": checkpoint._asdict(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.json").write_text(json.dumps(results, indent=2))
-    return _markdown(results["machine"], fits, errors, trainings)
+    colour = _colour_markdown(results["machine"], fits, errors, trainings)
+    return f"{colour}\n\n{_sequence_markdown(sizes.sequences, sequences, checkpoint)}"
 
 
-def _markdown(
+def _colour_markdown(
     machine: dict, fits: list[FitSpeed], errors: list[FitError], trainings: list[TrainingSpeed]
 ) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
@@ -125,6 +138,35 @@ def _markdown(
         *([] if has_torch() else [NO_TORCH]),
     ]
     return "\n\n".join(parts)
+
+
+def _sequence_markdown(
+    sizes: SequenceSizes, speeds: list[SequenceSpeed], checkpoint: CheckpointCost
+) -> str:
+    return "\n\n".join(
+        [
+            f"Task sequences: {sizes.tasks} tasks of {sizes.classes // sizes.tasks} classes, "
+            f"{sizes.train_per_class} training and {sizes.test_per_class} test images a class, "
+            f"{sizes.side}×{sizes.side}, {sizes.epochs} epochs, the four-convolution net "
+            f"{sizes.channels}, {sizes.hidden}; seconds a task, validation and evaluation with it:",
+            _table(
+                "strategy | compiled | driven | PyTorch | driven / compiled | PyTorch / compiled "
+                "| evaluation's share",
+                [
+                    f"{s.strategy} | {s.compiled_s:.2f} | {s.driven_s:.2f} "
+                    f"| {'–' if s.torch_s is None else f'{s.torch_s:.2f}'} "
+                    f"| {s.driven_over_compiled:.2f} "
+                    f"| {'–' if s.torch_over_compiled is None else f'{s.torch_over_compiled:.2f}'} "
+                    f"| {100 * s.evaluation_share:.1f}%"
+                    for s in speeds
+                ],
+            ),
+            f"A checkpoint of EWC's last state: {checkpoint.parameters:,} parameters, "
+            f"{checkpoint.state_bytes / 1e6:.1f} MB of arrays, {checkpoint.stored_bytes / 1e6:.1f} "
+            f"MB on disk; written in {checkpoint.save_s:.2f} s, read in {checkpoint.restore_s:.2f} "
+            "s.",
+        ]
+    )
 
 
 def _table(header: str, rows: list[str]) -> str:

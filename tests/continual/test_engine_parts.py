@@ -236,7 +236,7 @@ TRAIN = Samples(
 def test_the_past_is_the_training_samples_up_to_the_task(number, held):
     classes, test = jnp.zeros((3, CLASSES), bool), samples_of([0])
     tasks = Task(TRAIN, TRAIN, classes, jnp.arange(3))
-    sequence = TaskSequence(tasks, test, jnp.zeros(1, int), jnp.zeros(CLASSES, int))
+    sequence = TaskSequence(tasks, test, jnp.ones((3, 1), bool), jnp.zeros(CLASSES, int))
     task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
     found = jax.jit(with_past)(sequence, task)
     mask = np.asarray(found.past.mask)

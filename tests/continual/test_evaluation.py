@@ -86,7 +86,7 @@ def three_tasks():
     return TaskSequence(
         Task(train, train, classes, jnp.arange(3)),
         test,
-        jnp.array([0, 0, 0, 1, 1, 0]),
+        jnp.array([0, 0, 0, 1, 1, 0]) == jnp.arange(3)[:, None],
         jnp.array([0, 1, 0, 1]),
     )
 

@@ -76,7 +76,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             init=init,
             apply=apply,
             objective=softmax_objective(),
-            optimizer=optimizer or optax.sgd(0.1, momentum=0.9),
+            optimizer=optimizer or optax.sgd(0.05, momentum=0.9),
             gather=lambda index, key: data[index],
             trainable=trainable,
         )

@@ -8,6 +8,7 @@ import pytest
 
 from experiments.bench import net_training
 from experiments.bench.__main__ import Sizes, bench
+from experiments.bench.task_sequences import SequenceSizes
 from experiments.bench.timing import calls_per_second_in_turns, median_ratio, seconds_in_turns
 from experiments.bench.transform_fits import fit_error
 
@@ -23,6 +24,19 @@ TINY = Sizes(
     block=4,
     training_rounds=1,
     window=0.02,
+    sequences=SequenceSizes(
+        tasks=2,
+        classes=4,
+        train_per_class=10,
+        test_per_class=2,
+        side=8,
+        channels=(2, 2),
+        hidden=4,
+        epochs=1,
+        fisher_samples=4,
+        exemplars=2,
+        rounds=1,
+    ),
     copy_megabytes=4,
     matmul_size=64,
 )
@@ -54,6 +68,15 @@ def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tm
     assert training["parameters"] == 200
     assert training["everlight"] > 0
     assert training["torch_one_thread"] is training["ratio"] is None
+    for speed in results["sequences"]:
+        assert speed["torch_s"] is speed["torch_over_compiled"] is None
+        assert speed["evaluation_share"] > 0
+        np.testing.assert_allclose(
+            speed["driven_over_compiled"], speed["driven_s"] / speed["compiled_s"]
+        )
+    # Parameters, Adam's two moments, EWC's two sums and the best epoch are six copies.
+    checkpoint = results["checkpoint"]
+    assert checkpoint["state_bytes"] > 6 * 4 * checkpoint["parameters"]
     assert ".[bench]" in page
     assert "| 20 of 24 pixels |" in page
 
@@ -64,6 +87,10 @@ def test_pytorch_runs_beside_it(tmp_path):
     (training,) = measured(tmp_path)["training"]
     better = max(training["torch_one_thread"], training["torch_all_cores"])
     np.testing.assert_allclose(training["ratio"], training["everlight"] / better)
+    for speed in measured(tmp_path)["sequences"]:
+        np.testing.assert_allclose(
+            speed["torch_over_compiled"], speed["torch_s"] / speed["compiled_s"]
+        )
     assert ".[bench]" not in page
 
 

@@ -21,7 +21,7 @@ def test_every_sample_is_in_its_class_s_task_once():
     used = np.concatenate([np.asarray(p.index)[np.asarray(p.mask)] for p in (train, valid)])
     assert sorted(used) == list(range(40))
     np.testing.assert_array_equal(sequence.test.index, [40, 41, 42, 43])
-    np.testing.assert_array_equal(sequence.test_task, [1, 0, 1, 0])
+    np.testing.assert_array_equal(sequence.test_member, [[0, 1, 0, 1], [1, 0, 1, 0]])
     np.testing.assert_array_equal(sequence.class_task, [0, 1, 0, 1])
 
 

@@ -48,8 +48,8 @@ class TaskSequence(NamedTuple):
 
     tasks: Task
     test: Samples
-    test_task: Int[Array, "m"]
-    """The task whose test set each test sample belongs to."""
+    test_member: Bool[Array, "t m"]
+    """Whether a test sample belongs to a task's test set; with many labels, to several."""
     class_task: Int[Array, "c"]
     """The task that introduces each class."""
 

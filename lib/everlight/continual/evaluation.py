@@ -53,10 +53,8 @@ def accuracy_row(
     sequence: TaskSequence, scores: Float[Array, "m c"], seen: Bool[Array, "c"]
 ) -> Row:
     """Both accuracies on every task's test set from the scores of the whole test union."""
-    label, mask = sequence.test.labels[:, 0], sequence.test.mask
-    tasks = sequence.tasks.id.shape[0]
-    member = (sequence.test_task == jnp.arange(tasks)[:, None]) & mask
-    own = sequence.class_task == sequence.test_task[:, None]
+    label, member = sequence.test.labels[:, 0], sequence.test_member & sequence.test.mask
+    own = sequence.class_task == jnp.argmax(sequence.test_member, axis=0)[:, None]
 
     def per_task(among: Bool[Array, "*m c"]) -> Float[Array, "t"]:
         good = correct(scores, label, among)

@@ -58,7 +58,8 @@ def class_incremental(
         jnp.asarray(test_labels)[:, None],
         jnp.ones(len(test_labels), bool),
     )
-    return TaskSequence(stream, test, jnp.asarray(class_task[test_labels]), jnp.asarray(class_task))
+    member = class_task[test_labels] == np.arange(len(tasks))[:, None]
+    return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task))
 
 
 def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
@@ -70,13 +71,13 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
     valid = sequence.tasks.valid
     tasks, slots = valid.mask.shape
     test = jax.tree.map(lambda leaf: leaf.reshape(tasks * slots, *leaf.shape[2:]), valid)
-    owner = jnp.repeat(sequence.tasks.id, slots)
+    member = sequence.tasks.id[:, None] == jnp.repeat(sequence.tasks.id, slots)
     missing = max(0, sequence.test.mask.shape[0] - tasks * slots)
 
     def pad(leaf: Array) -> Array:
         return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
 
-    return sequence._replace(test=jax.tree.map(pad, test), test_task=pad(owner))
+    return sequence._replace(test=jax.tree.map(pad, test), test_member=pad(member.T).T)
 
 
 def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:
