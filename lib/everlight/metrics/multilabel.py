@@ -9,7 +9,7 @@ Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Ref
 Classification", section 4.2.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +26,16 @@ class Scores(NamedTuple):
 
 
 class TaskMeans(NamedTuple):
-    """Means after learning a task j; in a matrix every array has a leading axis over j."""
+    """Means after learning a task j: `Scores`, or an array where it is of one score only.
 
-    by_task: Any
+    In a matrix every array has a leading axis over j.
+    """
+
+    by_task: Scores | Float[Array, "*j t"]
     """R_jk of every task k, `[t]`; NaN where k > j."""
-    current: Any
+    current: Scores | Float[Array, "*j"]
     """R_jj, `[]`."""
-    union: Any
+    union: Scores | Float[Array, "*j"]
     """R_j, `[]`."""
 
 
