@@ -1,5 +1,7 @@
 """Multi-label metrics by hand, against loops over sets in float64, and against PyTorch."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,12 @@ def test_many_classes_do_not_overflow_and_are_not_lost_in_the_last_byte():
     found = sample_scores(everything, last)
     np.testing.assert_allclose(found, (1 / 1083**2, 1 / 1083, 0, 1), rtol=1e-6)
     np.testing.assert_array_equal(sample_scores(everything, everything), 1)
+
+
+def test_different_numbers_of_classes_are_refused_though_they_fill_equally_many_bytes():
+    without_type_checks = inspect.unwrap(sample_scores)
+    with pytest.raises(ValueError, match=r"\[11, 10\] classes"):
+        without_type_checks(hot(1), hot(1, size=10))
 
 
 label_sets = hnp.arrays(bool, (2, 6, CLASSES), elements=st.booleans())

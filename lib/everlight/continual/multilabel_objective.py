@@ -51,6 +51,5 @@ def binary_cross_entropy(
       targets: probabilities, `[b, c]`: labels, or an older model's sigmoids.
       among: the classes that count, `[c]`, or by sample, `[b, c]`.
     """
-    # Masked on both sides of the loss: an infinite one would leave NaN in the gradient.
-    losses = optax.sigmoid_binary_cross_entropy(jnp.where(among, logits, 0), targets)
+    losses = optax.sigmoid_binary_cross_entropy(logits, targets)
     return jnp.sum(losses, axis=-1, where=among) / jnp.maximum(jnp.sum(among, axis=-1), 1)

@@ -3,7 +3,8 @@
 `R_jk` is the mean score on task k's test samples after learning task j, `R_j` that on all test
 samples of the tasks so far, each once. Predictions and true labels are those among the classes
 seen by then (complete information): a class that is not seen counts on neither side. A sample
-without a prediction scores 0; a mean over no sample is NaN.
+without a prediction scores 0; a mean over no sample is NaN. Arrays that differ in their number of
+classes get ValueError.
 
 Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined
 Classification", section 4.2.
@@ -45,9 +46,13 @@ class _Counts(NamedTuple):
     true: Int[Array, "*shape"]
 
 
-def _bits(labels: Bool[Array, "*shape c"]) -> UInt8[Array, "*shape bytes"]:
+def _bits(*arrays: Bool[Array, "..."]) -> list[UInt8[Array, "..."]]:
     """Eight classes a byte: all that follows then reads an eighth of the memory."""
-    return jnp.packbits(labels, axis=-1)
+    classes = [array.shape[-1] for array in arrays]
+    # Packed arrays would fit each other as soon as they have equally many bytes.
+    if len(set(classes)) > 1:
+        raise ValueError(f"arrays of {classes} classes; they must have equally many")
+    return [jnp.packbits(array, axis=-1) for array in arrays]
 
 
 def _counts(predicted: UInt8[Array, "*shape bytes"], true: UInt8[Array, "*shape bytes"]) -> _Counts:
@@ -61,8 +66,8 @@ def _seen_counts(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], seen: Bool[Array, "c"]
 ) -> _Counts:
     """Packed before they are masked, so that labels are packed once for all tasks of a matrix."""
-    among = _bits(seen)
-    return _counts(_bits(predicted) & among, _bits(labels) & among)
+    predicted_bits, label_bits, seen_bits = _bits(predicted, labels, seen)
+    return _counts(predicted_bits & seen_bits, label_bits & seen_bits)
 
 
 def _scores(counts: _Counts) -> Scores:
@@ -78,7 +83,7 @@ def _scores(counts: _Counts) -> Scores:
 
 def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores:
     """All four scores of a sample, each `[]`."""
-    return _scores(_counts(_bits(predicted), _bits(true)))
+    return _scores(_counts(*_bits(predicted, true)))
 
 
 def precision_weighted_jaccard(
