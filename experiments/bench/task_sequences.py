@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from everlight.continual.base import Setup, Strategy, TaskSequence
-from everlight.continual.evaluation import accuracy_row, predict_samples
+from everlight.continual.evaluation import predict_samples
 from everlight.continual.ewc import ewc
 from everlight.continual.flax_setup import StoredImages, flax_setup
 from everlight.continual.naive import naive
@@ -148,8 +148,9 @@ def _speed(
     @jax.jit
     def evaluate(stored, sequence, memory, learner):
         size = protocol.evaluation_batch
-        scores = predict_samples(*build(stored), memory, learner, sequence.test, size)
-        return accuracy_row(sequence, scores, learner.seen)
+        setup, strategy = build(stored)
+        scores = predict_samples(setup, strategy, memory, learner, sequence.test, size)
+        return setup.objective.evaluate(sequence, scores, learner.seen)
 
     contestants = {
         "compiled": lambda: compiled(stored, sequence, jax.random.key(0)),

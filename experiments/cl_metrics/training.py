@@ -177,8 +177,8 @@ class Trainer:
             facts,
         )
         matrices = {
-            "task-aware": result.accuracy.task_aware,
-            "class-incremental": result.accuracy.class_incremental,
+            "task-aware": result.evaluation.task_aware,
+            "class-incremental": result.evaluation.class_incremental,
         }
         run = SequenceRun(
             np.asarray(matrices[scenario]),

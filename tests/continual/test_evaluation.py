@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from everlight.continual.base import Samples, Task, TaskSequence
-from everlight.continual.evaluation import accuracy_row, predict_samples, validate
+from everlight.continual.evaluation import predict_samples, validate
 from everlight.continual.naive import naive
+from everlight.continual.objective import accuracy_row
 from tests.continual.small_net import (
     CLASSES,
     LABELS,

@@ -130,18 +130,18 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
     other = program(name)(*make_data(1), jax.random.key(4))
     assert TRACES[name] == traced
     assert program(name)._cache_size() == 1
-    assert first.accuracy.task_aware.shape == (TASKS, TASKS)
-    assert np.any(first.accuracy.task_aware != other.accuracy.task_aware)
+    assert first.evaluation.task_aware.shape == (TASKS, TASKS)
+    assert np.any(first.evaluation.task_aware != other.evaluation.task_aware)
 
 
 @each_strategy
 def test_every_number_is_finite_and_learning_happens(name):
     result = plain(name)
     chex.assert_tree_all_finite(result)
-    own = np.diag(result.accuracy.task_aware)
+    own = np.diag(result.evaluation.task_aware)
     assert (own[-1] if name == "joint" else own.mean()) > 0.8
     # Classes not yet introduced cannot be predicted.
-    assert np.all(np.triu(result.accuracy.class_incremental, 1) == 0)
+    assert np.all(np.triu(result.evaluation.class_incremental, 1) == 0)
 
 
 @each_strategy
@@ -155,7 +155,7 @@ def test_garbage_in_the_padding_changes_no_bit(name):
     assert not np.all(tasks.train.mask), "the test needs padding"
     ruined = SEQUENCE._replace(tasks=tasks._replace(train=ruin(tasks.train)))
     again = program(name)(DATA, ruined, KEY)
-    chex.assert_trees_all_equal(plain(name).accuracy, again.accuracy)
+    chex.assert_trees_all_equal(plain(name).evaluation, again.evaluation)
     chex.assert_trees_all_equal(plain(name).learner, again.learner)
 
 
@@ -168,7 +168,7 @@ def test_vmapped_over_seeds_is_one_by_one(name):
     both = vmapped(jnp.stack([KEY, jax.random.key(9)]))
     single = plain(name)
     np.testing.assert_allclose(
-        both.accuracy.task_aware[0].mean(), single.accuracy.task_aware.mean(), atol=0.02
+        both.evaluation.task_aware[0].mean(), single.evaluation.task_aware.mean(), atol=0.02
     )
     np.testing.assert_allclose(both.losses[0], single.losses, atol=0.02)
 
@@ -196,7 +196,7 @@ def test_driven_step_by_step_it_is_the_compiled_sequence(name):
     """Two programs round differently: after all ten tasks they agree to 1e-4 in every loss."""
     compiled, stepwise = plain(name), driven(name)[-1].result
     np.testing.assert_allclose(stepwise.losses, compiled.losses, atol=1e-4)
-    chex.assert_trees_all_close(stepwise.accuracy, compiled.accuracy, atol=0.02)
+    chex.assert_trees_all_close(stepwise.evaluation, compiled.evaluation, atol=0.02)
     chex.assert_trees_all_equal(stepwise.usage, compiled.usage)
 
 
@@ -273,6 +273,6 @@ def test_a_class_without_samples_and_a_task_of_one_give_no_nan(name):
 def test_naive_forgets_and_who_keeps_data_does_not():
     """Final class-incremental accuracy of 20 classes; two per task are 10%."""
     names = ("naive", "experience replay", "joint", "cumulative")
-    final = {n: plain(n).accuracy.class_incremental[-1].mean() for n in names}
+    final = {n: plain(n).evaluation.class_incremental[-1].mean() for n in names}
     assert final.pop("naive") < 0.2
     assert min(final.values()) > 0.6

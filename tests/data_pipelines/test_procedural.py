@@ -351,7 +351,7 @@ def learn(train_labels, test_labels, tasks, classes, epochs):
 
     sequence = class_incremental(train_labels, test_labels, tasks, classes)
     protocol = Protocol(epochs=epochs, batch_size=32)
-    program = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k).accuracy)
+    program = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k).evaluation)
     return program(jnp.asarray(loaded().images), sequence, jax.random.key(0))
 
 

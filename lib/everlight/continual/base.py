@@ -118,6 +118,9 @@ class Objective(NamedTuple):
         [Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]
     ]
     """From scores, labels and the seen classes to what validation averages, more being better."""
+    evaluate: Callable[[TaskSequence, Float[Array, "m c"], Bool[Array, "c"]], PyTree]
+    """From the scores of the whole test union after a task, and the classes seen by then, to what
+    is kept of them."""
 
 
 class Setup(NamedTuple):

@@ -1,22 +1,10 @@
-"""Evaluation: one pass over samples, from whose scores every accuracy is read."""
-
-from typing import NamedTuple
+"""Evaluation: one pass over samples, from whose scores everything else is read."""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from everlight.continual.base import Learner, Memory, Samples, Setup, Strategy, TaskSequence
-from everlight.continual.objective import correct
-
-
-class Row(NamedTuple):
-    """Accuracies on every task's test set, after some task: a row of the accuracy matrices."""
-
-    class_incremental: Float[Array, "t"]
-    """Among all classes seen so far."""
-    task_aware: Float[Array, "t"]
-    """Among the classes of the sample's own task, which is told."""
+from everlight.continual.base import Learner, Memory, Samples, Setup, Strategy
 
 
 def predict_samples(
@@ -47,18 +35,3 @@ def validate(
     labels = jnp.where(samples.mask[:, None], samples.labels, 0)
     good = setup.objective.goodness(scores, labels, learner.seen)
     return jnp.sum(jnp.where(samples.mask, good, 0)) / jnp.maximum(jnp.sum(samples.mask), 1)
-
-
-def accuracy_row(
-    sequence: TaskSequence, scores: Float[Array, "m c"], seen: Bool[Array, "c"]
-) -> Row:
-    """Both accuracies on every task's test set from the scores of the whole test union."""
-    label, member = sequence.test.labels[:, 0], sequence.test_member & sequence.test.mask
-    own = sequence.class_task == jnp.argmax(sequence.test_member, axis=0)[:, None]
-
-    def per_task(among: Bool[Array, "*m c"]) -> Float[Array, "t"]:
-        good = correct(scores, label, among)
-        hits = jnp.sum(jnp.where(member, good, 0), axis=1)
-        return hits / jnp.maximum(jnp.sum(member, axis=1), 1)
-
-    return Row(per_task(seen), per_task(own))

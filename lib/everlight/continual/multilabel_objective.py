@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt8
 
-from everlight.continual.base import Objective, Outputs
+from everlight.continual.base import Objective, Outputs, TaskSequence
 from everlight.metrics.multilabel import precision_weighted_jaccard
 
 
@@ -13,7 +13,8 @@ def binary_objective() -> Objective:
     """Binary cross-entropy, any number of labels per sample, all classes weighing alike.
 
     A sample's loss is the mean over the seen classes; labels that are not seen count for nothing.
-    Scores are the logits; goodness is the precision-weighted Jaccard similarity.
+    Scores are the logits; goodness is the precision-weighted Jaccard similarity; an evaluation
+    keeps every sample's predicted labels as bits, from which `metrics.multilabel` reads the rest.
     """
 
     def loss(
@@ -28,7 +29,12 @@ def binary_objective() -> Objective:
         true = multi_hot(labels, seen.shape[0]) & seen
         return jax.vmap(precision_weighted_jaccard)(predicted_labels(scores, seen), true)
 
-    return Objective(loss, lambda outputs: outputs.logits, goodness)
+    def evaluate(
+        sequence: TaskSequence, scores: Float[Array, "m c"], seen: Bool[Array, "c"]
+    ) -> UInt8[Array, "m packed"]:
+        return jnp.packbits(predicted_labels(scores, seen), axis=-1)
+
+    return Objective(loss, lambda outputs: outputs.logits, goodness, evaluate)
 
 
 def multi_hot(labels: Int[Array, "b k"], classes: int) -> Bool[Array, "b c"]:

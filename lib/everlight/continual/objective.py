@@ -1,10 +1,21 @@
-"""Objectives: the loss of a sample and the scores that predict."""
+"""Softmax over one label per sample: its loss, its scores, its accuracies."""
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.continual.base import Objective, Outputs
+from everlight.continual.base import Objective, Outputs, TaskSequence
+
+
+class Accuracies(NamedTuple):
+    """Accuracies on every task's test set, after some task: rows of the accuracy matrices."""
+
+    class_incremental: Float[Array, "t"]
+    """Among all classes seen so far."""
+    task_aware: Float[Array, "t"]
+    """Among the classes of the sample's own task, which is told."""
 
 
 def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
@@ -15,7 +26,7 @@ def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
         classes of its label's group. None: over all classes seen so far, one head.
 
     Scores are the logits; goodness is whether the label's score is the greatest of the same
-    classes.
+    classes; an evaluation keeps `Accuracies`.
     """
 
     def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
@@ -36,7 +47,7 @@ def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
     ) -> Float[Array, "b"]:
         return correct(scores, labels[:, 0], active(labels[:, 0], seen))
 
-    return Objective(loss, lambda outputs: outputs.logits, goodness)
+    return Objective(loss, lambda outputs: outputs.logits, goodness, accuracy_row)
 
 
 def correct(
@@ -45,3 +56,18 @@ def correct(
     """1 where the label has the greatest score among the given classes, else 0."""
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
     return (chosen == label).astype(scores.dtype)
+
+
+def accuracy_row(
+    sequence: TaskSequence, scores: Float[Array, "m c"], seen: Bool[Array, "c"]
+) -> Accuracies:
+    """Both accuracies on every task's test set from the scores of the whole test union."""
+    label, member = sequence.test.labels[:, 0], sequence.test_member & sequence.test.mask
+    own = sequence.class_task == jnp.argmax(sequence.test_member, axis=0)[:, None]
+
+    def per_task(among: Bool[Array, "*m c"]) -> Float[Array, "t"]:
+        good = correct(scores, label, among)
+        hits = jnp.sum(jnp.where(member, good, 0), axis=1)
+        return hits / jnp.maximum(jnp.sum(member, axis=1), 1)
+
+    return Accuracies(per_task(seen), per_task(own))

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
     Batch,
@@ -27,7 +27,7 @@ from everlight.continual.base import (
     Task,
     TaskSequence,
 )
-from everlight.continual.evaluation import Row, accuracy_row, predict_samples, validate
+from everlight.continual.evaluation import predict_samples, validate
 
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
@@ -64,10 +64,11 @@ class Usage(NamedTuple):
 
 
 class SequenceResult(NamedTuple):
-    """What a sequence leaves; accuracies and losses not reached yet are NaN."""
+    """What a sequence leaves; of tasks not reached yet, floats are NaN and others 0."""
 
-    accuracy: Row
-    """Both accuracy matrices: `[i, j]` is after task i, on task j."""
+    evaluation: PyTree
+    """What the objective keeps of the test union after each task, with a leading axis over tasks:
+    with softmax both accuracy matrices, `[i, j]` after task i on task j."""
     usage: Usage
     losses: Float[Array, "t e"]
     """Mean loss of every epoch's steps; NaN where training diverged."""
@@ -315,7 +316,7 @@ def close_task(
     task: Task,
     sequence: TaskSequence,
     key: PRNGKeyArray,
-) -> tuple[tuple[Memory, Learner], tuple[Row, Usage]]:
+) -> tuple[tuple[Memory, Learner], tuple[PyTree, Usage]]:
     """Ends the task and evaluates on the test union."""
     held = (
         jnp.int32(0) if strategy.stored_samples is None else strategy.stored_samples(carry[0], task)
@@ -323,8 +324,8 @@ def close_task(
     memory, learner = end_task(strategy, protocol, *carry, task, key)
     size = protocol.evaluation_batch
     scores = predict_samples(setup, strategy, memory, learner, sequence.test, size)
-    row = accuracy_row(sequence, scores, learner.seen)
-    return (memory, learner), (row, Usage(learner.step, held))
+    kept = setup.objective.evaluate(sequence, scores, learner.seen)
+    return (memory, learner), (kept, Usage(learner.step, held))
 
 
 def run_sequence(
@@ -438,6 +439,11 @@ def operations_per_step(
     return float(step.cost_analysis()["flops"])
 
 
+def _not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
+    """NaN, or 0 where the type has none."""
+    return jnp.full(shape, jnp.nan if jnp.issubdtype(dtype, jnp.floating) else 0, dtype)
+
+
 def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) -> None:
     wrong = np.flatnonzero(~np.isfinite(losses))
     if len(wrong):
@@ -454,12 +460,14 @@ def _begin_sequence(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceState:
     tasks = sequence.tasks.id.shape[0]
-    matrix, curve = (
-        jnp.full((tasks, columns), jnp.nan, jnp.float32) for columns in (tasks, protocol.epochs)
-    )
-    start = begin_sequence(*build(data), sequence.class_task.shape[0], key)
+    setup, strategy = build(data)
+    start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
+    scores = jax.ShapeDtypeStruct((*sequence.test.mask.shape, *start[1].seen.shape), jnp.float32)
+    kept = jax.eval_shape(setup.objective.evaluate, sequence, scores, start[1].seen)
+    evaluation = jax.tree.map(lambda leaf: _not_reached((tasks, *leaf.shape), leaf.dtype), kept)
+    curve = _not_reached((tasks, protocol.epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
-    result = SequenceResult(Row(matrix, matrix), usage, curve, curve, *start)
+    result = SequenceResult(evaluation, usage, curve, curve, *start)
     return SequenceState(result, jnp.int32(0), jnp.int32(0))
 
 
@@ -509,8 +517,8 @@ def _close_task(build, protocol, data, sequence, key, state):
     (memory, learner), closed = close_task(
         setup, strategy, protocol, carry, task, sequence, key_end
     )
-    accuracy, usage = jax.tree.map(
-        lambda every, new: every.at[state.task].set(new), (result.accuracy, result.usage), closed
+    evaluation, usage = jax.tree.map(
+        lambda every, new: every.at[state.task].set(new), (result.evaluation, result.usage), closed
     )
-    result = result._replace(accuracy=accuracy, usage=usage, memory=memory, learner=learner)
+    result = result._replace(evaluation=evaluation, usage=usage, memory=memory, learner=learner)
     return SequenceState(result, state.task + 1, jnp.zeros_like(state.epoch))
