@@ -13,12 +13,16 @@ import pytest
 
 from everlight.continual.agem import agem
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.cumulative import cumulative, joint
+from everlight.continual.bic import bic
+from everlight.continual.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.ewc import ewc
+from everlight.continual.icarl import icarl
+from everlight.continual.lucir import lucir
 from everlight.continual.lwf import lwf
 from everlight.continual.mas import mas
+from everlight.continual.multilabel_objective import binary_objective
 from everlight.continual.naive import naive
-from everlight.continual.objective import softmax_objective
+from everlight.continual.objective import accuracy_row, softmax_objective
 from everlight.continual.replay import experience_replay
 from everlight.continual.sequence import (
     DivergedError,
@@ -43,7 +47,16 @@ STRATEGIES = {
     "lwf": lambda setup: lwf(setup),
     "experience replay": lambda setup: experience_replay(setup, per_class=3),
     "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),
+    "unlimited replay": unlimited_replay,
 }
+# Those of many labels a sample, here on one.
+BINARY_STRATEGIES = {
+    "a-gem, classes apart": lambda setup: agem(setup, per_class=3, reference_batch=8, apart=True),
+    "icarl": lambda setup: icarl(setup, per_class=3),
+    "lucir": lambda setup: lucir(setup, per_class=3),
+    "bic": lambda setup: bic(setup, per_class=3),
+}
+STRATEGIES |= BINARY_STRATEGIES
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
@@ -57,6 +70,11 @@ TRACES = collections.Counter()
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
+    many_labels = (name or counter) in BINARY_STRATEGIES
+    objective = (
+        binary_objective()._replace(evaluate=accuracy_row) if many_labels else softmax_objective()
+    )
+
     def build(data):
         TRACES[counter] += 1
 
@@ -64,18 +82,18 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             first, second = jax.random.split(key)
             params = {
                 "hidden": 0.5 * jax.random.normal(first, (FEATURES, 16)),
-                "head": 0.3 * jax.random.normal(second, (16, CLASSES)),
+                "head": {"kernel": 0.3 * jax.random.normal(second, (16, CLASSES))},
             }
             return params, {}
 
         def apply(params, batch_stats, inputs, train, key):
             hidden = jax.nn.relu(inputs @ params["hidden"])
-            return Outputs(hidden @ params["head"], hidden), batch_stats
+            return Outputs(hidden @ params["head"]["kernel"], hidden), batch_stats
 
         setup = Setup(
             init=init,
             apply=apply,
-            objective=softmax_objective(),
+            objective=objective,
             optimizer=optimizer or optax.sgd(0.05, momentum=0.9),
             gather=lambda index, key: data[index],
             trainable=trainable,
@@ -181,14 +199,15 @@ def test_frozen_parameters_stay_bit_for_bit(name):
     """
 
     def trainable(params):
-        return {"hidden": False, "head": True}
+        return {"hidden": False, "head": {"kernel": True}}
 
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     build = build_with(name, optimizer=decaying, trainable=trainable)
     result = jax.jit(lambda s: run_sequence(build, PROTOCOL, DATA, s, KEY))(SEQUENCE)
     _, start = begin_sequence(*build(DATA), CLASSES, KEY)
     np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])
-    assert np.any(result.learner.params["head"] != start.params["head"])
+    kernel = result.learner.params["head"]["kernel"]
+    assert np.any(kernel != start.params["head"]["kernel"])
 
 
 @each_strategy

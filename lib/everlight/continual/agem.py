@@ -24,7 +24,13 @@ def project(gradient: PyTree, reference: PyTree) -> PyTree:
     return jax.tree.map(lambda g, r: g - factor * r, gradient, reference)
 
 
-def agem(setup: Setup, per_class: int = 20, reference_batch: int = 64, labels: int = 1) -> Strategy:
+def agem(
+    setup: Setup,
+    per_class: int = 20,
+    reference_batch: int = 64,
+    labels: int = 1,
+    apart: bool = False,
+) -> Strategy:
     """A-GEM, its memory being experience replay's buffer, which joins no epoch.
 
     Args:
@@ -32,6 +38,8 @@ def agem(setup: Setup, per_class: int = 20, reference_batch: int = 64, labels: i
       per_class: exemplars of every class.
       reference_batch: samples of the reference gradient, drawn anew at every step.
       labels: labels per sample in the sequence.
+      apart: the task's loss runs over its own classes alone and the reference's over the classes
+        known before, as in IIRC; otherwise both run over all seen.
     """
     replay = experience_replay(setup, per_class, labels)
 
@@ -39,11 +47,15 @@ def agem(setup: Setup, per_class: int = 20, reference_batch: int = 64, labels: i
         memory: Samples, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         key_task, key_draw, key_reference = jax.random.split(key, 3)
-        gradient, info = task_gradient(setup, learner, batch, key_task)
+        new, known = learner.seen, learner.seen
+        if apart:
+            new, known = task.classes, learner.seen & ~task.classes
+        gradient, info = task_gradient(setup, learner._replace(seen=new), batch, key_task)
         drawn = _draw(memory, reference_batch, key_draw)
 
         def reference_loss(params: PyTree) -> Float[Array, ""]:
-            return batch_inputs_loss(setup, params, learner, drawn, key_reference)[0]
+            among = learner._replace(seen=known)
+            return batch_inputs_loss(setup, params, among, drawn, key_reference)[0]
 
         reference = jax.grad(reference_loss)(learner.params)
         return project(gradient, reference), info

@@ -1,7 +1,8 @@
-"""Cumulative and joint training: the upper bounds that keep all data.
+"""Strategies that keep all data: cumulative, joint, and replay without a limit.
 
 Cumulative restarts from scratch at every task and learns from all data so far; joint learns nothing
-until the last task and then everything at once.
+until the last task and then everything at once. Replay without a limit goes on from the last task's
+network; samples keep the labels that they had in their tasks (IIRC's ER-infinite).
 """
 
 import jax.numpy as jnp
@@ -43,6 +44,13 @@ def joint(setup: Setup, tasks: int) -> Strategy:
 
     return naive(setup)._replace(
         epoch_data=epoch_data, uses_past=True, stored_samples=_samples_of_earlier_tasks
+    )
+
+
+def unlimited_replay(setup: Setup) -> Strategy:
+    """All data so far, from the last task's parameters."""
+    return naive(setup)._replace(
+        epoch_data=_all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
     )
 
 

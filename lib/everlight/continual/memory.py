@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.continual.base import Samples
+from everlight.continual.base import Epoch, Samples
 
 
 def empty_buffer(capacity: int, labels: int) -> Samples:
@@ -14,6 +14,13 @@ def empty_buffer(capacity: int, labels: int) -> Samples:
     )
 
 
+def merge_buffer(train: Samples, buffer: Samples) -> Epoch:
+    """An epoch of a task's samples and the buffer's, once each."""
+    both = jax.tree.map(lambda *parts: jnp.concatenate(parts), train, buffer)
+    new, old = jnp.zeros_like(train.mask), jnp.ones_like(buffer.mask)
+    return Epoch(both, jnp.concatenate([new, old]))
+
+
 def add_random_exemplars(
     buffer: Samples, samples: Samples, classes: Bool[Array, "c"], key: PRNGKeyArray
 ) -> Samples:
@@ -21,11 +28,11 @@ def add_random_exemplars(
 
     The buffer has the same number of slots for every class, those of class c at
     `[c * m, (c + 1) * m)`; other classes' slots stay as they are. A class with fewer samples than
-    slots leaves the rest masked.
+    slots leaves the rest masked; a sample of two classes may stand for both.
 
     Args:
       buffer: class-balanced, `[classes * m]`.
-      samples: of the task; a sample belongs to the class of its first label.
+      samples: of the task.
       classes: whose slots are filled, `[c]`.
       key: of the choice, which padding never changes.
     """
@@ -34,7 +41,8 @@ def add_random_exemplars(
         return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, index), labels[0]))
 
     score = jax.vmap(rank)(samples.index, samples.labels)
-    return fill_slots(buffer, samples, classes, score)
+    scores = jnp.broadcast_to(score, (classes.shape[0], score.shape[0]))
+    return fill_slots(buffer, samples, classes, scores)
 
 
 def add_herded_exemplars(
@@ -59,7 +67,7 @@ def add_herded_exemplars(
     unit = features / jnp.maximum(lengths, 1e-12)
 
     def herd(label: Int[Array, ""]) -> Float[Array, "n"]:
-        member = samples.mask & (samples.labels[:, 0] == label)
+        member = _members(samples, label)
         rows = jnp.where(member[:, None], unit, 0)
         mean = jnp.sum(rows, axis=0) / jnp.maximum(jnp.sum(member), 1)
 
@@ -77,19 +85,21 @@ def add_herded_exemplars(
         (_, order), _ = jax.lax.scan(choose, start, jnp.arange(slots))
         return order.astype(float)
 
-    orders = jax.lax.map(herd, jnp.arange(classes.shape[0]))
-    label = jnp.where(samples.mask, samples.labels[:, 0], 0)
-    return fill_slots(buffer, samples, classes, orders[label, jnp.arange(label.shape[0])])
+    def herd_if_new(label: Int[Array, ""]) -> Float[Array, "n"]:
+        return jax.lax.cond(classes[label], herd, lambda _: jnp.zeros(unit.shape[0]), label)
+
+    orders = jax.lax.map(herd_if_new, jnp.arange(classes.shape[0]))
+    return fill_slots(buffer, samples, classes, orders)
 
 
 def fill_slots(
-    buffer: Samples, samples: Samples, classes: Bool[Array, "c"], score: Float[Array, "n"]
+    buffer: Samples, samples: Samples, classes: Bool[Array, "c"], scores: Float[Array, "c n"]
 ) -> Samples:
-    """The samples of least score of each class into that class's slots."""
+    """The samples of least score in each class into that class's slots."""
     slots = buffer.index.shape[0] // classes.shape[0]
 
     def choose(label: Int[Array, ""]) -> tuple:
-        member = samples.mask & (samples.labels[:, 0] == label)
+        member, score = _members(samples, label), scores[label]
         order = jnp.argsort(jnp.where(member, score, jnp.inf), stable=True)[:slots]
         order = jnp.pad(order, (0, slots - order.shape[0]))
         filled = jnp.arange(slots) < jnp.sum(member)
@@ -103,6 +113,10 @@ def fill_slots(
         return jnp.where(refill.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
     return jax.tree.map(put, buffer, chosen)
+
+
+def _members(samples: Samples, label: Int[Array, ""]) -> Bool[Array, "n"]:
+    return samples.mask & jnp.any(samples.labels == label, axis=1)
 
 
 def add_to_reservoir(

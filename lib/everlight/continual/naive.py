@@ -21,13 +21,20 @@ from everlight.continual.base import (
 )
 
 
+def batch_outputs(
+    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Float[Array, "b *shape"], Outputs, PyTree]:
+    """A batch's inputs, its outputs in training mode and the new batch statistics."""
+    key_input, key_apply = jax.random.split(key)
+    inputs = setup.gather(batch.index, key_input)
+    return inputs, *setup.apply(params, learner.batch_stats, inputs, True, key_apply)
+
+
 def batch_inputs_loss(
     setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], tuple[Array, Outputs, PyTree]]:
-    """Weighted mean loss of a batch in training mode; its inputs, outputs and batch statistics."""
-    key_input, key_apply = jax.random.split(key)
-    inputs = setup.gather(batch.index, key_input)
-    outputs, batch_stats = setup.apply(params, learner.batch_stats, inputs, True, key_apply)
+    """Weighted mean of the objective's loss of a batch, and all that `batch_outputs` gives."""
+    inputs, outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
     losses = setup.objective.loss(outputs, batch.labels, learner.seen)
     return weighted_mean(losses, batch.weight), (inputs, outputs, batch_stats)
 

@@ -5,12 +5,11 @@ tiny episodic memories"); exemplars are drawn at random when a task ends and kee
 in it. The literature keeps 20 samples a class on CIFAR-100.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
 from everlight.continual.base import Epoch, Learner, Samples, Setup, Strategy, Task
-from everlight.continual.memory import add_random_exemplars, empty_buffer
+from everlight.continual.memory import add_random_exemplars, empty_buffer, merge_buffer
 from everlight.continual.naive import naive
 
 
@@ -27,9 +26,7 @@ def experience_replay(setup: Setup, per_class: int = 20, labels: int = 1) -> Str
         return empty_buffer(per_class * learner.seen.shape[0], labels)
 
     def epoch_data(memory: Samples, task: Task) -> Epoch:
-        both = jax.tree.map(lambda *parts: jnp.concatenate(parts), task.train, memory)
-        new, old = jnp.zeros_like(task.train.mask), jnp.ones_like(memory.mask)
-        return Epoch(both, jnp.concatenate([new, old]))
+        return merge_buffer(task.train, memory)
 
     def end_task(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
