@@ -76,7 +76,7 @@ def test_initial_values():
 def test_sizes():
     features = jnp.zeros((1, 64))
     for kind, extra in (("linear", 115), ("cosine", 1)):
-        params = make_head(kind, 115).init(jax.random.key(0), features)
+        params = jax.eval_shape(make_head(kind, 115).init, jax.random.key(0), features)
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 64 * 115 + extra
 
 
