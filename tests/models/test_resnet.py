@@ -58,14 +58,10 @@ class TorchNet:
         kernel = params["Convolution_0"]["kernel"].permute(3, 2, 0, 1)
         outputs = F.conv2d(inputs, kernel, stride=stride, padding=kernel.shape[-1] // 2)
         norm, running = params["BatchNorm_0"], stats["BatchNorm_0"]
-        result = F.batch_norm(
+        return F.batch_norm(
             *(outputs, running["mean"], running["var"], norm["scale"], norm["bias"]),
             *(self.train, 0.1, 1e-5),
         )
-        if self.train:  # PyTorch's batch variance has the divisor n - 1, ours n.
-            values = outputs[:, 0].numel()
-            running["var"] = running["var"] - 0.1 * outputs.detach().var((0, 2, 3)) / values
-        return result
 
     def block(self, inputs, *path, strides):
         hidden = inputs

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from everlight.continual.base import Outputs
 from everlight.models.convolution import Convolution
 from everlight.models.heads import HeadKind, make_head
+from everlight.models.normalization import BatchNorm, relu
 
 
 class ReducedResNet(nn.Module):
@@ -32,7 +33,7 @@ class ReducedResNet(nn.Module):
         for width in (16, 32, 64):
             for block in range(self.blocks):
                 stride = 2 if width > 16 and block == 0 else 1
-                hidden = BasicBlock(width, stride)(nn.relu(hidden), train)
+                hidden = BasicBlock(width, stride)(relu(hidden), train)
         features = jnp.mean(hidden, axis=(1, 2))
         return Outputs(make_head(self.head, self.classes)(features), features)
 
@@ -54,12 +55,12 @@ class ResNet50(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and features; in training the batch's statistics normalise."""
-        hidden = nn.relu(NormalizedConvolution(64, 7, 2)(images, train))
+        hidden = relu(NormalizedConvolution(64, 7, 2)(images, train))
         hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
         for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
             for block in range(blocks):
                 stride = 2 if width > 64 and block == 0 else 1
-                hidden = nn.relu(BottleneckBlock(width, stride)(hidden, train))
+                hidden = relu(BottleneckBlock(width, stride)(hidden, train))
         features = jnp.mean(hidden, axis=(1, 2))
         return Outputs(make_head(self.head, self.classes)(features), features)
 
@@ -78,7 +79,7 @@ class BasicBlock(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
-        hidden = nn.relu(NormalizedConvolution(self.width, 3, self.stride)(inputs, train))
+        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(inputs, train))
         hidden = NormalizedConvolution(self.width)(hidden, train)
         return hidden + _shortcut(inputs, self.width, self.stride, train)
 
@@ -97,18 +98,14 @@ class BottleneckBlock(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
-        hidden = nn.relu(NormalizedConvolution(self.width, 1)(inputs, train))
-        hidden = nn.relu(NormalizedConvolution(self.width, 3, self.stride)(hidden, train))
+        hidden = relu(NormalizedConvolution(self.width, 1)(inputs, train))
+        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(hidden, train))
         hidden = NormalizedConvolution(4 * self.width, 1)(hidden, train)
         return hidden + _shortcut(inputs, 4 * self.width, self.stride, train)
 
 
 class NormalizedConvolution(nn.Module):
     """A convolution without bias, and batch norm.
-
-    Running statistics move by a tenth towards the batch's. The running variance is that of the
-    population (biased), where PyTorch keeps the sample's: n/(n - 1) times as much, 1.0001 in the
-    last stage of a ResNet-32 at batch 128.
 
     Attributes:
       features: output channels.
@@ -124,7 +121,7 @@ class NormalizedConvolution(nn.Module):
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         hidden = Convolution(self.features, self.size, self.stride, use_bias=False)(inputs)
-        return nn.BatchNorm(not train, momentum=0.9, epsilon=1e-5)(hidden)
+        return BatchNorm()(hidden, train)
 
 
 def _shortcut(inputs: Array, width: int, stride: int, train: bool) -> Array:
