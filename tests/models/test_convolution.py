@@ -9,7 +9,9 @@ import scipy.signal
 from everlight.models.convolution import DIMENSIONS, Convolution, convolve
 from everlight.models.small_cnn import SmallCNN
 
-each_kind = pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2), (5, 1), (3, 3)])
+each_kind = pytest.mark.parametrize(
+    ("size", "stride"), [(3, 1), (3, 2), (1, 2), (5, 1), (3, 3), (7, 2)]
+)
 
 
 @each_kind
@@ -52,7 +54,7 @@ def test_gradients_are_those_of_xlas_convolution(size, stride, rng):
 @each_kind
 def test_in_a_compiled_loop_every_convolution_has_the_fast_layout(size, stride):
     """Other layouts run 20 to 40 times slower on CPU; the layouts are read from the program."""
-    images, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((size, size, 3, 3))
+    images, kernel = jnp.ones((2, 16, 16, 3)), jnp.ones((size, size, 3, 3))
 
     def step(_, carry):
         gradients = jax.grad(lambda *a: jnp.sum(convolve(*a, stride) ** 2), (0, 1))(*carry)
@@ -63,7 +65,7 @@ def test_in_a_compiled_loop_every_convolution_has_the_fast_layout(size, stride):
     layouts = [
         line.split("dim_labels=")[1] for line in program.splitlines() if " convolution(" in line
     ]
-    assert len(layouts) == 3
+    assert len(layouts) == (0 if size == 1 else 3)  # A kernel of one pixel is a product.
     assert all(layout.startswith("b01f_01io->b01f") for layout in layouts), layouts
 
 

@@ -1,0 +1,131 @@
+"""Residual nets: the reduced one for 32x32 images and ResNet-50 for 224x224 (He et al. 2016)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.continual.base import Outputs
+from everlight.models.convolution import Convolution
+from everlight.models.heads import HeadKind, make_head
+from everlight.models.normalization import BatchNorm, relu
+
+
+class ReducedResNet(nn.Module):
+    """Three stages of 16, 32 and 64 channels, `6 * blocks + 2` layers deep (IIRC's CIFAR net).
+
+    Features keep their sign: no ReLU follows the last block, as LUCIR's cosine head wants. Where
+    the channels change, the shortcut is a 1x1 convolution with batch norm (option B).
+
+    Attributes:
+      classes: outputs of the head.
+      blocks: of each stage; 5 is ResNet-32, 3 is ResNet-20.
+      head: "linear" or "cosine".
+    """
+
+    classes: int
+    blocks: int = 5
+    head: HeadKind = "linear"
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+        """Logits and the 64 features; in training the batch's statistics normalise."""
+        hidden = NormalizedConvolution(16)(images, train)
+        for width in (16, 32, 64):
+            for block in range(self.blocks):
+                stride = 2 if width > 16 and block == 0 else 1
+                hidden = BasicBlock(width, stride)(relu(hidden), train)
+        features = jnp.mean(hidden, axis=(1, 2))
+        return Outputs(make_head(self.head, self.classes)(features), features)
+
+
+class ResNet50(nn.Module):
+    """Bottleneck blocks, 3, 4, 6 and 3 of them, with the stride in the 3x3 convolution.
+
+    The 2,048 features are not negative, as in the reference nets. With 1,000 classes and a linear
+    head 25,557,032 parameters.
+
+    Attributes:
+      classes: outputs of the head.
+      head: "linear" or "cosine".
+    """
+
+    classes: int
+    head: HeadKind = "linear"
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+        """Logits and features; in training the batch's statistics normalise."""
+        hidden = relu(NormalizedConvolution(64, 7, 2)(images, train))
+        hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
+        for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+            for block in range(blocks):
+                stride = 2 if width > 64 and block == 0 else 1
+                hidden = relu(BottleneckBlock(width, stride)(hidden, train))
+        features = jnp.mean(hidden, axis=(1, 2))
+        return Outputs(make_head(self.head, self.classes)(features), features)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut; the sum is returned before its ReLU.
+
+    Attributes:
+      width: output channels.
+      stride: of the first convolution.
+    """
+
+    width: int
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        """The sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
+        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(inputs, train))
+        hidden = NormalizedConvolution(self.width)(hidden, train)
+        return hidden + _shortcut(inputs, self.width, self.stride, train)
+
+
+class BottleneckBlock(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions and a shortcut; the sum is returned before its ReLU.
+
+    Attributes:
+      width: channels of the 3x3 convolution; the output has four times as many.
+      stride: of the 3x3 convolution.
+    """
+
+    width: int
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        """The sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
+        hidden = relu(NormalizedConvolution(self.width, 1)(inputs, train))
+        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(hidden, train))
+        hidden = NormalizedConvolution(4 * self.width, 1)(hidden, train)
+        return hidden + _shortcut(inputs, 4 * self.width, self.stride, train)
+
+
+class NormalizedConvolution(nn.Module):
+    """A convolution without bias, and batch norm.
+
+    Attributes:
+      features: output channels.
+      size: side of the kernel, odd.
+      stride: in both directions.
+    """
+
+    features: int
+    size: int = 3
+    stride: int = 1
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        """The normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
+        hidden = Convolution(self.features, self.size, self.stride, use_bias=False)(inputs)
+        return BatchNorm()(hidden, train)
+
+
+def _shortcut(inputs: Array, width: int, stride: int, train: bool) -> Array:
+    """The inputs, brought to `width` channels; called within a block, whose parameters it adds."""
+    if inputs.shape[-1] == width:
+        return inputs
+    return NormalizedConvolution(width, 1, stride, name="shortcut")(inputs, train)
