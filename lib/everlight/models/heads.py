@@ -34,7 +34,7 @@ class CosineHead(nn.Module):
 
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
     """The cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
-    return _unit(features, -1) @ _unit(kernel, 0)
+    return unit(features, -1) @ unit(kernel, 0)
 
 
 def make_head(kind: str, classes: int) -> nn.Module:
@@ -56,7 +56,8 @@ def make_head(kind: str, classes: int) -> nn.Module:
     raise ValueError(f"head is {kind!r}; choose 'linear' or 'cosine'")
 
 
-def _unit(vectors: Array, axis: int) -> Array:
+def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
+    """The vectors along an axis, at length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
 
