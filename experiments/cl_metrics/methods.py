@@ -47,8 +47,8 @@ METHODS: dict[str, Method] = {
     "Naive": Method(lambda setup, strength, heads: naive(setup)),
     "Cumulative": Method(lambda setup, strength, heads: cumulative(setup)),
     "EWC": Method(lambda setup, strength, heads: ewc(setup, strength), (10, 100, 1e3, 1e4)),
-    "LwF": Method(lambda setup, strength, heads: lwf(setup, strength, 2.0, *heads), (1, 3, 10)),
-    "SI": Method(lambda setup, strength, heads: si(setup, strength), (0.01, 0.1, 1, 10)),
+    "LwF": Method(lambda setup, strength, heads: lwf(setup, strength, 2.0, *heads), (1, 3, 10, 30)),
+    "SI": Method(lambda setup, strength, heads: si(setup, strength), (0.1, 1, 10, 100)),
 }
 
 

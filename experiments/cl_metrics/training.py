@@ -51,6 +51,8 @@ class Plan:
     protocol: Protocol
     seeds: int
     methods: tuple[str, ...] = tuple(METHODS)
+    dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
+    """After both blocks and the dense layer."""
     rate: float = 1e-3
     """Adam's (Zenke et al. 2017)."""
     per_class: tuple[int, int] = (100, 50)
@@ -100,7 +102,7 @@ class Trainer:
     def __init__(self, folder: RunFolder, plan: Plan, images: ImageSet):
         self._folder, self._plan, self._images = folder, plan, images
         self._stored = store_images(images)
-        net = SmallCNN(plan.classes, plan.channels, plan.hidden)
+        net = SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
         self._builds = {
             (name, scenario): build_method(name, scenario, plan.tasks, net, plan.rate)
             for name, scenario in itertools.product(plan.methods, SCENARIOS)
