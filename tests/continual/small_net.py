@@ -14,7 +14,8 @@ import optax
 
 from everlight.continual.base import Batch, Outputs, Samples, Setup, Task
 from everlight.continual.objective import softmax_objective
-from everlight.continual.sequence import Protocol, begin_task, end_task, init_learner, train_step
+from everlight.continual.sequence import Protocol
+from everlight.continual.steps import begin_task, end_task, init_learner, train_step
 
 FEATURES, HIDDEN, CLASSES, STORED = 3, 5, 6, 40
 RATE, SHIFT, GAIN = 0.2, 0.1, 1.25

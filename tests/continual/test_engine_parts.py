@@ -10,8 +10,8 @@ import pytest
 
 from everlight.continual.base import Epoch, Samples, Task, TaskSequence
 from everlight.continual.naive import naive
-from everlight.continual.sequence import (
-    Protocol,
+from everlight.continual.sequence import Protocol
+from everlight.continual.steps import (
     begin_task,
     close_epoch,
     end_epoch,

@@ -24,14 +24,9 @@ from everlight.continual.multilabel_objective import binary_objective
 from everlight.continual.naive import naive
 from everlight.continual.objective import accuracy_row, softmax_objective
 from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import (
-    DivergedError,
-    Protocol,
-    begin_sequence,
-    drive_sequence,
-    run_sequence,
-)
+from everlight.continual.sequence import DivergedError, Protocol, drive_sequence, run_sequence
 from everlight.continual.si import si
+from everlight.continual.steps import begin_sequence
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
