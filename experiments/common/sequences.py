@@ -72,7 +72,7 @@ def train_sequence(
     if done is not None:
         like = initial_state(build, protocol, data, sequence, key)
         state = checkpoints.restore(done, like).state
-    total = sequence.tasks.id.shape[0] * protocol.epochs
+    total = _epochs_before(sequence.tasks.id.shape[0], protocol)
     try:
         with progress(folder.name, total, done or 0, "epoch") as bar:
             for reached in drive_sequence(build, protocol, data, sequence, key, state):
@@ -94,4 +94,8 @@ def train_sequence(
 
 
 def _epochs_done(state: SequenceState, protocol: Protocol) -> int:
-    return int(state.task) * protocol.epochs + int(state.epoch)
+    return _epochs_before(int(state.task), protocol) + int(state.epoch)
+
+
+def _epochs_before(task: int, protocol: Protocol) -> int:
+    return sum(protocol.epochs_of(number) for number in range(task))

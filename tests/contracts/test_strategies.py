@@ -221,6 +221,22 @@ def test_driven_step_by_step_it_is_the_compiled_sequence(name):
     chex.assert_trees_all_equal(stepwise.usage, compiled.usage)
 
 
+def test_the_first_task_may_take_more_epochs():
+    """Its curve is longer and the others end in NaN; both drivers stop where they should."""
+    protocol = Protocol(epochs=1, first_epochs=3, batch_size=8, evaluation_batch=32)
+    build = build_with("more epochs", "naive")
+    compiled = jax.jit(lambda: run_sequence(build, protocol, DATA, SEQUENCE, KEY))()
+    states = list(drive_sequence(build, protocol, DATA, SEQUENCE, KEY))
+    assert len(states) == 3 + TASKS - 1
+    steps = -(-np.asarray(SEQUENCE.tasks.train.mask).sum(axis=1) // 8)
+    np.testing.assert_array_equal(
+        np.diff(compiled.usage.steps, prepend=0), steps * ([3] + [1] * (TASKS - 1))
+    )
+    reached = np.isfinite(compiled.losses)
+    np.testing.assert_array_equal(reached.sum(axis=1), [3] + [1] * (TASKS - 1))
+    np.testing.assert_allclose(states[-1].result.losses, compiled.losses, atol=1e-4)
+
+
 @each_strategy
 def test_the_driver_compiles_its_six_parts_once(name):
     driven(name)

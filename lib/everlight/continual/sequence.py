@@ -88,7 +88,8 @@ def run_sequence(
         task, keys = take_task(strategy, sequence, number), task_keys(key, number)
         carry = begin_task(setup, strategy, *carry, task, keys.begin)
 
-        def one_epoch(carry: tuple[Memory, Learner], epoch: Int[Array, ""]) -> tuple:
+        def one_epoch(epoch: Int[Array, ""], reached: tuple) -> tuple:
+            carry, losses, scores = reached
             key_epoch = jax.random.fold_in(keys.epochs, epoch)
             opened = open_epoch(strategy, carry[0], task, key_epoch)
             steps = count_steps(opened[1], protocol)
@@ -101,9 +102,12 @@ def run_sequence(
 
             carry, total = jax.lax.fori_loop(0, steps, one_step, (carry, jnp.array(0.0)))
             carry, score = close_epoch(setup, strategy, protocol, carry, task)
-            return carry, (total / jnp.maximum(steps, 1), score)
+            loss = total / jnp.maximum(steps, 1)
+            return carry, losses.at[epoch].set(loss), scores.at[epoch].set(score)
 
-        carry, (losses, scores) = jax.lax.scan(one_epoch, carry, jnp.arange(protocol.epochs))
+        epochs = jnp.where(number == 0, protocol.epochs_of(0), protocol.epochs)
+        curve = _not_reached((protocol.most_epochs,), jnp.float32)
+        carry, losses, scores = jax.lax.fori_loop(0, epochs, one_epoch, (carry, curve, curve))
         carry, closed = close_task(setup, strategy, protocol, carry, task, sequence, keys.end)
         return carry, (*closed, losses, scores)
 
@@ -150,7 +154,7 @@ def drive_sequence(
             losses.append(loss)
         _refuse_divergence(task, epoch, np.asarray(losses))
         state = _close_epoch(*parts, state, carry, jnp.mean(jnp.array(losses or [0.0])))
-        if epoch + 1 == protocol.epochs:
+        if epoch + 1 == protocol.epochs_of(task):
             state = _close_task(*parts, state)
         yield state
 
@@ -204,7 +208,7 @@ def _begin_sequence(
     scores = jax.ShapeDtypeStruct((*sequence.test.mask.shape, *start[1].seen.shape), jnp.float32)
     kept = jax.eval_shape(setup.objective.evaluate, sequence, scores, start[1].seen)
     evaluation = jax.tree.map(lambda leaf: _not_reached((tasks, *leaf.shape), leaf.dtype), kept)
-    curve = _not_reached((tasks, protocol.epochs), jnp.float32)
+    curve = _not_reached((tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
     result = SequenceResult(evaluation, usage, curve, curve, *start)
     return SequenceState(result, jnp.int32(0), jnp.int32(0))

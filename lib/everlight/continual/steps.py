@@ -29,6 +29,8 @@ class Protocol:
 
     epochs: int = 10
     """Epochs a task."""
+    first_epochs: int | None = None
+    """Of the first task; None is as many as of any other."""
     batch_size: int = 32
     """Samples a step."""
     select: Literal["best", "last"] = "best"
@@ -41,6 +43,15 @@ class Protocol:
     """What counts as improvement."""
     evaluation_batch: int = 256
     """Samples a forward pass in validation and evaluation."""
+
+    @property
+    def most_epochs(self) -> int:
+        """Of any task."""
+        return max(self.epochs, self.epochs_of(0))
+
+    def epochs_of(self, task: int) -> int:
+        """Of a task, counted from 0."""
+        return self.epochs if task or self.first_epochs is None else self.first_epochs
 
 
 class Usage(NamedTuple):
