@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import shutil
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -32,7 +31,7 @@ from experiments.cl_metrics.methods import (
     build_method,
 )
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError, store_images, train_sequence
+from experiments.common.sequences import DivergedRunError, store_images, train_unit
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 
@@ -165,31 +164,21 @@ class Trainer:
             "seed": seed,
             **dataclasses.asdict(self._plan),
         }
-        done = self._folder.read_unit(unit, facts)
-        if done is not None:
-            return SequenceRun(**done)
-        checkpoints = self._folder.checkpoints / unit
-        result = train_sequence(
+        arrays = train_unit(
+            self._folder,
+            unit,
+            facts,
             self._builds[name, scenario],
             self._plan.protocol,
             self._data(sequence, strength),
             sequence,
             jax.random.key(seed),
-            checkpoints,
-            facts,
+            lambda result: {
+                "accuracy": getattr(result.evaluation, scenario.replace("-", "_")),
+                "losses": result.losses,
+                "validation": result.validation,
+                "steps": np.diff(result.usage.steps, prepend=0),
+                "stored_samples": result.usage.stored_samples,
+            },
         )
-        matrices = {
-            "task-aware": result.evaluation.task_aware,
-            "class-incremental": result.evaluation.class_incremental,
-        }
-        run = SequenceRun(
-            np.asarray(matrices[scenario]),
-            np.asarray(result.losses),
-            np.asarray(result.validation),
-            np.diff(result.usage.steps, prepend=0),
-            np.asarray(result.usage.stored_samples),
-        )
-        self._folder.save_unit(unit, facts, **run._asdict())
-        # What is kept of a finished sequence is its numbers; its nets would be most of the disk.
-        shutil.rmtree(checkpoints)
-        return run
+        return SequenceRun(**arrays)

@@ -1,5 +1,7 @@
 """Sequences of tasks driven with checkpoints and progress; images brought to the device."""
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from everlight.continual.sequence import (
 )
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
+from experiments.common.run_folder import RunFolder
 
 
 class DivergedRunError(DataError):
@@ -91,6 +94,42 @@ def train_sequence(
             f"{folder.name}: {error}; {good}. Lower the learning rate or the strength."
         ) from error
     return state.result
+
+
+def train_unit(
+    folder: RunFolder,
+    unit: str,
+    facts: dict,
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    keep: Callable[[SequenceResult], dict[str, Any]],
+) -> dict[str, np.ndarray]:
+    """A sequence as a part of a run, trained once: its numbers are read back ever after.
+
+    Args:
+      folder: the run's.
+      unit: name of the part.
+      facts: what tells this configuration from any other.
+      build, protocol, data, sequence, key: as for `drive_sequence`.
+      keep: from what the sequence left to the arrays that the run keeps.
+
+    Raises:
+      DataError: the folder holds this part or its checkpoints with other facts.
+      DivergedRunError: a loss is not finite.
+    """
+    done = folder.read_unit(unit, facts)
+    if done is not None:
+        return done
+    checkpoints = folder.checkpoints / unit
+    result = train_sequence(build, protocol, data, sequence, key, checkpoints, facts)
+    arrays = {name: np.asarray(value) for name, value in keep(result).items()}
+    folder.save_unit(unit, facts, **arrays)
+    # What is kept of a finished sequence is its numbers; its nets would be most of the disk.
+    shutil.rmtree(checkpoints)
+    return arrays
 
 
 def _epochs_done(state: SequenceState, protocol: Protocol) -> int:

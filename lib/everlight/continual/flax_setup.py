@@ -1,8 +1,10 @@
 """A `Setup` from a Flax module and images on the device."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
@@ -24,6 +26,7 @@ def flax_setup(
     stored: StoredImages,
     objective: Objective,
     optimizer: optax.GradientTransformation,
+    augment: Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]] | None = None,
 ) -> Setup:
     """The setup of a module called as `net(images, train)`, which gives `Outputs`.
 
@@ -32,6 +35,7 @@ def flax_setup(
       stored: images, gathered by index and normalised inside the step.
       objective: what outputs mean.
       optimizer: begun anew at every task.
+      augment: of one training image, before it is normalised.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
@@ -54,6 +58,9 @@ def flax_setup(
         return outputs, changed.get("batch_stats", {})
 
     def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b h w c"]:
-        return (stored.images[index].astype(jnp.float32) - stored.mean) / stored.deviation
+        images = stored.images[index]
+        if key is not None and augment is not None:
+            images = jax.vmap(augment)(images, jax.random.split(key, index.shape[0]))
+        return (images.astype(jnp.float32) - stored.mean) / stored.deviation
 
     return Setup(init, apply, objective, optimizer, gather)

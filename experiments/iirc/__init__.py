@@ -1,0 +1,1 @@
+"""IIRC (Abdelsalam et al. 2021): incremental implicitly-refined classification."""

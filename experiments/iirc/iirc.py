@@ -1,0 +1,137 @@
+"""The benchmark: ten methods on task configurations, each class coarse or fine (figures 3 to 6).
+
+    python -m experiments iirc benchmark --scale demo
+
+Scales:
+  demo: the procedural world, 4 shapes of 3 textures each at 16x16, two configurations, a net of 8
+    layers, five methods; three minutes on two cores.
+  cpu: real images, 8 superclasses of Tiny-ImageNet and 8 classes without one at 16x16, three
+    configurations, a net of 8 layers, all ten methods.
+  paper: IIRC-CIFAR with CIFAR-100 below EVERLIGHT_DATA, the authors' ten configurations, ResNet-32,
+    140 epochs a task and 280 for the first; meant for an accelerator.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from data_pipelines.errors import DataError
+from everlight.continual.steps import Protocol
+from experiments.common.report import write_report
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.iirc.methods import METHODS
+from experiments.iirc.report import report_sections
+from experiments.iirc.scores import Outcome, score_method
+from experiments.iirc.training import Benchmark, DataSet, Plan, Trainer, load_benchmark
+
+SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
+PLANS: Mapping[Scale, Plan] = {
+    "demo": Plan(
+        data="procedural",
+        side=16,
+        blocks=1,
+        protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, **SCHEDULE),
+        configurations=2,
+        methods=("incremental joint", "ER", "iCaRL-CNN", "LUCIR", "finetune"),
+        rate=0.1,
+        per_class=(100, 50),
+    ),
+    "cpu": Plan(
+        data="tiny-imagenet",
+        side=16,
+        blocks=1,
+        protocol=Protocol(epochs=12, first_epochs=24, batch_size=32, **SCHEDULE),
+        configurations=3,
+        rate=0.3,
+        per_class=(200, 50),
+        superclasses=8,
+    ),
+    "paper": Plan(
+        data="cifar100",
+        side=32,
+        blocks=5,
+        protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, **SCHEDULE),
+        configurations=10,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class IIRCRun(RunSettings):
+    """IIRC: ten methods where every class is learnt coarse first, then fine."""
+
+    data: DataSet | None = None
+    """None is the scale's: procedural, tiny-imagenet, cifar100."""
+    methods: tuple[str, ...] | None = None
+    """None is the scale's; names as in the report."""
+    configurations: int | None = None
+    """Task configurations, each with a seed of its own; None is the scale's."""
+
+
+def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+    """Runs it all; returns the report's path."""
+    unknown = set(settings.methods or ()) - set(METHODS)
+    if unknown:
+        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
+    folder = RunFolder("iirc", "benchmark", settings)
+    started = time.monotonic()
+    plan = plans[settings.scale]
+    plan = replace(
+        plan,
+        data=settings.data or plan.data,
+        methods=settings.methods or plan.methods,
+        configurations=settings.configurations or plan.configurations,
+    )
+    benchmark = load_benchmark(plan, settings.seed)
+    trainer = Trainer(folder, plan, benchmark)
+    outcomes: dict[str, Outcome] = {}
+    for name in plan.methods:
+        runs = [
+            score_method(trainer.sequence(name, number), trainer.train(name, number, settings.seed))
+            for number in range(plan.configurations)
+        ]
+        outcomes[name] = jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+    folder.save_results(
+        **{
+            f"{name}/{field}": value
+            for name, outcome in outcomes.items()
+            for field, value in outcome._asdict().items()
+        }
+    )
+    summary = [
+        ("Data", f"{benchmark.images.name}, {plan.side}×{plan.side} pixels: {_sizes(benchmark)}"),
+        (
+            "Seeds",
+            f"{plan.configurations} task configurations, each with its own order and initial net",
+        ),
+        (
+            "Selection rule",
+            "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
+            "validation, the others the last; no setting was chosen on test samples",
+        ),
+        (
+            "Training",
+            f"reduced ResNet of {6 * plan.blocks + 2} layers; SGD at {plan.rate:g} with momentum, "
+            f"anew at every task, crops and mirrors; {plan.exemplars} exemplars a class; "
+            f"{plan.protocol}",
+        ),
+        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+    ]
+    sections = report_sections(folder.path, outcomes, trainer, plan)
+    title = f"IIRC: {len(outcomes)} methods on {benchmark.images.name} ({settings.scale})"
+    return write_report(folder.path, title, summary, sections)
+
+
+def _sizes(benchmark: Benchmark) -> str:
+    images, hierarchy = benchmark.images, benchmark.metadata.hierarchy
+    per_class = np.bincount(images.train_labels)
+    grouped = sum(map(len, hierarchy.values()))
+    return (
+        f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
+        f"classes without one; {per_class.min()} to {per_class.max()} training images a class, a "
+        "tenth of them in-task validation and a tenth left out"
+    )

@@ -1,0 +1,60 @@
+"""Pictures of IIRC runs, after the paper's figures 3 to 6."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments.common.plots import COLORS, new_canvas, save
+
+LINES = ("-", "--")
+Curves = Mapping[str, Float[np.ndarray, "runs t"]]
+
+
+def plot_curves(path: Path, panels: Mapping[str, Curves], ylabels: Mapping[str, str]) -> Path:
+    """Mean and standard deviation over configurations after every task, a panel per title.
+
+    A method that learns everything in one task is a level line.
+    """
+    canvas, axes = new_canvas(len(panels), 5.4, 4.0)
+    longest = max(values.shape[1] for curves in panels.values() for values in curves.values())
+    names: dict[str, None] = dict.fromkeys(name for curves in panels.values() for name in curves)
+    styles = {
+        name: (COLORS[place % len(COLORS)], LINES[place // len(COLORS)])
+        for place, name in enumerate(names)
+    }
+    handles = {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            mean, spread = np.mean(values, axis=0), np.std(values, axis=0)
+            color, line = styles[name]
+            if values.shape[1] == 1:
+                handles[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
+                continue
+            tasks = 1 + np.arange(values.shape[1])
+            (handles[name],) = axis.plot(
+                tasks, mean, color=color, linestyle=line, marker="o", markersize=2.5
+            )
+            axis.fill_between(tasks, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
+        axis.set(
+            title=title,
+            xlabel="tasks learnt",
+            ylabel=ylabels[title],
+            ylim=(0, 1),
+            xticks=1 + np.arange(0, longest, 1 if longest <= 12 else 3),
+        )
+    canvas.legend(handles.values(), handles, loc="outside right center")
+    return save(canvas, path)
+
+
+def plot_confusion(path: Path, matrices: Mapping[str, Float[np.ndarray, "c c"]]) -> Path:
+    """True label by predicted label, classes in order of introduction."""
+    canvas, axes = new_canvas(len(matrices), 3.1, 3.3)
+    for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        picture = axis.imshow(matrix, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
+        axis.set(title=name, xlabel="predicted label")
+        axis.grid(False)
+    axes[0].set_ylabel("true label, in order of introduction")
+    canvas.colorbar(picture, ax=axes, label="share of the true label's samples", shrink=0.8)
+    return save(canvas, path)

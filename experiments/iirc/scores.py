@@ -1,0 +1,57 @@
+"""From the labels predicted after every task to all that the report shows."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from everlight.continual.base import TaskSequence
+from everlight.continual.multilabel_objective import multi_hot
+from everlight.metrics.multilabel import confusion_matrix, task_score_matrix
+from experiments.iirc.training import Learnt, unpack
+
+SCORES = ("pw-JS", "JS", "exact match", "recall")
+
+
+class Outcome(NamedTuple):
+    """One method on one configuration; after stacking, on all, with a leading axis."""
+
+    by_task: Float[np.ndarray, "*runs t t"]
+    """R_jk as pw-JS."""
+    current: Float[np.ndarray, "*runs t"]
+    """R_jj as pw-JS."""
+    union: Float[np.ndarray, "*runs t scores"]
+    """R_j by each of `SCORES`."""
+    predicted_labels: Float[np.ndarray, "*runs t"]
+    """Mean number predicted for a test sample of the tasks so far."""
+    true_labels: Float[np.ndarray, "*runs t"]
+    """Mean number of labels seen by then."""
+    confusion: Float[np.ndarray, "*runs c c"]
+    """After the last task."""
+    truth: Float[np.ndarray, "*runs c c"]
+    """The same of the true labels (figure 6a)."""
+
+
+def score_method(sequence: TaskSequence, learnt: Learnt) -> Outcome:
+    """Scores what a method predicted on the test samples of its own sequence."""
+    classes = sequence.class_task.shape[0]
+    predicted = jnp.asarray(unpack(learnt, classes))
+    labels = multi_hot(sequence.test.labels, classes)
+    seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
+    means = task_score_matrix(predicted, labels, sequence.test_member, seen)
+    so_far = jnp.cumsum(sequence.test_member, axis=0) > 0
+
+    def labels_a_sample(chosen: Float[np.ndarray, "t m"]) -> Float[np.ndarray, "t"]:
+        return np.asarray(jnp.sum(chosen * so_far, axis=1) / jnp.sum(so_far, axis=1))
+
+    shown = jnp.arange(classes)
+    return Outcome(
+        np.asarray(means.by_task.precision_weighted_jaccard),
+        np.asarray(means.current.precision_weighted_jaccard),
+        np.stack(means.union, axis=-1),
+        labels_a_sample(jnp.sum(predicted, axis=2)),
+        labels_a_sample(jnp.sum(labels & seen[:, None], axis=2)),
+        np.asarray(confusion_matrix(predicted[-1], labels, shown)),
+        np.asarray(confusion_matrix(labels, labels, shown)),
+    )

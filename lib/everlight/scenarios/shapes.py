@@ -1,0 +1,49 @@
+"""Sequences brought to common shapes, so that one compiled program serves them all."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from everlight.continual.base import Samples, TaskSequence
+
+
+def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
+    """The sequences with samples padded to the longest, by slots of mask 0.
+
+    Padding changes no result. Stacked, they can be vmapped over task orders.
+
+    Args:
+      sequences: of equally many tasks and classes.
+
+    Raises:
+      ValueError: their numbers of tasks or classes differ.
+    """
+    for axis, name in enumerate(("tasks", "classes")):
+        counts = sorted({each.tasks.classes.shape[axis] for each in sequences})
+        if len(counts) > 1:
+            raise ValueError(f"sequences of {counts} {name}; give equally many")
+    train = max(each.tasks.train.mask.shape[1] for each in sequences)
+    valid = max(each.tasks.valid.mask.shape[1] for each in sequences)
+    test = max(each.test.mask.shape[0] for each in sequences)
+    return [
+        each._replace(
+            tasks=each.tasks._replace(
+                train=_pad(each.tasks.train, train, 1), valid=_pad(each.tasks.valid, valid, 1)
+            ),
+            test=_pad(each.test, test, 0),
+            test_member=_fill(each.test_member, test, 1),
+        )
+        for each in sequences
+    ]
+
+
+def _pad(samples: Samples, length: int, axis: int) -> Samples:
+    return jax.tree.map(lambda leaf: _fill(leaf, length, axis), samples)
+
+
+def _fill(leaf: Array, length: int, axis: int) -> Array:
+    widths = [(0, 0)] * leaf.ndim
+    widths[axis] = (0, length - leaf.shape[axis])
+    return jnp.pad(leaf, widths)
