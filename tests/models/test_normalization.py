@@ -1,4 +1,4 @@
-"""Batch norm against float64 NumPy and finite sums by hand; ReLU; what XLA makes of a chain."""
+"""Batch norm against float64 NumPy and a gradient by hand; ReLU; what XLA makes of a chain."""
 
 import re
 
@@ -86,6 +86,7 @@ def test_a_constant_channel_stays_finite():
 def test_relu_and_its_slope():
     values = jnp.float32([-2, -0.0, 0, 1e-30, 3])
     np.testing.assert_array_equal(relu(values), [0, 0, 0, np.float32(1e-30), 3])
+    assert np.isnan(relu(jnp.array(jnp.nan))), "a diverged net must show"
     np.testing.assert_array_equal(jax.grad(lambda x: jnp.sum(relu(x)))(values), [0, 0, 0, 1, 1])
 
 
