@@ -124,11 +124,11 @@ def written_loss(params, batch, known, new, strength, margin, rivals):
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
 TASK = task_of(2, NEW, labelled([2, 3]))
-# Of the replayed, 12 has the known labels 0 and 4, and 24, which only fills the batch, 0 and 2. New
-# samples of known classes (6; 3 has both) are not ranked.
-INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24])
-WEIGHT = [1, 1, 1, 1, 1, 1, 1, 0]
-REPLAYED = [1, 1, 1, 0, 0, 0, 1, 1]
+# Of the replayed, 12 has the known labels 0 and 4; of 24's labels 0 and 2 only 0 is known; 30 only
+# fills the batch. New samples of known classes (6; 3 has both kinds) are not ranked.
+INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24, 30])
+WEIGHT = [1, 1, 1, 1, 1, 1, 1, 1, 0]
+REPLAYED = [1, 1, 1, 0, 0, 0, 1, 1, 1]
 BATCH = labelled_batch(INDEX, WEIGHT, REPLAYED)
 
 
