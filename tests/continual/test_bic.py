@@ -131,6 +131,13 @@ def test_a_class_of_one_sample_gives_it_and_a_class_of_none_nothing():
     assert not {(25, 1, -1), (1, 1, 3)} & set(who(epoch.samples))
 
 
+def test_nobody_leaves_the_first_task():
+    learner = small_learner(SETUP, [2, 3])
+    memory, _ = jax.jit(TWENTY.begin_task)(TWENTY.init(KEY, learner), learner, SECOND, KEY)
+    assert not np.any(memory.held_out.mask)
+    assert who(TWENTY.epoch_data(memory, SECOND).samples) == who(TRAIN)
+
+
 @pytest.mark.parametrize(("per_class", "leave"), [(20, 2), (3, 1), (50, 5)])
 def test_a_tenth_of_the_exemplars_at_least_one_leaves(per_class, leave):
     memory = bic(SETUP, per_class).init(KEY, small_learner(SETUP, []))
