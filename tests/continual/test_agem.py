@@ -9,6 +9,14 @@ from hypothesis import strategies as st
 
 from everlight.continual.agem import agem, project
 from everlight.continual.base import Samples
+from tests.continual.many_labels import (
+    PAIRS,
+    binary_gradient,
+    binary_setup,
+    labelled,
+    labelled_batch,
+    targets_of,
+)
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
@@ -150,3 +158,42 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
     epoch = STRATEGY.epoch_data(memory, task)
     np.testing.assert_array_equal(epoch.samples.index, task.train.index)
     assert not np.any(epoch.from_memory)
+
+
+# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
+BINARY = binary_setup()
+APART = agem(BINARY, per_class=2, reference_batch=16, labels=2, apart=True)
+NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
+PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
+
+
+@jax.jit
+def apart_grads(memory, learner):
+    return APART.grads(memory, learner, PAIR_BATCH, TASK, jax.random.key(0))
+
+
+def apart_gradient(held, seen):
+    mask = np.arange(12) % 2 > 0
+    memory = labelled(np.where(mask, held, 39), mask=mask)
+    return apart_grads(memory, small_learner(BINARY, np.flatnonzero(seen)))
+
+
+def test_apart_the_task_is_its_new_classes_and_the_memory_the_old_ones():
+    """Held samples of old labels and of old and new; of each label, only what is asked counts."""
+    index = np.asarray(PAIR_BATCH.index[:-1])
+    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
+    conflicts = 0
+    for held in (0, 12, 13, 10, 24, 30):
+        reference = binary_gradient(START, [held], targets_of(PAIRS[[held]]), KNOWN)
+        conflicts += joined(own) @ joined(reference) < 0
+        gradient, info = apart_gradient(held, NEW | KNOWN)
+        expected = closed_form(joined(own), joined(reference))
+        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        assert_trees_close(info.task_gradient, own, atol=1e-6)
+    assert 0 < conflicts < 6
+
+
+def test_apart_without_old_classes_the_memory_asks_nothing():
+    index = np.asarray(PAIR_BATCH.index[:-1])
+    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
+    assert_trees_close(apart_gradient(0, NEW)[0], own, atol=1e-6)

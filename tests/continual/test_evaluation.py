@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from everlight.continual.base import Samples, Task, TaskSequence
-from everlight.continual.evaluation import predict_samples, validate
+from everlight.continual.evaluation import predict_samples, sample_features, validate
 from everlight.continual.naive import naive
 from everlight.continual.objective import accuracy_row
 from tests.continual.small_net import (
     CLASSES,
+    HIDDEN,
     LABELS,
     START,
     STORED,
@@ -75,6 +76,30 @@ def test_scores_are_the_network_s_for_every_sample(size):
     found = program(samples)
     assert found.shape == (len(VALID_INDEX), CLASSES)
     np.testing.assert_allclose(found[VALID_MASK], forward(START, VALID)[2], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [5, 64, None])
+def test_features_are_the_network_s_in_evaluation_mode(size):
+    """Whatever the padding holds; an array that ends in blocks of it needs no pass for them."""
+    setup, passes = small_setup(), []
+
+    def gather(index, key):
+        jax.debug.callback(lambda: passes.append(1), ordered=False)
+        return setup.gather(index, key)
+
+    counted = setup._replace(gather=gather)
+    index = np.append(VALID_INDEX, [STORED + 9] * 11)
+    mask = np.append(VALID_MASK, [False] * 11)
+    ruined = samples_of(np.where(mask, index, 0), mask)
+    ruined = ruined._replace(index=jnp.where(mask, index, STORED + 9))
+    learner = small_learner(setup, SEEN)
+    size = {} if size is None else {"size": size}
+    found = jax.jit(lambda s: sample_features(counted, learner, s, **size))(ruined)
+    jax.effects_barrier()
+    assert found.shape == (25, HIDDEN)
+    np.testing.assert_allclose(found[mask], forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
+    # The last sample is the 13th.
+    assert len(passes) == {5: 3, 64: 1}.get(size.get("size"), 1)
 
 
 def three_tasks():

@@ -194,6 +194,7 @@ def fit_correction(
 
 
 def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
-    """Whether a sample, with its label, is one of the others."""
-    same = (samples.index[:, None] == others.index) & (samples.labels[:, :1] == others.labels[:, 0])
+    """Whether a sample, with all its labels, is one of the others."""
+    same_labels = jnp.all(samples.labels[:, None] == others.labels, axis=-1)
+    same = (samples.index[:, None] == others.index) & same_labels
     return jnp.any(same & others.mask, axis=1)

@@ -1,5 +1,7 @@
 """Replay buffers as arrays of fixed shape: class-balanced and reservoir."""
 
+from functools import reduce
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -38,7 +40,8 @@ def add_random_exemplars(
     """
 
     def rank(index: Int[Array, ""], labels: Int[Array, "k"]) -> Float[Array, ""]:
-        return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, index), labels[0]))
+        # All labels: an image may be there twice, once with fewer.
+        return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
 
     score = jax.vmap(rank)(samples.index, samples.labels)
     scores = jnp.broadcast_to(score, (classes.shape[0], score.shape[0]))

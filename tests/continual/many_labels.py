@@ -1,0 +1,79 @@
+"""The small net with up to two labels a sample and binary cross-entropy, in float64 too."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import expit, log_expit
+
+from everlight.continual.base import Batch, Samples
+from everlight.continual.multilabel_objective import binary_objective
+from tests.continual.small_net import CLASSES, STORED, backward, forward, small_setup
+
+# Every third sample has a second label; sample i has i % 6 as its first.
+PAIRS = np.stack(
+    [
+        np.arange(STORED) % CLASSES,
+        np.where(np.arange(STORED) % 3, -1, (np.arange(STORED) // 3) % CLASSES),
+    ],
+    axis=1,
+)
+
+
+def binary_setup():
+    return small_setup()._replace(objective=binary_objective())
+
+
+def pairs_of(index, labels=None):
+    """Labels `[n, 2]`: the stored ones, or one each."""
+    if labels is None:
+        return PAIRS[np.asarray(index)]
+    return np.stack([np.asarray(labels), np.full(len(index), -1)], axis=1)
+
+
+def labelled(index, labels=None, mask=None):
+    """Samples with all their stored labels, or with one label each that they have here."""
+    mask = np.ones(len(index), bool) if mask is None else np.asarray(mask, bool)
+    return jax.tree.map(jnp.asarray, Samples(np.asarray(index), pairs_of(index, labels), mask))
+
+
+def labelled_batch(index, weight=None, from_memory=None, labels=None):
+    index = np.asarray(index)
+    weight = np.ones(len(index)) if weight is None else np.asarray(weight)
+    from_memory = np.zeros(len(index)) if from_memory is None else np.asarray(from_memory)
+    return Batch(
+        jnp.asarray(index),
+        jnp.asarray(pairs_of(index, labels)),
+        jnp.asarray(weight, jnp.float32),
+        jnp.asarray(from_memory, bool),
+    )
+
+
+def targets_of(pairs):
+    """1 at a sample's labels, `[n, c]`."""
+    return np.array(
+        [[label in pair for label in range(CLASSES)] for pair in np.asarray(pairs)], float
+    )
+
+
+def entropies(logits, targets):
+    """Binary cross-entropy of every sample and class."""
+    return -(targets * log_expit(logits) + (1 - targets) * log_expit(-logits))
+
+
+def teacher_logits(params, index):
+    """Of a network in evaluation mode on the inputs that training sees."""
+    bent = forward(params, index, train=True)[1]
+    return bent @ params["head"] + params["head_bias"]
+
+
+def mean_gradient(params, index, logit_gradient):
+    """Of a training batch's mean loss, from every sample's gradient with respect to its logits."""
+    each = backward(params, index, logit_gradient, train=True)
+    return {name: leaf.mean(axis=0) for name, leaf in each.items()}
+
+
+def binary_gradient(params, index, targets, among):
+    """Of the mean over a training batch and some classes of the binary cross-entropy."""
+    among = np.asarray(among)
+    logits = forward(params, index, train=True)[2]
+    return mean_gradient(params, index, among * (expit(logits) - targets) / among.sum())
