@@ -1,0 +1,55 @@
+"""The IIRC run, on a tiny plan of the procedural world."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from everlight.continual.steps import Protocol
+from experiments.iirc.iirc import IIRCRun, run_iirc
+from experiments.iirc.training import Plan
+
+TINY = Plan(
+    data="procedural",
+    side=8,
+    blocks=1,
+    protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
+    configurations=2,
+    methods=("finetune", "LUCIR"),
+    exemplars=2,
+    per_class=(20, 5),
+)
+
+
+def test_it_reports_the_findings_and_continues_from_finished_parts(tmp_path):
+    pytest.importorskip("iirc")
+    settings = IIRCRun(runs=tmp_path)
+    report = run_iirc(settings, {"demo": TINY})
+    page = report.read_text()
+    assert "LUCIR learns new labels less and less" in page
+    assert "not run: A-GEM, ER" in page
+    with np.load(report.parent / "results.npz") as results:
+        first = dict(results)
+    # 16 classes: three shapes first, then tasks of five, five and three.
+    matrix = first["finetune/by_task"]
+    assert matrix.shape == (2, 4, 4)
+    np.testing.assert_array_equal(
+        np.isnan(matrix), np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
+    )
+    # Without a second label seen, every test sample has one: the first task brings superclasses.
+    np.testing.assert_allclose(first["LUCIR/true_labels"][:, 0], 1)
+    # At the end each sample has its superclass and its subclass.
+    np.testing.assert_allclose(first["LUCIR/true_labels"][:, -1], 2)
+    sorted((report.parent / "units").iterdir())[0].unlink()
+    again = run_iirc(settings, {"demo": TINY})
+    with np.load(again.parent / "results.npz") as results:
+        for name, array in results.items():
+            np.testing.assert_array_equal(array, first[name])
+    with pytest.raises(DataError, match="exemplars: 2 there, 3 now"):
+        run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
+
+
+def test_an_unknown_method_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"no method \['ICARL'\]; there are joint, incremental"):
+        run_iirc(IIRCRun(runs=tmp_path, methods=("ICARL",)), {"demo": TINY})
