@@ -1,6 +1,7 @@
 """The parts of a task sequence that both drivers share; `train_step` is the only training step."""
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal, NamedTuple
 
 import jax
@@ -101,7 +102,8 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
     """A random order keyed by what the samples are, so that padding never changes it."""
 
     def draw(index: Int[Array, ""], labels: Int[Array, "k"]) -> Array:
-        return jax.random.bits(jax.random.fold_in(jax.random.fold_in(key, index), labels[0]))
+        # All labels: an image may be there twice, once with fewer.
+        return jax.random.bits(reduce(jax.random.fold_in, (index, *labels), key))
 
     drawn = jax.vmap(draw)(epoch.samples.index, epoch.samples.labels)
     mask = epoch.samples.mask
