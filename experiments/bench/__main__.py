@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jax
 
+from experiments.bench.iirc_metrics import MetricSpeed, metric_speed
 from experiments.bench.net_training import NO_TORCH, TrainingSpeed, has_torch, training_speed
 from experiments.bench.task_sequences import (
     CheckpointCost,
@@ -43,6 +44,9 @@ class Sizes:
     training_rounds: int = 5
     window: float = 1.0
     sequences: SequenceSizes = field(default_factory=SequenceSizes)
+    metric_samples: int = 10_000
+    metric_tasks: int = 22
+    metric_rounds: int = 9
     copy_megabytes: int = 256
     matmul_size: int = 2048
 
@@ -67,6 +71,7 @@ def bench(sizes: Sizes, folder: Path) -> str:
     ]
     sequences = sequence_speeds(sizes.sequences)
     checkpoint = checkpoint_cost(sizes.sequences)
+    metrics = metric_speed(sizes.metric_tasks, sizes.metric_samples, sizes.metric_rounds, bandwidth)
     packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
     results = {
         "sizes": dataclasses.asdict(sizes),
@@ -88,11 +93,13 @@ def bench(sizes: Sizes, folder: Path) -> str:
         "training": [training._asdict() for training in trainings],
         "sequences": [speed._asdict() for speed in sequences],
         "checkpoint": checkpoint._asdict(),
+        "metrics": metrics._asdict(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.json").write_text(json.dumps(results, indent=2))
     colour = _colour_markdown(results["machine"], fits, errors, trainings)
-    return f"{colour}\n\n{_sequence_markdown(sizes.sequences, sequences, checkpoint)}"
+    continual = _sequence_markdown(sizes.sequences, sequences, checkpoint)
+    return f"{colour}\n\n{continual}\n\n{_metric_markdown(metrics)}"
 
 
 def _colour_markdown(
@@ -151,13 +158,13 @@ def _sequence_markdown(
             f"{sizes.channels}, {sizes.hidden}; seconds a task, validation and evaluation with it:",
             _table(
                 "strategy | compiled | driven | PyTorch | driven / compiled | PyTorch / compiled "
-                "| evaluation's share",
+                "| evaluation's share | at the paper's sizes",
                 [
                     f"{s.strategy} | {s.compiled_s:.2f} | {s.driven_s:.2f} "
                     f"| {'–' if s.torch_s is None else f'{s.torch_s:.2f}'} "
                     f"| {s.driven_over_compiled:.2f} "
                     f"| {'–' if s.torch_over_compiled is None else f'{s.torch_over_compiled:.2f}'} "
-                    f"| {100 * s.evaluation_share:.1f}%"
+                    f"| {100 * s.evaluation_share:.1f}% | {100 * s.paper_share:.1f}%"
                     for s in speeds
                 ],
             ),
@@ -166,6 +173,20 @@ def _sequence_markdown(
             f"MB on disk; written in {checkpoint.save_s:.2f} s, read in {checkpoint.restore_s:.2f} "
             "s.",
         ]
+    )
+
+
+def _metric_markdown(speed: MetricSpeed) -> str:
+    rival = (
+        ""
+        if speed.torch_s is None
+        else f"; one PyTorch call for every pair of tasks {_ms(speed.torch_s)}, {speed.ratio:.1f} "
+        "times as long"
+    )
+    return (
+        f"All of IIRC's R matrix, {speed.tasks} tasks over {speed.samples:,} × {speed.classes} "
+        f"predictions: {_ms(speed.everlight_s)}{rival}; reading it once takes "
+        f"{_ms(speed.memory_floor_s)}."
     )
 
 

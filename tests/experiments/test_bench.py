@@ -25,6 +25,7 @@ TINY = Sizes(
     training_rounds=1,
     window=0.02,
     sequences=SequenceSizes(
+        strategies=("EWC",),
         tasks=2,
         classes=4,
         train_per_class=10,
@@ -37,6 +38,9 @@ TINY = Sizes(
         exemplars=2,
         rounds=1,
     ),
+    metric_samples=50,
+    metric_tasks=3,
+    metric_rounds=1,
     copy_megabytes=4,
     matmul_size=64,
 )
@@ -74,6 +78,8 @@ def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tm
         np.testing.assert_allclose(
             speed["driven_over_compiled"], speed["driven_s"] / speed["compiled_s"]
         )
+    assert results["metrics"]["torch_s"] is None
+    assert results["metrics"]["everlight_s"] > 0
     # Parameters, Adam's two moments, EWC's two sums and the best epoch are six copies.
     checkpoint = results["checkpoint"]
     assert checkpoint["state_bytes"] > 6 * 4 * checkpoint["parameters"]
