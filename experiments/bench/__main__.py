@@ -1,4 +1,4 @@
-"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about five minutes on two cores."""
+"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about eight minutes on two cores."""
 
 import os
 
