@@ -150,7 +150,6 @@ def bic(
         end_task=end_task,
         predict=predict,
         stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
-        parameter_copies=1,
     )
 
 

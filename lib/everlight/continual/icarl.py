@@ -102,7 +102,6 @@ def rehearsal(setup: Setup, per_class: int, labels: int) -> Strategy:
         epoch_data=epoch_data,
         end_task=end_task,
         stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
-        parameter_copies=1,
     )
 
 
