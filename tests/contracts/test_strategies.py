@@ -81,7 +81,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
                 "head": {"kernel": 0.3 * jax.random.normal(second, (16, CLASSES))},
             }
             if cosine:
-                params["head"]["scale"] = jnp.array(4.0)
+                params["head"]["scale"] = jnp.float32(4.0)
             return params, {}
 
         def apply(params, batch_stats, inputs, train, key):
