@@ -4,9 +4,9 @@
 
 Scales:
   demo: the procedural world, 4 shapes of 3 textures each at 16x16, two configurations, a net of 8
-    layers, five methods; three minutes on two cores.
+    layers, five methods; four minutes on two cores.
   cpu: real images, 8 superclasses of Tiny-ImageNet and 8 classes without one at 16x16, three
-    configurations, a net of 8 layers, all ten methods.
+    configurations, a net of 8 layers, all ten methods; one to three minutes a sequence.
   paper: IIRC-CIFAR with CIFAR-100 below EVERLIGHT_DATA, the authors' ten configurations, ResNet-32,
     140 epochs a task and 280 for the first; meant for an accelerator.
 """
@@ -46,7 +46,7 @@ PLANS: Mapping[Scale, Plan] = {
         blocks=1,
         protocol=Protocol(epochs=12, first_epochs=24, batch_size=32, **SCHEDULE),
         configurations=3,
-        rate=0.3,
+        rate=0.1,
         per_class=(200, 50),
         superclasses=8,
     ),

@@ -84,12 +84,12 @@ def load_benchmark(plan: Plan, seed: int) -> Benchmark:
 
 def _tiny_imagenet(plan: Plan) -> Benchmark:
     metadata = tiny_imagenet_metadata(plan.configurations)
+    everything = load_tiny_imagenet_32()
     if plan.superclasses is None:
-        return Benchmark(load_tiny_imagenet_32(), metadata)
+        return Benchmark(everything, metadata)
     hierarchy = dict(list(metadata.hierarchy.items())[: plan.superclasses])
     grouped = set(chain.from_iterable(metadata.hierarchy.values()))
-    # The orders hold every class; these are the names in the order of the labels.
-    names = load_tiny_imagenet_32([]).class_names
+    names = everything.class_names
     single = [name for name in names if name not in grouped][: plan.superclasses]
     wanted = [*chain.from_iterable(hierarchy.values()), *single]
     images = load_tiny_imagenet_32([names.index(name) for name in wanted])
