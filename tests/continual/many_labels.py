@@ -7,7 +7,7 @@ from scipy.special import expit, log_expit
 
 from everlight.continual.base import Batch, Samples
 from everlight.continual.multilabel_objective import binary_objective
-from tests.continual.small_net import CLASSES, STORED, backward, forward, small_setup
+from tests.continual.small_net import CLASSES, START, STORED, backward, forward, small_setup
 
 # Every third sample has a second label; sample i has i % 6 as its first.
 PAIRS = np.stack(
@@ -17,6 +17,11 @@ PAIRS = np.stack(
     ],
     axis=1,
 )
+# Of the network before the task.
+OLD = {
+    name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.6
+    for name, leaf in START.items()
+}
 
 
 def binary_setup():

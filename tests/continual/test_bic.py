@@ -11,6 +11,7 @@ from everlight.continual.base import Samples
 from everlight.continual.bic import Correction, bic, fit_correction
 from everlight.continual.lwf import Teacher
 from tests.continual.many_labels import (
+    OLD,
     PAIRS,
     binary_gradient,
     binary_setup,
@@ -35,10 +36,6 @@ from tests.continual.small_net import (
 
 KEY = jax.random.key(0)
 SETUP = binary_setup()
-OLD = {
-    name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.6
-    for name, leaf in START.items()
-}
 
 
 # Who leaves training. Two of 20 exemplars a class do.

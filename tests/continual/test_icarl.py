@@ -10,6 +10,7 @@ from everlight.continual.icarl import icarl
 from everlight.continual.lwf import Teacher
 from everlight.continual.memory import add_herded_exemplars, empty_buffer
 from tests.continual.many_labels import (
+    OLD,
     PAIRS,
     binary_gradient,
     binary_setup,
@@ -35,10 +36,6 @@ from tests.continual.small_net import (
 
 KEY = jax.random.key(0)
 SETUP = binary_setup()
-OLD = {
-    name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.6
-    for name, leaf in START.items()
-}
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come.
 KNOWN, SEEN = np.isin(np.arange(CLASSES), [0, 1, 4]), np.arange(CLASSES) != 5
 TASK = task_of(2, [2, 3], labelled([2, 3]))
