@@ -57,12 +57,22 @@ class RunFolder:
         """Opens or creates the folder of `settings`.
 
         Raises:
-          DataError: the folder holds a run with other settings; the message names the difference.
+          DataError: the folder holds a run with other settings, which are named; or the seed is
+            negative, the tag no part of a name, or the folder cannot be made.
         """
+        if settings.seed < 0:
+            raise DataError(f"--seed {settings.seed}; give 0 or more")
+        if Path(settings.tag).name != settings.tag:
+            raise DataError(f"--tag {settings.tag!r} becomes part of a folder's name; leave out /")
         tag = f"-{settings.tag}" if settings.tag else ""
         self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
         self.checkpoints = self.path / "checkpoints"
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(
+                f"{self.path} cannot be made ({error.strerror}); give another --runs"
+            ) from error
         # Through JSON, so that what is compared is what is read back (tuples become lists).
         chosen = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
         config = self.path / "config.json"

@@ -16,6 +16,7 @@ from experiments.common.run_folder import RunFolder
 class Settings:
     runs: Path
     scale: str = "demo"
+    seed: int = 0
     tag: str = ""
     seeds: tuple[int, ...] = (0, 1)
     rate: float = 0.1
@@ -110,6 +111,19 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
     RunFolder("paper", "run", settings)
     folder = RunFolder("paper", "run", replace(settings, rate=0.2))
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": -1}, "--seed -1; give 0 or more"),
+        ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
+        ({"runs": Path("/dev/null/runs")}, "cannot be made .* give another --runs"),
+    ],
+)
+def test_what_makes_no_folder_is_named(settings, change, message):
+    with pytest.raises(DataError, match=message):
+        RunFolder("two_camera", "s20", replace(settings, **change))
 
 
 def test_log_lines_are_json_in_order(settings):
