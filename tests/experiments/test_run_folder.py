@@ -45,6 +45,7 @@ def test_config_holds_settings_versions_and_commit(settings):
     expected = {
         "runs": str(settings.runs),
         "scale": "demo",
+        "seed": 0,
         "tag": "",
         "seeds": [0, 1],
         "rate": 0.1,
