@@ -40,6 +40,7 @@ PLANS: Mapping[Scale, Plan] = {
         protocol=Protocol(epochs=6),
         seeds=2,
         methods=("Naive", "Cumulative", "EWC"),
+        strengths_tried=2,
     ),
     "cpu": Plan(
         data="tiny-imagenet",

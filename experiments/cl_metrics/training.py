@@ -54,6 +54,8 @@ class Plan:
     """After both blocks and the dense layer."""
     rate: float = 1e-3
     """Adam's (Zenke et al. 2017)."""
+    strengths_tried: int = 4
+    """Of each method's, from the smallest on."""
     per_class: tuple[int, int] = (100, 50)
     """At most so many training and test images of each class."""
 
@@ -122,7 +124,7 @@ class Trainer:
     def try_strengths(self, name: str, scenario: Scenario, seed: int) -> dict[float, float]:
         """A on the validation images for each of the method's strengths; NaN where it diverged."""
         sequence, grid = tested_on_validation(self.sequence(seed)), {}
-        for strength in METHODS[name].strengths:
+        for strength in METHODS[name].strengths[: self._plan.strengths_tried]:
             unit = f"strength-{scenario}-{name}-{strength:g}"
             try:
                 run = self._train(unit, name, scenario, strength, sequence, seed)
