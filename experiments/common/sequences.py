@@ -1,10 +1,13 @@
 """Sequences of tasks driven with checkpoints and progress; images brought to the device."""
 
+import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -62,13 +65,22 @@ def train_sequence(
     Args:
       build, protocol, data, sequence, key: as for `drive_sequence`.
       folder: of the checkpoints.
-      facts: what tells this configuration from any other; stored with every checkpoint.
-      every: epochs between the checkpoints within a task; there is one after every task.
+      facts: what else tells this configuration from any other: strategy, its settings, data, task
+        order; stored with every checkpoint, beside protocol and key.
+      every: epochs between the checkpoints within a task, at least 1; there is one after every
+        task.
 
     Raises:
       DataError: the folder holds checkpoints of another configuration.
       DivergedRunError: a loss is not finite.
     """
+    facts = {
+        **facts,
+        "protocol": dataclasses.asdict(protocol),
+        "key": jax.random.key_data(key).tolist(),
+    }
+    # What JSON cannot hold would stop the first checkpoint half-way.
+    facts = json.loads(json.dumps(facts, default=str))
     checkpoints = Checkpoints(folder)
     done = checkpoints.newest_of(facts)
     state = None

@@ -231,6 +231,19 @@ TRAIN = Samples(
 
 
 @pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"epochs": 0}, "epochs=0; give 1 or more"),
+        ({"first_epochs": 0}, "first_epochs=0; give 1 or more"),
+        ({"batch_size": -1}, "batch_size=-1; give 1 or more"),
+    ],
+)
+def test_a_protocol_that_cannot_be_followed_is_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        Protocol(**setting)
+
+
+@pytest.mark.parametrize(
     ("number", "held"), [(0, [11, 12, 13]), (1, [11, 12, 13, 21]), (2, [11, 12, 13, 21, 31, 32])]
 )
 def test_the_past_is_the_training_samples_up_to_the_task(number, held):

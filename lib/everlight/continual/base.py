@@ -1,8 +1,9 @@
 """The types of continual learning: what a learner, a task and a strategy are.
 
 A strategy is a tuple of pure functions over pytrees, built by a factory from a `Setup` and its
-hyperparameters. The engine (`sequence.py`) owns the training step, validation, the learning-rate
-schedule and the best epoch; a strategy owns only what makes it different, its `memory`.
+hyperparameters. The engine (`steps.py`, `sequence.py`) owns the training step, validation, the
+learning-rate schedule and the best epoch; a strategy owns only what makes it different, its
+`memory`.
 """
 
 from collections.abc import Callable
@@ -150,7 +151,12 @@ class StepInfo(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """The functions that make a strategy, in the order in which a task calls them."""
+    """The functions that make a strategy, in the order in which a task calls them.
+
+    At `begin_task` the task's classes are seen already, and the optimizer begins anew after it. At
+    `end_task` the parameters are those of the epoch that the protocol keeps. What a strategy stores
+    is for it to declare, in the last two fields.
+    """
 
     init: Callable[[PRNGKeyArray, Learner], Memory]
     begin_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]]

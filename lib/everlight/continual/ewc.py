@@ -38,8 +38,8 @@ def ewc(
       setup: what is static.
       strength: λ above.
       online: one decaying Fisher with the last solution as its anchor.
-      decay: γ of the online Fisher.
-      fisher_samples: samples per task from which the Fisher is estimated.
+      decay: γ of the online Fisher; without `online` it plays no part.
+      fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
     """
 
     def end_task(

@@ -27,7 +27,7 @@ def mas(setup: Setup, strength: Strength, importance_samples: int = 1024) -> Str
     Args:
       setup: what is static.
       strength: λ above.
-      importance_samples: samples per task from which Ω is estimated.
+      importance_samples: at most so many of a task's samples, evenly spaced, estimate Ω.
     """
 
     def end_task(

@@ -42,7 +42,7 @@ class SequenceResult(NamedTuple):
     with softmax both accuracy matrices, `[i, j]` after task i on task j."""
     usage: Usage
     losses: Float[Array, "t e"]
-    """Mean loss of every epoch's steps; NaN where training diverged."""
+    """Mean loss of every epoch's steps, without a strategy's penalty; NaN where it diverged."""
     validation: Float[Array, "t e"]
     """In-task validation after every epoch."""
     memory: Memory
@@ -126,7 +126,8 @@ def drive_sequence(
     """The same sequence, step by step: yields its state after every epoch and every task.
 
     Any state that it yielded, given back with the same other arguments, continues it to the same
-    bits. Compiled parts are kept for the next call with the same `build` and `protocol`.
+    bits. Compiled parts are kept for the next call with the same function object as `build`
+    and an equal `protocol`.
 
     Args:
       build: from `data` to the setup and the strategy; compare `run_sequence`.
@@ -154,7 +155,7 @@ def drive_sequence(
             losses.append(loss)
         _refuse_divergence(task, epoch, np.asarray(losses))
         state = _close_epoch(*parts, state, carry, jnp.mean(jnp.array(losses or [0.0])))
-        if epoch + 1 == protocol.epochs_of(task):
+        if epoch + 1 >= protocol.epochs_of(task):
             state = _close_task(*parts, state)
         yield state
 

@@ -26,7 +26,11 @@ from everlight.continual.evaluation import predict_samples, validate
 
 @dataclass(frozen=True)
 class Protocol:
-    """How every task is trained, whatever the strategy."""
+    """How every task is trained, whatever the strategy.
+
+    Raises:
+      ValueError: a count below 1, or a selection that there is not.
+    """
 
     epochs: int = 10
     """Epochs a task."""
@@ -44,6 +48,15 @@ class Protocol:
     """What counts as improvement."""
     evaluation_batch: int = 256
     """Samples a forward pass in validation and evaluation."""
+
+    def __post_init__(self):
+        counts = ("epochs", "batch_size", "evaluation_batch", "first_epochs")
+        for name in counts:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}; give 1 or more")
+        if self.select not in ("best", "last"):
+            raise ValueError(f"select={self.select!r}; choose 'best' or 'last'")
 
     @property
     def most_epochs(self) -> int:

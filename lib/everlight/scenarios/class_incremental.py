@@ -29,12 +29,15 @@ def class_incremental(
       tasks: the classes of each task, in order; every class in exactly one.
       classes: outputs of the head.
       valid_fraction: share of each class that validates.
-      test_offset: index of the first test sample in the data set; None is n.
+      test_offset: index of the first test sample in the data set; None is n. One past the data is
+        not detected, since the images are not here.
 
     Raises:
-      ValueError: a class in no task or in two, a label out of range, a task without training or
-        test samples; the message names it.
+      ValueError: a class in no task or in two, a label out of range, a fraction outside [0, 1), a
+        task without training or test samples; the message names it.
     """
+    if not 0 <= valid_fraction < 1:
+        raise ValueError(f"valid_fraction={valid_fraction}; give 0 or more, and less than 1")
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
