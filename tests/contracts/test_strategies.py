@@ -57,6 +57,26 @@ STRATEGIES |= BINARY_STRATEGIES
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
+# What compiles a program of its own runs for one of each kind, and for the rest in `make test-all`.
+OF_EACH_KIND = ("naive", "ewc", "si", "experience replay", "a-gem", "icarl", "lucir")
+
+
+def some_now(names):
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(
+                name,
+                marks=[
+                    pytest.mark.xdist_group(name),
+                    *([] if name in OF_EACH_KIND else [pytest.mark.slow]),
+                ],
+            )
+            for name in names
+        ],
+    )
+
+
 PROTOCOL = Protocol(epochs=4, batch_size=8, evaluation_batch=32)
 
 
@@ -179,7 +199,7 @@ def test_garbage_in_the_padding_changes_no_bit(name):
     chex.assert_trees_all_equal(plain(name).learner, again.learner)
 
 
-@each_strategy
+@some_now(STRATEGIES)
 def test_vmapped_over_seeds_is_one_by_one(name):
     """Programs round differently; 10 tasks of some 6 steps agree to 2% of accuracy."""
     vmapped = jax.jit(
@@ -193,7 +213,7 @@ def test_vmapped_over_seeds_is_one_by_one(name):
     np.testing.assert_allclose(both.losses[0], single.losses, atol=0.02)
 
 
-@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "cumulative"])
+@some_now(name for name in STRATEGIES if name != "cumulative")
 def test_frozen_parameters_stay_bit_for_bit(name):
     """Also under weight decay and momentum, which move a parameter of zero gradient.
 
