@@ -38,7 +38,7 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
       MissingDataError: `tiny_imagenet_32x32` below EVERLIGHT_DATA lacks a file.
       DataError: a file is damaged or contradicts itself, or `classes` are not distinct labels.
     """
-    names = _read_names(_locate(CLASSES_FILE))
+    names = tiny_imagenet_names()
     chosen = list(range(len(names)) if classes is None else classes)
     if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(len(names))):
         raise DataError(f"classes={chosen} are not distinct labels from 0 to {len(names) - 1}.")
@@ -53,6 +53,11 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
         labels[-1],
         tuple(names[label] for label in chosen),
     )
+
+
+def tiny_imagenet_names() -> list[str]:
+    """The names of all classes, in the order of their labels; no image is read."""
+    return _read_names(_locate(CLASSES_FILE))
 
 
 def _locate(file: str) -> Path:

@@ -18,7 +18,7 @@ from data_pipelines.iirc_metadata import (
 )
 from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
 from data_pipelines.procedural import World, load_procedural
-from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight.continual.base import TaskSequence
 from everlight.continual.steps import Protocol
 from everlight.models.resnet import ReducedResNet
@@ -84,12 +84,11 @@ def load_benchmark(plan: Plan, seed: int) -> Benchmark:
 
 def _tiny_imagenet(plan: Plan) -> Benchmark:
     metadata = tiny_imagenet_metadata(plan.configurations)
-    everything = load_tiny_imagenet_32()
     if plan.superclasses is None:
-        return Benchmark(everything, metadata)
+        return Benchmark(load_tiny_imagenet_32(), metadata)
     hierarchy = dict(list(metadata.hierarchy.items())[: plan.superclasses])
     grouped = set(chain.from_iterable(metadata.hierarchy.values()))
-    names = everything.class_names
+    names = tiny_imagenet_names()
     single = [name for name in names if name not in grouped][: plan.superclasses]
     wanted = [*chain.from_iterable(hierarchy.values()), *single]
     images = load_tiny_imagenet_32([names.index(name) for name in wanted])

@@ -27,11 +27,10 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.evaluation import predict_samples, sample_features
-from everlight.continual.icarl import freeze_teacher
-from everlight.continual.lwf import Teacher
+from everlight.continual.evaluation import predict_samples
+from everlight.continual.icarl import herd_task
+from everlight.continual.lwf import Teacher, freeze_teacher, no_teacher
 from everlight.continual.memory import (
-    add_herded_exemplars,
     add_random_exemplars,
     empty_buffer,
     merge_buffer,
@@ -82,10 +81,9 @@ def bic(
 
     def init(key: PRNGKeyArray, learner: Learner) -> BiasMemory:
         classes = learner.seen.shape[0]
-        teacher = Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
         buffer, held_out = (empty_buffer(count * classes, labels) for count in (per_class, left))
         return BiasMemory(
-            buffer, held_out, teacher, Correction(jnp.ones(classes), jnp.zeros(classes))
+            buffer, held_out, no_teacher(learner), Correction(jnp.ones(classes), jnp.zeros(classes))
         )
 
     def begin_task(
@@ -131,8 +129,7 @@ def bic(
         correction = jax.tree.map(
             lambda new, old: jnp.where(task.classes, new, old), fitted, memory.correction
         )
-        features = sample_features(setup, learner, task.train)
-        buffer = add_herded_exemplars(memory.buffer, task.train, task.classes, features)
+        buffer = herd_task(setup, memory.buffer, learner, task)
         return memory._replace(buffer=buffer, correction=correction), learner
 
     def predict(

@@ -21,12 +21,7 @@ def cumulative(setup: Setup) -> Strategy:
         params, batch_stats = setup.init(key)
         return memory, learner._replace(params=params, batch_stats=batch_stats)
 
-    return naive(setup)._replace(
-        begin_task=begin_task,
-        epoch_data=_all_so_far,
-        uses_past=True,
-        stored_samples=_samples_of_earlier_tasks,
-    )
+    return unlimited_replay(setup)._replace(begin_task=begin_task)
 
 
 def joint(setup: Setup, tasks: int) -> Strategy:
@@ -42,9 +37,7 @@ def joint(setup: Setup, tasks: int) -> Strategy:
         now = epoch.samples.mask & (task.id == tasks - 1)
         return epoch._replace(samples=epoch.samples._replace(mask=now))
 
-    return naive(setup)._replace(
-        epoch_data=epoch_data, uses_past=True, stored_samples=_samples_of_earlier_tasks
-    )
+    return unlimited_replay(setup)._replace(epoch_data=epoch_data)
 
 
 def unlimited_replay(setup: Setup) -> Strategy:

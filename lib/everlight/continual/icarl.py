@@ -26,7 +26,7 @@ from everlight.continual.base import (
     Task,
 )
 from everlight.continual.evaluation import sample_features
-from everlight.continual.lwf import Teacher
+from everlight.continual.lwf import Teacher, freeze_teacher, no_teacher
 from everlight.continual.memory import add_herded_exemplars, empty_buffer, merge_buffer
 from everlight.continual.multilabel_objective import binary_cross_entropy, multi_hot
 from everlight.continual.naive import batch_outputs, naive, weighted_mean
@@ -84,8 +84,7 @@ def rehearsal(setup: Setup, per_class: int, labels: int) -> Strategy:
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
         buffer = empty_buffer(per_class * learner.seen.shape[0], labels)
-        known = jnp.zeros_like(learner.seen)
-        return Rehearsal(buffer, Teacher(learner.params, learner.batch_stats, known))
+        return Rehearsal(buffer, no_teacher(learner))
 
     def epoch_data(memory: Rehearsal, task: Task) -> Epoch:
         return merge_buffer(task.train, memory.buffer)
@@ -93,9 +92,7 @@ def rehearsal(setup: Setup, per_class: int, labels: int) -> Strategy:
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        features = sample_features(setup, learner, task.train)
-        buffer = add_herded_exemplars(memory.buffer, task.train, task.classes, features)
-        return memory._replace(buffer=buffer), learner
+        return memory._replace(buffer=herd_task(setup, memory.buffer, learner, task)), learner
 
     return naive(setup)._replace(
         init=init,
@@ -105,6 +102,7 @@ def rehearsal(setup: Setup, per_class: int, labels: int) -> Strategy:
     )
 
 
-def freeze_teacher(learner: Learner, task: Task) -> Teacher:
-    """The network as a task begins, and the classes that it knew before."""
-    return Teacher(learner.params, learner.batch_stats, learner.seen & ~task.classes)
+def herd_task(setup: Setup, buffer: Samples, learner: Learner, task: Task) -> Samples:
+    """The buffer with exemplars of the task's classes, herded by the network's features."""
+    features = sample_features(setup, learner, task.train)
+    return add_herded_exemplars(buffer, task.train, task.classes, features)

@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.evaluation import sample_features
-from everlight.continual.icarl import Rehearsal, freeze_teacher, rehearsal
+from everlight.continual.icarl import Rehearsal, rehearsal
+from everlight.continual.lwf import freeze_teacher
 from everlight.continual.multilabel_objective import multi_hot
 from everlight.continual.naive import batch_outputs, weighted_mean
 from everlight.models.heads import cosines, unit

@@ -18,11 +18,21 @@ from everlight.continual.naive import batch_inputs_loss, naive, weighted_mean
 
 
 class Teacher(NamedTuple):
-    """LwF's memory: the network before the task, and the classes that it knew."""
+    """The network before the task, and the classes that it knew: LwF's memory, part of others'."""
 
     params: PyTree
     batch_stats: PyTree
     known: Bool[Array, "c"]
+
+
+def no_teacher(learner: Learner) -> Teacher:
+    """A network that knew no class, before the first task."""
+    return Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
+
+
+def freeze_teacher(learner: Learner, task: Task) -> Teacher:
+    """The network as a task begins, and the classes that it knew before."""
+    return Teacher(learner.params, learner.batch_stats, learner.seen & ~task.classes)
 
 
 def distillation(
@@ -61,14 +71,10 @@ def lwf(
       groups: number of heads.
     """
 
-    def init(key: PRNGKeyArray, learner: Learner) -> Teacher:
-        return Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
-
     def begin_task(
         memory: Teacher, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Teacher, Learner]:
-        known = learner.seen & ~task.classes
-        return Teacher(learner.params, learner.batch_stats, known), learner
+        return freeze_teacher(learner, task), learner
 
     def grads(
         memory: Teacher, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -94,4 +100,6 @@ def lwf(
         gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, batch_stats, task_loss)
 
-    return naive(setup)._replace(init=init, begin_task=begin_task, grads=grads)
+    return naive(setup)._replace(
+        init=lambda key, learner: no_teacher(learner), begin_task=begin_task, grads=grads
+    )
