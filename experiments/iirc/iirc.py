@@ -26,7 +26,7 @@ from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.iirc.methods import METHODS
 from experiments.iirc.report import report_sections
 from experiments.iirc.scores import Outcome, score_method
-from experiments.iirc.training import Benchmark, DataSet, Plan, Trainer, load_benchmark
+from experiments.iirc.training import ABLATED, Benchmark, DataSet, Plan, Trainer, load_benchmark
 
 SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
 PLANS: Mapping[Scale, Plan] = {
@@ -88,18 +88,28 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     )
     benchmark = load_benchmark(plan, settings.seed)
     trainer = Trainer(folder, plan, benchmark)
-    outcomes: dict[str, Outcome] = {}
-    for name in plan.methods:
+
+    def outcome(name: str, exemplars: int | None = None) -> Outcome:
         runs = [
-            score_method(trainer.sequence(name, number), trainer.train(name, number, settings.seed))
+            score_method(
+                trainer.sequence(name, number),
+                trainer.train(name, number, settings.seed, exemplars),
+                trainer.superclass(number),
+            )
             for number in range(plan.configurations)
         ]
-        outcomes[name] = jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+
+    outcomes = {name: outcome(name) for name in plan.methods}
+    ablation = {exemplars: outcome(ABLATED, exemplars) for exemplars in plan.ablation}
+    if ablation and ABLATED in outcomes:
+        ablation[plan.exemplars] = outcomes[ABLATED]
+    kept = outcomes | {f"{ABLATED}-{each}": result for each, result in ablation.items()}
     folder.save_results(
         **{
             f"{name}/{field}": value
-            for name, outcome in outcomes.items()
-            for field, value in outcome._asdict().items()
+            for name, result in kept.items()
+            for field, value in result._asdict().items()
         }
     )
     summary = [
@@ -121,7 +131,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
-    sections = report_sections(folder.path, outcomes, trainer, plan)
+    sections = report_sections(folder.path, outcomes, ablation, trainer, benchmark, plan)
     title = f"IIRC: {len(outcomes)} methods on {benchmark.images.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
 

@@ -58,3 +58,13 @@ def plot_confusion(path: Path, matrices: Mapping[str, Float[np.ndarray, "c c"]])
     axes[0].set_ylabel("true label, in order of introduction")
     canvas.colorbar(picture, ax=axes, label="share of the true label's samples", shrink=0.8)
     return save(canvas, path)
+
+
+def plot_exemplars(path: Path, values: Mapping[int, Float[np.ndarray, "runs"]]) -> Path:
+    """A score by the number of exemplars of every class, mean and standard deviation."""
+    canvas, (axis,) = new_canvas(1, 4.6, 3.4)
+    means = [each.mean() for each in values.values()]
+    spreads = [each.std() for each in values.values()]
+    axis.errorbar(list(values), means, spreads, color=COLORS[0], marker="o", capsize=3)
+    axis.set(xlabel="exemplars a class", ylabel="pw-JS, $R_j$", xticks=list(values), ylim=(0, None))
+    return save(canvas, path)

@@ -1,22 +1,31 @@
 """The report of an IIRC run: curves, scores, the paper's findings one by one, the splits."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from experiments.common.report import Column, Figure, Section, Table
-from experiments.iirc.plots import plot_confusion, plot_curves
-from experiments.iirc.scores import SCORES, Outcome
-from experiments.iirc.training import Plan, Trainer
+from experiments.iirc.findings import Outcomes, findings_table
+from experiments.iirc.plots import plot_confusion, plot_curves, plot_exemplars
+from experiments.iirc.scores import CLASS_TYPES, RECALL_BATCH, SCORES, Outcome
+from experiments.iirc.training import ABLATED, Benchmark, Plan, Trainer
 
-Outcomes = Mapping[str, Outcome]
+Ablation = Mapping[int, Outcome]
+"""Outcomes of the method with each number of exemplars a class."""
 
 
-def report_sections(path: Path, outcomes: Outcomes, trainer: Trainer, plan: Plan) -> list[Section]:
+def report_sections(
+    path: Path,
+    outcomes: Outcomes,
+    ablation: Ablation,
+    trainer: Trainer,
+    benchmark: Benchmark,
+    plan: Plan,
+) -> list[Section]:
     """All sections; pictures are written into the run's folder."""
-    return [
+    sections = [
         Section("Learning curves", items=[_curves(path, outcomes), _scores_table(outcomes)]),
         Section(
             "The paper's findings, one by one",
@@ -24,7 +33,7 @@ def report_sections(path: Path, outcomes: Outcomes, trainer: Trainer, plan: Plan
                 "Each is what the paper says of IIRC-CIFAR; counted is in how many of our "
                 "configurations it holds. Means over the tasks and the configurations."
             ],
-            [_findings(outcomes)],
+            [findings_table(outcomes)],
         ),
         Section(
             "Too many labels, and too few",
@@ -34,25 +43,31 @@ def report_sections(path: Path, outcomes: Outcomes, trainer: Trainer, plan: Plan
             ],
             [_label_curves(path, outcomes)],
         ),
+        Section(
+            "Each task as later ones are learnt",
+            [
+                "A subclass that comes later gives a task's samples one more label to be told, so "
+                "these curves can fall without anything being forgotten."
+            ],
+            [_earlier_tasks(path, outcomes)],
+        ),
+        Section("Coarse and fine classes", items=[_class_types(outcomes)]),
         Section("Which labels are confused", items=[_confusion(path, outcomes)]),
-        Section("The splits", items=[_splits(trainer, plan)]),
     ]
+    if ablation:
+        sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
+    return [*sections, Section("The splits", items=[_splits(trainer, plan), _groups(benchmark)])]
 
 
 def _curves(path: Path, outcomes: Outcomes) -> Figure:
     panels = {
         "All tasks so far": {name: o.union[..., 0] for name, o in outcomes.items()},
         "The task just learnt": {name: o.current for name, o in _sequential(outcomes).items()},
-        "The first task": {name: o.by_task[..., 0] for name, o in _sequential(outcomes).items()},
     }
-    labels = {
-        "All tasks so far": "pw-JS, $R_j$",
-        "The task just learnt": "pw-JS, $R_{jj}$",
-        "The first task": "pw-JS, $R_{j1}$",
-    }
+    labels = {"All tasks so far": "pw-JS, $R_j$", "The task just learnt": "pw-JS, $R_{jj}$"}
     caption = (
         "Precision-weighted Jaccard similarity after each task, on the samples of all tasks so "
-        "far, of the newest and of the first task; bands are one standard deviation over "
+        "far (figures 3 and 4) and of the newest (figure 5); bands are one standard deviation over "
         "configurations. Joint learns all at once (dotted)."
     )
     return Figure(caption, plot_curves(path / "curves.png", panels, labels))
@@ -70,6 +85,41 @@ def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
     caption = "JS and pw-JS on the samples of all tasks so far (figure 4)."
     ylabels = dict.fromkeys(shown, "$R_j$")
     return Figure(caption, plot_curves(path / "js_gap.png", panels, ylabels))
+
+
+def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
+    sequential = _sequential(outcomes)
+    tasks = next(iter(sequential.values())).by_task.shape[-1]
+    panels, labels = {}, {}
+    for task in sorted({0, tasks // 4, tasks // 2}):
+        title = f"Task {task + 1}"
+        panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
+        labels[title] = f"pw-JS, $R_{{j,{task + 1}}}$"
+    caption = "pw-JS on the samples of one task, from when it is learnt (figures A.16 and A.17)."
+    return Figure(caption, plot_curves(path / "earlier_tasks.png", panels, labels))
+
+
+def _class_types(outcomes: Outcomes) -> Table:
+    rows = [
+        [name, *(_spread(o.by_type[:, place]) for place in range(len(CLASS_TYPES)))]
+        for name, o in outcomes.items()
+    ]
+    columns = [Column("method"), *(Column(name, "samples with a label of") for name in CLASS_TYPES)]
+    caption = (
+        "pw-JS after the last task, of all labels of the samples that carry one of each type; "
+        "mean ± standard deviation over configurations. Who has a subclass with a superclass has "
+        "both labels."
+    )
+    return Table(caption, columns, rows)
+
+
+def _exemplars(path: Path, ablation: Ablation) -> Figure:
+    caption = (
+        f"{ABLATED} with more exemplars of every class (appendix E), after the last task; bars are "
+        "one standard deviation over configurations."
+    )
+    values = {each: outcome.union[:, -1, 0] for each, outcome in sorted(ablation.items())}
+    return Figure(caption, plot_exemplars(path / "exemplars.png", values))
 
 
 def _confusion(path: Path, outcomes: Outcomes) -> Figure:
@@ -92,6 +142,7 @@ def _scores_table(outcomes: Outcomes) -> Table:
             [
                 name,
                 *(_spread(last[:, place]) for place in range(len(SCORES))),
+                _spread(outcome.batch_recall),
                 _spread(outcome.union[..., 0].mean(axis=1)),
                 _spread(outcome.current.mean(axis=1)),
                 f"{outcome.predicted_labels[:, -1].mean():.2f}",
@@ -100,88 +151,20 @@ def _scores_table(outcomes: Outcomes) -> Table:
         )
     columns = [
         Column("method"),
-        *(Column(score, "after the last task, on all tasks") for score in SCORES),
+        *(
+            Column(score, "after the last task, on all tasks")
+            for score in (*SCORES, "recall by batches")
+        ),
         Column("R_j", "pw-JS, mean over tasks"),
         Column("R_jj", "pw-JS, mean over tasks"),
         Column("predicted", "labels a sample, at the end"),
         Column("true", "labels a sample, at the end"),
     ]
-    caption = "Mean ± standard deviation over configurations."
-    return Table(caption, columns, rows)
-
-
-def _findings(outcomes: Outcomes) -> Table:
-    rows = []
-    for claim, needed, test in FINDINGS:
-        if not needed <= outcomes.keys():
-            rows.append([claim, "–", f"not run: {', '.join(sorted(needed - outcomes.keys()))}"])
-            continue
-        holds, numbers = test(outcomes)
-        rows.append([claim, f"{np.sum(holds)} of {len(holds)}", numbers])
-    columns = [Column("finding"), Column("holds in"), Column("means")]
-    return Table("Findings of the paper and what came out here.", columns, rows)
-
-
-def _above(first: tuple[str, ...], second: tuple[str, ...]) -> Callable:
-    def test(outcomes: Outcomes) -> tuple[Bool[np.ndarray, "runs"], str]:
-        means = {name: outcomes[name].union[..., 0].mean(axis=1) for name in (*first, *second)}
-        lowest = np.min([means[name] for name in first], axis=0)
-        greatest = np.max([means[name] for name in second], axis=0)
-        numbers = "; ".join(f"{name} {value.mean():.3f}" for name, value in means.items())
-        return lowest > greatest, numbers
-
-    return test
-
-
-def _gap(outcomes: Outcomes) -> tuple[Bool[np.ndarray, "runs"], str]:
-    gaps = {
-        name: (outcomes[name].union[..., 1] - outcomes[name].union[..., 0]).mean(axis=1)
-        for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR")
-    }
-    holds = np.minimum(gaps["iCaRL-CNN"], gaps["iCaRL-norm"]) > gaps["LUCIR"]
-    return holds, "; ".join(f"{name} {value.mean():.3f}" for name, value in gaps.items())
-
-
-def _falling(outcomes: Outcomes) -> tuple[Bool[np.ndarray, "runs"], str]:
-    """The newest task's score in the last third of the tasks against the first third."""
-    current = outcomes["LUCIR"].current
-    third = max(1, current.shape[1] // 3)
-    # The first task has superclasses alone and twice the epochs.
-    early, late = current[:, 1 : 1 + third].mean(axis=1), current[:, -third:].mean(axis=1)
-    return late < early, f"R_jj {early.mean():.3f} early, {late.mean():.3f} late"
-
-
-def _retains(outcomes: Outcomes) -> tuple[Bool[np.ndarray, "runs"], str]:
-    kept = {name: outcomes[name].by_task[:, -1, 0] for name in ("LUCIR", "ER")}
-    return kept["LUCIR"] > kept["ER"], "; ".join(
-        f"{name} {value.mean():.3f}" for name, value in kept.items()
+    caption = (
+        "Mean ± standard deviation over configurations. The authors' recall is that of batches of "
+        f"{RECALL_BATCH}, averaged."
     )
-
-
-FINDINGS: tuple[tuple[str, frozenset[str], Callable], ...] = (
-    (
-        "Incremental joint, which is told the labels it misses, is above ER-infinite, which is not",
-        frozenset({"incremental joint", "ER-infinite"}),
-        _above(("incremental joint",), ("ER-infinite",)),
-    ),
-    (
-        "Both iCaRLs are ahead of ER and finetune",
-        frozenset({"iCaRL-CNN", "iCaRL-norm", "ER", "finetune"}),
-        _above(("iCaRL-CNN", "iCaRL-norm"), ("ER", "finetune")),
-    ),
-    (
-        "iCaRL predicts too many labels: JS is further above pw-JS than for LUCIR",
-        frozenset({"iCaRL-CNN", "iCaRL-norm", "LUCIR"}),
-        _gap,
-    ),
-    (
-        "LUCIR retains: its first task is above ER's at the end",
-        frozenset({"LUCIR", "ER"}),
-        _retains,
-    ),
-    ("LUCIR learns new labels less and less: R_jj falls", frozenset({"LUCIR"}), _falling),
-    ("A-GEM is below ER", frozenset({"A-GEM", "ER"}), _above(("ER",), ("A-GEM",))),
-)
+    return Table(caption, columns, rows)
 
 
 def _splits(trainer: Trainer, plan: Plan) -> Table:
@@ -212,6 +195,28 @@ def _splits(trainer: Trainer, plan: Plan) -> Table:
     ]
     caption = "A sample that two tasks train on, under its coarse and its fine label, counts twice."
     return Table(caption, columns, rows)
+
+
+def _groups(benchmark: Benchmark) -> Table:
+    """The hierarchy with what each superclass holds."""
+    images, hierarchy = benchmark.images, benchmark.metadata.hierarchy
+    counts = dict(zip(images.class_names, np.bincount(images.train_labels), strict=True))
+    rows = [
+        [name, str(len(members)), f"{sum(counts[member] for member in members):,}", _first(members)]
+        for name, members in hierarchy.items()
+    ]
+    grouped = {member for members in hierarchy.values() for member in members}
+    alone = [name for name in counts if name not in grouped]
+    images_alone = sum(counts[name] for name in alone)
+    rows.append(["without superclass", str(len(alone)), f"{images_alone:,}", _first(alone)])
+    columns = [Column(name) for name in ("superclass", "subclasses", "training images", "which")]
+    return Table("The hierarchy.", columns, rows)
+
+
+def _first(names: Sequence[str], shown: int = 4) -> str:
+    # ImageNet's names are lists of synonyms.
+    listed = ", ".join(name.split(",")[0] for name in names[:shown])
+    return listed if len(names) <= shown else f"{listed} and {len(names) - shown} more"
 
 
 def _sequential(outcomes: Outcomes) -> dict[str, Outcome]:

@@ -4,14 +4,23 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.multilabel_objective import multi_hot
-from everlight.metrics.multilabel import confusion_matrix, task_score_matrix
+from everlight.metrics.multilabel import (
+    batch_recall,
+    class_type_scores,
+    class_types,
+    confusion_matrix,
+    task_score_matrix,
+)
 from experiments.iirc.training import Learnt, unpack
 
 SCORES = ("pw-JS", "JS", "exact match", "recall")
+CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
+RECALL_BATCH = 128
+"""Of the recall that the authors average over batches."""
 
 
 class Outcome(NamedTuple):
@@ -23,6 +32,10 @@ class Outcome(NamedTuple):
     """R_jj as pw-JS."""
     union: Float[np.ndarray, "*runs t scores"]
     """R_j by each of `SCORES`."""
+    batch_recall: Float[np.ndarray, "*runs"]
+    """On all tasks after the last, as the authors average it."""
+    by_type: Float[np.ndarray, "*runs types"]
+    """pw-JS after the last task, of the samples that carry each of `CLASS_TYPES`."""
     predicted_labels: Float[np.ndarray, "*runs t"]
     """Mean number predicted for a test sample of the tasks so far."""
     true_labels: Float[np.ndarray, "*runs t"]
@@ -33,8 +46,16 @@ class Outcome(NamedTuple):
     """The same of the true labels (figure 6a)."""
 
 
-def score_method(sequence: TaskSequence, learnt: Learnt) -> Outcome:
-    """Scores what a method predicted on the test samples of its own sequence."""
+def score_method(
+    sequence: TaskSequence, learnt: Learnt, superclass: Int[np.ndarray, "c"]
+) -> Outcome:
+    """Scores what a method predicted on the test samples of its own sequence.
+
+    Args:
+      sequence: that the method learnt.
+      learnt: what it left.
+      superclass: number of each class's superclass, -1 where it has none.
+    """
     classes = sequence.class_task.shape[0]
     predicted = jnp.asarray(unpack(learnt, classes))
     labels = multi_hot(sequence.test.labels, classes)
@@ -45,13 +66,20 @@ def score_method(sequence: TaskSequence, learnt: Learnt) -> Outcome:
     def labels_a_sample(chosen: Float[np.ndarray, "t m"]) -> Float[np.ndarray, "t"]:
         return np.asarray(jnp.sum(chosen * so_far, axis=1) / jnp.sum(so_far, axis=1))
 
+    last = (predicted[-1], labels)
+    by_authors = batch_recall(
+        *last, sequence.test_member, seen[-1], sequence.tasks.id[-1], RECALL_BATCH
+    )
+    by_type = class_type_scores(*last, seen[-1], class_types(jnp.asarray(superclass)))
     shown = jnp.arange(classes)
     return Outcome(
         np.asarray(means.by_task.precision_weighted_jaccard),
         np.asarray(means.current.precision_weighted_jaccard),
         np.stack(means.union, axis=-1),
+        np.asarray(by_authors.union),
+        np.asarray(by_type.precision_weighted_jaccard),
         labels_a_sample(jnp.sum(predicted, axis=2)),
         labels_a_sample(jnp.sum(labels & seen[:, None], axis=2)),
-        np.asarray(confusion_matrix(predicted[-1], labels, shown)),
+        np.asarray(confusion_matrix(*last, shown)),
         np.asarray(confusion_matrix(labels, labels, shown)),
     )

@@ -28,6 +28,9 @@ from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.iirc.methods import METHODS, build_method, protocol_of
 
+ABLATED = "ER"
+"""The method whose exemplars the paper varies (appendix E)."""
+
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 
 
@@ -45,6 +48,9 @@ class Plan:
     methods: tuple[str, ...] = tuple(METHODS)
     rate: float = 1.0
     exemplars: int = 20
+    """Of every class, where a method keeps any."""
+    ablation: tuple[int, ...] = ()
+    """Other numbers of exemplars that ER is trained with."""
     per_class: tuple[int, int] = (500, 100)
     """At most so many training and test images of each class."""
     superclasses: int | None = None
@@ -107,14 +113,18 @@ class Trainer:
         self._folder, self._plan, self._benchmark = folder, plan, benchmark
         self._stored = store_images(benchmark.images)
         classes = len(benchmark.images.class_names) + len(benchmark.metadata.hierarchy)
+        kinds = [
+            *((name, plan.exemplars) for name in plan.methods),
+            *((ABLATED, exemplars) for exemplars in plan.ablation),
+        ]
         self._builds = {
-            name: build_method(
+            (name, exemplars): build_method(
                 name,
                 ReducedResNet(classes, plan.blocks, METHODS[name].head),
                 plan.rate,
-                plan.exemplars,
+                exemplars,
             )
-            for name in plan.methods
+            for name, exemplars in kinds
         }
         self._sequences: dict[Setting, list[TaskSequence]] = {}
 
@@ -139,15 +149,37 @@ class Trainer:
             )
         return self._sequences[setting][configuration]
 
-    def train(self, name: str, configuration: int, seed: int) -> Learnt:
-        """One method on one configuration; read back if it was trained before."""
-        plan = self._plan
+    def superclass(self, configuration: int) -> Int[np.ndarray, "c"]:
+        """The number of each class's superclass, -1 where it has none."""
+        metadata = self._benchmark.metadata
+        names = list(chain.from_iterable(metadata.configurations[configuration].tasks))
+        parent = {
+            member: names.index(name)
+            for name, members in metadata.hierarchy.items()
+            if name in names
+            for member in members
+        }
+        return np.array([parent.get(name, -1) for name in names])
+
+    def train(
+        self, name: str, configuration: int, seed: int, exemplars: int | None = None
+    ) -> Learnt:
+        """One method on one configuration; read back if it was trained before.
+
+        Args:
+          name: of the method.
+          configuration: its number.
+          seed: of the run.
+          exemplars: of every class; None is the plan's.
+        """
+        plan, suffix = self._plan, "" if exemplars is None else f"-{exemplars}-exemplars"
+        kept = plan.exemplars if exemplars is None else exemplars
         facts = {"method": name, "configuration": configuration, "seed": seed, **asdict(plan)}
         arrays = train_unit(
             self._folder,
-            f"{name}-{configuration}",
-            facts,
-            self._builds[name],
+            f"{name}{suffix}-{configuration}",
+            facts | {"exemplars": kept},
+            self._builds[name, kept],
             protocol_of(name, plan.protocol),
             self._stored,
             self.sequence(name, configuration),

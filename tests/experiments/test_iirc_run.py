@@ -16,8 +16,9 @@ TINY = Plan(
     blocks=1,
     protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
     configurations=2,
-    methods=("finetune", "LUCIR"),
+    methods=("ER", "LUCIR"),
     exemplars=2,
+    ablation=(1,),
     per_class=(20, 5),
 )
 
@@ -28,19 +29,25 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
     report = run_iirc(settings, {"demo": TINY})
     page = report.read_text()
     assert "LUCIR learns new labels less and less" in page
-    assert "not run: A-GEM, ER" in page
+    assert "not run: A-GEM" in page
     with np.load(report.parent / "results.npz") as results:
         first = dict(results)
     # 16 classes: three shapes first, then tasks of five, five and three.
-    matrix = first["finetune/by_task"]
+    matrix = first["ER/by_task"]
     assert matrix.shape == (2, 4, 4)
     np.testing.assert_array_equal(
         np.isnan(matrix), np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
     )
+    # The ablation's own sequences, and the plan's beside them.
+    assert first["ER-1/by_task"].shape == (2, 4, 4)
+    np.testing.assert_array_equal(first["ER-2/by_task"], matrix)
     # Without a second label seen, every test sample has one: the first task brings superclasses.
     np.testing.assert_allclose(first["LUCIR/true_labels"][:, 0], 1)
     # At the end each sample has its superclass and its subclass.
     np.testing.assert_allclose(first["LUCIR/true_labels"][:, -1], 2)
+    # In this world every subclass has a superclass, and no class is without one.
+    np.testing.assert_allclose(first["LUCIR/by_type"][:, 0], first["LUCIR/by_type"][:, 1])
+    assert np.isnan(first["LUCIR/by_type"][:, 2]).all()
     with pytest.raises(DataError, match="exemplars: 2 there, 3 now"):
         run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
 
