@@ -73,6 +73,11 @@ class JpegStore:
         self._wanted = np.zeros(len(files), bool)
         self._coming: Iterator[int] = iter(())
 
+    @property
+    def held(self) -> int:
+        """Bytes of decoded images at this moment."""
+        return 2 * (self._memory_limit // 2) - self._room - self._room_ahead
+
     def announce(self, order: Int[np.ndarray, "k"]) -> None:
         """Decodes these images ahead, in this order, each for one reading; forgets earlier orders.
 

@@ -52,11 +52,7 @@ def test_splits_are_the_package_s_sample_by_sample(package, whole):
         tasks, numbers = package._get_tasks_configuration(benchmark, 0)
         # The package lists classes that lite never learns, under labels that no task has.
         splits = {
-            name: [
-                (path, told)
-                for path, told in content
-                if any(one in numbers for one in told)
-            ]
+            name: [(path, told) for path, told in content if any(one in numbers for one in told)]
             for name, content in splits.items()
         }
 
