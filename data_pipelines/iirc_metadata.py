@@ -68,6 +68,16 @@ def official_metadata(name: OfficialName) -> Metadata:
     )
 
 
+def imagenet_listing() -> tuple[str, ...]:
+    """IIRC's 998 ImageNet classes in the order in which the authors' loader lists their files.
+
+    Raises:
+      MissingDataError: the package `iirc` is not installed.
+    """
+    table = _read("iirc_imagenet_hierarchy_wnids.json")
+    return (*table["other_sub_classes"], *chain.from_iterable(table["super_classes"].values()))
+
+
 def tiny_imagenet_metadata(count: int = 10) -> Metadata:
     """IIRC-TinyImageNet: the official ImageNet hierarchy on Tiny-ImageNet's 200 classes.
 

@@ -17,6 +17,7 @@ from data_pipelines.image_set import ImageSet
 from everlight.continual.base import TaskSequence
 from everlight.continual.flax_setup import StoredImages
 from everlight.continual.sequence import (
+    Announce,
     Build,
     DivergedError,
     Protocol,
@@ -59,6 +60,7 @@ def train_sequence(
     folder: Path,
     facts: dict,
     every: int = 10,
+    announce: Announce | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
 
@@ -69,6 +71,7 @@ def train_sequence(
         order; stored with every checkpoint, beside protocol and key.
       every: epochs between the checkpoints within a task, at least 1; there is one after every
         task.
+      announce: as for `drive_sequence`.
 
     Raises:
       DataError: the folder holds checkpoints of another configuration.
@@ -90,7 +93,7 @@ def train_sequence(
     total = _epochs_before(sequence.tasks.id.shape[0], protocol)
     try:
         with progress(folder.name, total, done or 0, "epoch") as bar:
-            for reached in drive_sequence(build, protocol, data, sequence, key, state):
+            for reached in drive_sequence(build, protocol, data, sequence, key, state, announce):
                 state = reached
                 if int(state.epoch) % every == 0:
                     checkpoints.save(_epochs_done(state, protocol), state, facts)
@@ -118,6 +121,7 @@ def train_unit(
     sequence: TaskSequence,
     key: PRNGKeyArray,
     keep: Callable[[SequenceResult], dict[str, Any]],
+    announce: Announce | None = None,
 ) -> dict[str, np.ndarray]:
     """A sequence as a part of a run, trained once: its numbers are read back ever after.
 
@@ -127,6 +131,7 @@ def train_unit(
       facts: what tells this configuration from any other.
       build, protocol, data, sequence, key: as for `drive_sequence`.
       keep: from what the sequence left to the arrays that the run keeps.
+      announce: as for `drive_sequence`.
 
     Raises:
       DataError: the folder holds this part or its checkpoints with other facts.
@@ -136,7 +141,9 @@ def train_unit(
     if done is not None:
         return done
     checkpoints = folder.checkpoints / unit
-    result = train_sequence(build, protocol, data, sequence, key, checkpoints, facts)
+    result = train_sequence(
+        build, protocol, data, sequence, key, checkpoints, facts, announce=announce
+    )
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)
     # What is kept of a finished sequence is its numbers; its nets would be most of the disk.

@@ -5,16 +5,19 @@
 Scales:
   demo: the procedural world, 4 shapes of 3 textures each at 16x16, two configurations, a net of 8
     layers, five methods; four minutes on two cores.
-  cpu: real images, 8 superclasses of Tiny-ImageNet and 8 classes without one at 16x16, three
-    configurations, a net of 8 layers, all ten methods; one to three minutes a sequence.
+  cpu: real images, 5 superclasses of Tiny-ImageNet and 5 classes without one at 16x16, three
+    configurations, a net of 8 layers, all ten methods; one to four minutes a sequence.
   paper: IIRC-CIFAR with CIFAR-100 below EVERLIGHT_DATA, the authors' ten configurations, ResNet-32,
-    140 epochs a task and 280 for the first; meant for an accelerator.
+    140 epochs a task and 280 for the first; meant for an accelerator. With `--data imagenet-lite`
+    or `imagenet-full` the authors' five configurations, ResNet-50 at 224x224 and 100 epochs a task;
+    the files below EVERLIGHT_DATA are read as they are needed, so memory and disk stay as they are.
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import jax
 import numpy as np
@@ -26,7 +29,16 @@ from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.iirc.methods import METHODS
 from experiments.iirc.report import report_sections
 from experiments.iirc.scores import Outcome, score_method
-from experiments.iirc.training import ABLATED, Benchmark, DataSet, Plan, Trainer, load_benchmark
+from experiments.iirc.streaming import leave_out_undecodable
+from experiments.iirc.training import (
+    ABLATED,
+    Benchmark,
+    DataSet,
+    Plan,
+    Trainer,
+    load_benchmark,
+    open_store,
+)
 
 SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
 PLANS: Mapping[Scale, Plan] = {
@@ -44,11 +56,13 @@ PLANS: Mapping[Scale, Plan] = {
         data="tiny-imagenet",
         side=16,
         blocks=1,
-        protocol=Protocol(epochs=12, first_epochs=24, batch_size=32, **SCHEDULE),
+        protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, **SCHEDULE),
         configurations=3,
-        rate=0.1,
-        per_class=(200, 50),
-        superclasses=8,
+        rate=0.3,
+        joint_epochs=43,
+        ablation=(50, 100, 200),
+        per_class=(250, 50),
+        superclasses=5,
     ),
     "paper": Plan(
         data="cifar100",
@@ -56,8 +70,22 @@ PLANS: Mapping[Scale, Plan] = {
         blocks=5,
         protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, **SCHEDULE),
         configurations=10,
+        joint_epochs=400,
+        ablation=(50, 100, 200),
     ),
 }
+PAPER_IMAGENET = Plan(
+    data="imagenet-lite",
+    side=224,
+    blocks=None,
+    protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, **SCHEDULE),
+    configurations=5,
+    rate=0.1,
+    rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
+    joint_epochs=180,
+    per_class=(1300, 50),
+)
+"""In place of the scale's where `data` is one of ImageNet's."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +93,16 @@ class IIRCRun(RunSettings):
     """IIRC: ten methods where every class is learnt coarse first, then fine."""
 
     data: DataSet | None = None
-    """None is the scale's: procedural, tiny-imagenet, cifar100."""
+    """None is the scale's: procedural, tiny-imagenet, cifar100; ImageNet has two more."""
     methods: tuple[str, ...] | None = None
     """None is the scale's; names as in the report."""
     configurations: int | None = None
     """Task configurations, each with a seed of its own; None is the scale's."""
+    memory_limit: int = 2_000_000_000
+    """Bytes of decoded images that are held while ImageNet's files are read."""
+    undecodable: Literal["fail", "skip"] = "fail"
+    """Where a file of ImageNet is no whole image: stop and name it, or decode all files before the
+    first task and leave such files out, counted and named in the report."""
 
 
 def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
@@ -79,7 +112,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
     folder = RunFolder("iirc", "benchmark", settings)
     started = time.monotonic()
-    plan = plans[settings.scale]
+    plan = _plan_of(settings, plans)
     plan = replace(
         plan,
         data=settings.data or plan.data,
@@ -87,7 +120,12 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         configurations=settings.configurations or plan.configurations,
     )
     benchmark = load_benchmark(plan, settings.seed)
-    trainer = Trainer(folder, plan, benchmark)
+    store = open_store(plan, benchmark, settings.memory_limit)
+    if store is not None and settings.undecodable == "skip":
+        files = leave_out_undecodable(folder, benchmark.images, store)
+        benchmark = benchmark._replace(images=files)
+        store = open_store(plan, benchmark, settings.memory_limit)
+    trainer = Trainer(folder, plan, benchmark, store)
 
     def outcome(name: str, exemplars: int | None = None) -> Outcome:
         runs = [
@@ -125,15 +163,29 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ),
         (
             "Training",
-            f"reduced ResNet of {6 * plan.blocks + 2} layers; SGD at {plan.rate:g} with momentum, "
-            f"anew at every task, crops and mirrors; {plan.exemplars} exemplars a class; "
-            f"{plan.protocol}",
+            f"{_net(plan)}; SGD at {plan.rate:g}"
+            + "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
+            + f" with momentum, anew at every task, crops and mirrors; {plan.exemplars} exemplars "
+            f"a class; {plan.protocol}",
         ),
+        *(("Files", remark) for remark in getattr(benchmark.images, "remarks", ())),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
     sections = report_sections(folder.path, outcomes, ablation, trainer, benchmark, plan)
     title = f"IIRC: {len(outcomes)} methods on {benchmark.images.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
+
+
+def _plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
+    if settings.scale == "paper" and settings.data in ("imagenet-lite", "imagenet-full"):
+        return PAPER_IMAGENET
+    return plans[settings.scale]
+
+
+def _net(plan: Plan) -> str:
+    if plan.blocks is None:
+        return "ResNet-50"
+    return f"reduced ResNet of {6 * plan.blocks + 2} layers"
 
 
 def _sizes(benchmark: Benchmark) -> str:
@@ -142,6 +194,6 @@ def _sizes(benchmark: Benchmark) -> str:
     grouped = sum(map(len, hierarchy.values()))
     return (
         f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-        f"classes without one; {per_class.min()} to {per_class.max()} training images a class, a "
-        "tenth of them in-task validation and a tenth left out"
+        f"classes without one; {per_class.min()} to {per_class.max()} training images a class, "
+        f"{benchmark.metadata.valid_fraction:.0%} of them in-task validation and as many left out"
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from everlight.continual.agem import agem
 from everlight.continual.base import Setup, Strategy
 from everlight.continual.bic import bic
 from everlight.continual.cumulative import unlimited_replay
-from everlight.continual.flax_setup import StoredImages, flax_setup
+from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
 from everlight.continual.icarl import icarl
 from everlight.continual.lucir import lucir
 from everlight.continual.multilabel_objective import binary_objective
@@ -63,7 +63,13 @@ METHODS: dict[str, Method] = {
 }
 
 
-def build_method(name: str, net: nn.Module, rate: float, exemplars: int) -> Build:
+def build_method(
+    name: str,
+    net: nn.Module,
+    rate: float,
+    exemplars: int,
+    streamed: Callable[[Any], StreamedImages] | None = None,
+) -> Build:
     """How the engine builds a method: SGD with momentum, crops and mirrors, BCE over seen classes.
 
     Args:
@@ -71,18 +77,24 @@ def build_method(name: str, net: nn.Module, rate: float, exemplars: int) -> Buil
       net: with the method's head.
       rate: the optimizer's.
       exemplars: of every class, where the method keeps any.
+      streamed: from the data on the device to images that crop and mirror themselves; None where
+        the data are the images.
     """
 
-    def build(stored: StoredImages) -> tuple[Setup, Strategy]:
+    def build(data: Any) -> tuple[Setup, Strategy]:
+        images: StoredImages | StreamedImages = data if streamed is None else streamed(data)
+        augment = crop_and_flip if streamed is None else None
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(rate, momentum=MOMENTUM)
         )
-        setup = flax_setup(net, stored, binary_objective(), optimizer, crop_and_flip)
+        setup = flax_setup(net, images, binary_objective(), optimizer, augment)
         return setup, METHODS[name].make(setup, exemplars)
 
     return build
 
 
-def protocol_of(name: str, protocol: Protocol) -> Protocol:
-    """The protocol with the method's choice of epoch."""
+def protocol_of(name: str, protocol: Protocol, joint_epochs: int | None = None) -> Protocol:
+    """The protocol with the method's choice of epoch; joint's only task may have its own length."""
+    if name == "joint" and joint_epochs is not None:
+        protocol = dataclasses.replace(protocol, first_epochs=joint_epochs)
     return dataclasses.replace(protocol, select=METHODS[name].select)

@@ -1,9 +1,13 @@
 """Data of a plan, and every method trained on every configuration, once and for good."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
+import flax.linen as nn
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
@@ -17,21 +21,31 @@ from data_pipelines.iirc_metadata import (
     tiny_imagenet_metadata,
 )
 from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
+from data_pipelines.imagenet import ImageFiles
+from data_pipelines.jpeg_store import JpegStore
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight.continual.base import TaskSequence
 from everlight.continual.steps import Protocol
-from everlight.models.resnet import ReducedResNet
+from everlight.models.heads import HeadKind
+from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.scenarios.iirc import Setting, iirc
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.iirc.methods import METHODS, build_method, protocol_of
+from experiments.iirc.streaming import (
+    channels,
+    fingerprint,
+    load_imagenet,
+    naming_files,
+    stream,
+)
 
 ABLATED = "ER"
 """The method whose exemplars the paper varies (appendix E)."""
 
-DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
+DataSet = Literal["procedural", "tiny-imagenet", "cifar100", "imagenet-lite", "imagenet-full"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +54,17 @@ class Plan:
 
     data: DataSet
     side: int
-    """Images are shrunk to this, by means of blocks."""
-    blocks: int
-    """Of each stage of the net: 5 is ResNet-32."""
+    """Images are shrunk to this, by means of blocks; ImageNet's are cropped."""
+    blocks: int | None
+    """Of each stage of the reduced net: 5 is ResNet-32; None is ResNet-50."""
     protocol: Protocol
     configurations: int
     methods: tuple[str, ...] = tuple(METHODS)
     rate: float = 1.0
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Of methods that have another."""
+    joint_epochs: int | None = None
+    """Of joint's only task; None is as many as of any first task."""
     exemplars: int = 20
     """Of every class, where a method keeps any."""
     ablation: tuple[int, ...] = ()
@@ -60,7 +78,7 @@ class Plan:
 class Benchmark(NamedTuple):
     """Images with the hierarchy and the orders in which their classes are learnt."""
 
-    images: ImageSet
+    images: ImageSet | ImageFiles
     metadata: Metadata
 
 
@@ -82,10 +100,22 @@ def load_benchmark(plan: Plan, seed: int) -> Benchmark:
         metadata = procedural_metadata(world, plan.configurations)
     elif plan.data == "cifar100":
         images, metadata = load_cifar100(), official_metadata("iirc_cifar100")
-    else:
+    elif plan.data == "tiny-imagenet":
         images, metadata = _tiny_imagenet(plan)
+    else:
+        kind = "iirc_imagenet_lite" if plan.data == "imagenet-lite" else "iirc_imagenet_full"
+        files, metadata = load_imagenet(kind, plan.configurations)
+        return Benchmark(first_per_class(files, *plan.per_class), metadata)
     images = shrink_images(first_per_class(images, *plan.per_class), plan.side)
     return Benchmark(images, metadata)
+
+
+def open_store(plan: Plan, benchmark: Benchmark, memory_limit: int) -> JpegStore | None:
+    """Where the benchmark's files are read from; None where its images are all in memory."""
+    images = benchmark.images
+    if isinstance(images, ImageSet):
+        return None
+    return JpegStore(images.folder, images.images, plan.side, memory_limit)
 
 
 def _tiny_imagenet(plan: Plan) -> Benchmark:
@@ -109,9 +139,12 @@ def _tiny_imagenet(plan: Plan) -> Benchmark:
 class Trainer:
     """Trains methods on configurations and keeps what each left in the run's folder."""
 
-    def __init__(self, folder: RunFolder, plan: Plan, benchmark: Benchmark):
+    def __init__(
+        self, folder: RunFolder, plan: Plan, benchmark: Benchmark, store: JpegStore | None = None
+    ):
         self._folder, self._plan, self._benchmark = folder, plan, benchmark
-        self._stored = store_images(benchmark.images)
+        self._store = store
+        self._data = store_images(benchmark.images) if store is None else channels()
         classes = len(benchmark.images.class_names) + len(benchmark.metadata.hierarchy)
         kinds = [
             *((name, plan.exemplars) for name in plan.methods),
@@ -120,9 +153,10 @@ class Trainer:
         self._builds = {
             (name, exemplars): build_method(
                 name,
-                ReducedResNet(classes, plan.blocks, METHODS[name].head),
-                plan.rate,
+                _make_net(plan, classes, METHODS[name].head),
+                plan.rates.get(name, plan.rate),
                 exemplars,
+                None if store is None else partial(stream, store),
             )
             for name, exemplars in kinds
         }
@@ -172,26 +206,41 @@ class Trainer:
           seed: of the run.
           exemplars: of every class; None is the plan's.
         """
-        plan, suffix = self._plan, "" if exemplars is None else f"-{exemplars}-exemplars"
+        plan, store = self._plan, self._store
         kept = plan.exemplars if exemplars is None else exemplars
+        suffix = "" if exemplars is None else f"-{exemplars}-exemplars"
         facts = {"method": name, "configuration": configuration, "seed": seed, **asdict(plan)}
-        arrays = train_unit(
-            self._folder,
-            f"{name}{suffix}-{configuration}",
-            facts | {"exemplars": kept},
-            self._builds[name, kept],
-            protocol_of(name, plan.protocol),
-            self._stored,
-            self.sequence(name, configuration),
-            jax.random.fold_in(jax.random.key(seed), configuration),
-            lambda result: {
-                "predicted": result.evaluation,
-                "losses": result.losses,
-                "validation": result.validation,
-                "steps": np.diff(result.usage.steps, prepend=0),
-            },
-        )
+        facts["exemplars"] = kept
+        # What else the run trains is nothing to this sequence.
+        for field_name in ("methods", "configurations", "ablation"):
+            del facts[field_name]
+        if store is not None:
+            facts["files"] = fingerprint(self._benchmark.images)
+        with nullcontext() if store is None else naming_files(store):
+            arrays = train_unit(
+                self._folder,
+                f"{name}{suffix}-{configuration}",
+                facts,
+                self._builds[name, kept],
+                protocol_of(name, plan.protocol, plan.joint_epochs),
+                self._data,
+                self.sequence(name, configuration),
+                jax.random.fold_in(jax.random.key(seed), configuration),
+                lambda result: {
+                    "predicted": result.evaluation,
+                    "losses": result.losses,
+                    "validation": result.validation,
+                    "steps": np.diff(result.usage.steps, prepend=0),
+                },
+                None if store is None else store.announce,
+            )
         return Learnt(**arrays)
+
+
+def _make_net(plan: Plan, classes: int, head: HeadKind) -> nn.Module:
+    if plan.blocks is None:
+        return ResNet50(classes, head)
+    return ReducedResNet(classes, plan.blocks, head)
 
 
 def unpack(learnt: Learnt, classes: int) -> Bool[np.ndarray, "t m c"]:

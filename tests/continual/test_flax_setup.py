@@ -1,14 +1,23 @@
 """The setup of a Flax module: what is gathered, and when it is augmented."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from everlight.continual.base import Outputs
-from everlight.continual.flax_setup import StoredImages, flax_setup
-from everlight.continual.objective import softmax_objective
+from everlight.continual.ewc import ewc
+from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.icarl import icarl
+from everlight.continual.multilabel_objective import binary_objective
+from everlight.continual.objective import accuracy_row, softmax_objective
+from everlight.continual.replay import experience_replay
+from everlight.continual.sequence import Protocol, drive_sequence, run_sequence
+from everlight.scenarios.class_incremental import class_incremental
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
 MEAN, DEVIATION = np.array([120.0, 110, 100]), np.array([60.0, 50, 40])
@@ -57,3 +66,122 @@ def test_a_net_without_batch_statistics_has_none():
         outputs, after = setup.apply(params, batch_stats, inputs, train, jax.random.key(2))
         assert after == {}
         np.testing.assert_allclose(outputs.features, inputs.mean(axis=(1, 2)), rtol=1e-5, atol=1e-6)
+
+
+# --- Streamed from the host ---------------------------------------------------------------------
+
+
+def read(index, keys=None):
+    """The stored images, in training shifted by each sample's own key."""
+    assert isinstance(index, np.ndarray)
+    images = IMAGES[index]
+    if keys is None:
+        return images
+    assert isinstance(keys, np.ndarray)
+    return images + (keys[..., -1] % 199 + 1).astype(np.uint8)[..., None, None, None]
+
+
+def streamed_setup(function):
+    source = StreamedImages(function, IMAGES.shape[1:], STORED.mean, STORED.deviation)
+    return flax_setup(Net(), source, softmax_objective(), optax.sgd(0.1))
+
+
+def test_streamed_images_are_read_by_place_and_key():
+    setup, index = streamed_setup(read), jnp.array([4, 1, 1])
+    gather = jax.jit(setup.gather)
+    plain = setup_with().gather(index, None)
+    np.testing.assert_array_equal(gather(index, None), plain)
+    key = jax.random.key(7)
+    words = jax.random.key_data(jax.random.split(key, 3))
+    expected = (read(np.array([4, 1, 1]), np.asarray(words)).astype(np.float64) - MEAN) / DEVIATION
+    np.testing.assert_allclose(gather(index, key), expected, rtol=1e-6, atol=1e-6)
+    assert np.any(expected[1] != expected[2])
+
+
+def test_a_vmapped_step_reads_once():
+    calls = []
+
+    def counted(index, keys=None):
+        calls.append(index.shape)
+        return read(index, keys)
+
+    gather = jax.jit(jax.vmap(streamed_setup(counted).gather, (None, 0)))
+    keys, index = jax.random.split(jax.random.key(0), 3), jnp.array([5, 0])
+    found = gather(index, keys)
+    assert calls == [(3, 2)]
+    for images, key in zip(found, keys, strict=True):
+        np.testing.assert_array_equal(images, streamed_setup(read).gather(index, key))
+
+
+MANY = np.random.default_rng(1).integers(0, 256, (60, 4, 4, 3), np.uint8)
+SEQUENCE = class_incremental(np.arange(48) % 4, np.arange(12) % 4, ((0, 2), (1, 3)), 4, 0.25)
+PROTOCOL = Protocol(epochs=2, batch_size=8, evaluation_batch=16)
+BINARY = binary_objective()._replace(evaluate=accuracy_row)
+STRATEGIES = {
+    "experience replay": (softmax_objective(), lambda setup: experience_replay(setup, 2)),
+    "icarl": (BINARY, lambda setup: icarl(setup, 2)),
+    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, fisher_samples=8)),
+}
+
+
+class FourClasses(nn.Module):
+    @nn.compact
+    def __call__(self, images, train):
+        features = nn.relu(nn.Dense(5)(images.reshape(len(images), -1)))
+        return Outputs(nn.Dense(4)(features), features)
+
+
+def build_from(name, streamed):
+    objective, strategy = STRATEGIES[name]
+
+    def build(data):
+        images, *channels = data
+        source = StoredImages(images, *channels)
+        if streamed:
+            source = StreamedImages(lambda index, keys=None: MANY[index], (4, 4, 3), *channels)
+        setup = flax_setup(FourClasses(), source, objective, optax.sgd(0.1))
+        return setup, strategy(setup)
+
+    return build
+
+
+DATA = (jnp.asarray(MANY), STORED.mean, STORED.deviation)
+
+
+def driven(name, streamed, announce=None):
+    parts = (build_from(name, streamed), PROTOCOL, DATA, SEQUENCE, jax.random.key(3))
+    return list(drive_sequence(*parts, announce=announce))[-1].result
+
+
+@pytest.mark.parametrize(
+    "name", ["experience replay", pytest.param("icarl", marks=pytest.mark.slow)]
+)
+def test_a_driven_sequence_is_the_same_streamed(name):
+    """Validation, herding, replay and evaluation stream too."""
+    told = []
+    streamed, stored = driven(name, True, told.append), driven(name, False)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), streamed, stored)
+    assert float(streamed.losses[1, 1]) > 0
+    # Once an epoch: the task's 18 samples, and of 2 classes 2 exemplars each.
+    assert [len(order) for order in told] == [18, 18, 22, 22]
+    index, mask = SEQUENCE.tasks.train.index, np.asarray(SEQUENCE.tasks.train.mask)
+    for task in range(2):
+        first, second = told[2 * task : 2 * task + 2]
+        assert set(np.asarray(index)[task][mask[task]]) <= set(first)
+        np.testing.assert_array_equal(np.sort(first), np.sort(second))
+        assert np.any(first != second)
+
+
+def test_a_compiled_vmapped_sequence_is_the_same_streamed():
+    """EWC's Fisher takes its samples one by one, vmapped."""
+
+    def run(streamed):
+        build = build_from("ewc", streamed)
+
+        def one(key):
+            return run_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
+
+        return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3)))
+
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, run(True), run(False))

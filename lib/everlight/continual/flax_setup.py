@@ -1,4 +1,4 @@
-"""A `Setup` from a Flax module and images on the device."""
+"""A `Setup` from a Flax module and images, stored on the device or streamed from the host."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,8 +6,9 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt8
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
 from everlight.continual.base import Objective, Outputs, Setup
 
@@ -20,10 +21,51 @@ class StoredImages(NamedTuple):
     """Of each channel, 0 to 255."""
     deviation: Float[Array, "c"]
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one image."""
+        return self.images.shape[1:]
+
+    def take(
+        self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
+    ) -> UInt8[Array, "b h w c"]:
+        """Images as they are stored; nothing in them is drawn."""
+        return self.images[index]
+
+
+class StreamedImages(NamedTuple):
+    """Images that a function of the host reads when a step asks for them.
+
+    The function is no array, so it is closed over by whoever builds the setup, not given as data.
+    """
+
+    read: Callable[..., UInt8[np.ndarray, "*b h w c"]]
+    """`read(index)` in evaluation, `read(index, keys)` in training: NumPy arrays `[*b]` of places
+    and `[*b, words]` of each sample's key, on which alone what it draws may depend. It must touch
+    no JAX array, which can wait for the very program that called it."""
+    shape: tuple[int, int, int]
+    """Of one image: height, width, channels."""
+    mean: Float[Array, "c"]
+    """Of each channel, 0 to 255."""
+    deviation: Float[Array, "c"]
+
+    def take(
+        self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
+    ) -> UInt8[Array, "b h w c"]:
+        """Images as the host reads them, one call for all that is vmapped."""
+        read = self.read
+
+        def on_host(*places_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
+            return read(*map(np.asarray, places_and_keys))
+
+        words = [] if keys is None else [jax.random.key_data(keys)]
+        wanted = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
+        return jax.pure_callback(on_host, wanted, index, *words, vmap_method="broadcast_all")
+
 
 def flax_setup(
     net: nn.Module,
-    stored: StoredImages,
+    source: StoredImages | StreamedImages,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]] | None = None,
@@ -32,14 +74,14 @@ def flax_setup(
 
     Args:
       net: may have dropout and batch statistics.
-      stored: images, gathered by index and normalised inside the step.
+      source: of the images, taken by index and normalised inside the step.
       objective: what outputs mean.
       optimizer: begun anew at every task.
       augment: of one training image, before it is normalised.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        variables = net.init(key, jnp.zeros((1, *stored.images.shape[1:])), False)
+        variables = net.init(key, jnp.zeros((1, *source.shape)), False)
         return variables["params"], variables.get("batch_stats", {})
 
     def apply(
@@ -58,9 +100,10 @@ def flax_setup(
         return outputs, changed.get("batch_stats", {})
 
     def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b h w c"]:
-        images = stored.images[index]
-        if key is not None and augment is not None:
-            images = jax.vmap(augment)(images, jax.random.split(key, index.shape[0]))
-        return (images.astype(jnp.float32) - stored.mean) / stored.deviation
+        keys = None if key is None else jax.random.split(key, index.shape[0])
+        images = source.take(index, keys)
+        if keys is not None and augment is not None:
+            images = jax.vmap(augment)(images, keys)
+        return (images.astype(jnp.float32) - source.mean) / source.deviation
 
     return Setup(init, apply, objective, optimizer, gather)

@@ -33,6 +33,9 @@ Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
 data are an argument of the compiled program and not a constant inside it."""
 
+Announce = Callable[[Int[np.ndarray, "n"]], None]
+"""Told the samples of an epoch, in their order, so that reading them can begin before its steps."""
+
 
 class SequenceResult(NamedTuple):
     """What a sequence leaves; of tasks not reached yet, floats are NaN and others 0."""
@@ -122,6 +125,7 @@ def drive_sequence(
     sequence: TaskSequence,
     key: PRNGKeyArray,
     state: SequenceState | None = None,
+    announce: Announce | None = None,
 ) -> Iterator[SequenceState]:
     """The same sequence, step by step: yields its state after every epoch and every task.
 
@@ -136,6 +140,7 @@ def drive_sequence(
       sequence: tasks and test union.
       key: of everything that is drawn.
       state: to go on from; None is the beginning.
+      announce: told once an epoch, before its first step; None is nobody.
 
     Raises:
       DivergedError: a loss that is not finite, at the end of its epoch.
@@ -149,6 +154,8 @@ def drive_sequence(
         if epoch == 0:
             carry = _begin_task(*parts, task, carry)
         opened = _open_epoch(*parts, task, epoch, carry[0])
+        if announce is not None:
+            announce(_epoch_order(*opened))
         losses = []
         for step in range(int(count_steps(opened[1], protocol))):
             carry, loss = _epoch_step(*parts, task, epoch, step, carry, opened)
@@ -181,6 +188,11 @@ def operations_per_step(
     opened = jax.eval_shape(_open_epoch, *parts, 0, 0, carry[0])
     step = _epoch_step.lower(*parts, 0, 0, 0, carry, opened).compile()
     return float(step.cost_analysis()["flops"])
+
+
+def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
+    index, slots = np.asarray(epoch.samples.index), np.asarray(order.slots)
+    return index[slots[: int(order.count)]]
 
 
 def _not_reached(shape: tuple[int, ...], dtype: Any) -> Array:

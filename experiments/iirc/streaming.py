@@ -1,0 +1,95 @@
+"""ImageNet for IIRC: which of its files a run needs, and how nets are fed from them."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from data_pipelines.iirc_metadata import Metadata, OfficialName, official_metadata
+from data_pipelines.imagenet import ImageFiles, leave_out, list_imagenet
+from data_pipelines.jpeg_store import JpegStore
+from everlight.continual.flax_setup import StreamedImages
+from everlight.scenarios.iirc import TaskConfiguration
+from experiments.common.progress import progress
+from experiments.common.run_folder import RunFolder
+
+MEAN = np.array([123.675, 116.28, 103.53], np.float32)
+DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
+"""Of ImageNet's channels, as the authors normalise them."""
+CHECKED_AT_A_TIME = 1000
+"""Files."""
+
+
+def load_imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
+    """The files that the first `count` configurations need, and what the metadata say of these.
+
+    Raises:
+      MissingDataError, DataError: as `list_imagenet`, or the package `iirc` is not installed.
+    """
+    official = official_metadata(name)
+    orders = [order.tasks for order in official.configurations[:count]]
+    introduced = {name for tasks in orders for name in chain.from_iterable(tasks)}
+    hierarchy = {
+        name: members for name, members in official.hierarchy.items() if name in introduced
+    }
+    files = list_imagenet({own for name in introduced for own in hierarchy.get(name, (name,))})
+    every = (*hierarchy, *files.class_names)
+    configurations = []
+    for tasks in orders:
+        own = set(chain.from_iterable(tasks))
+        left_out = tuple(name for name in every if name not in own)
+        configurations.append(TaskConfiguration(tasks, left_out))
+    return files, Metadata(hierarchy, tuple(configurations), official.valid_fraction)
+
+
+def leave_out_undecodable(folder: RunFolder, files: ImageFiles, store: JpegStore) -> ImageFiles:
+    """The files without those that are no whole images; every file is decoded, once a run.
+
+    Raises:
+      DataError: the run has checked other files before, or one is too large for the store.
+    """
+    facts = {"files": fingerprint(files)}
+    found = folder.read_unit("undecodable", facts)
+    if found is None:
+        places, parts = np.arange(len(files.images)), []
+        with progress("checking files", len(places), unit="file") as bar:
+            for start in range(0, len(places), CHECKED_AT_A_TIME):
+                some = places[start : start + CHECKED_AT_A_TIME]
+                parts.append(store.undecodable(some))
+                bar.update(len(some))
+        found = {"places": np.concatenate(parts)}
+        folder.save_unit("undecodable", facts, **found)
+    left = leave_out(files, found["places"])
+    folder.log(event="files", count=len(left.images), remarks=list(left.remarks))
+    return left
+
+
+def fingerprint(files: ImageFiles) -> int:
+    """Tells one listing from another: splits depend on every file and on their order."""
+    return zlib.crc32(files.images)
+
+
+def channels() -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    """Mean and deviation on the device: all that compiled parts are given of streamed images."""
+    return jnp.asarray(MEAN), jnp.asarray(DEVIATION)
+
+
+def stream(store: JpegStore, data: tuple[Float[Array, "3"], Float[Array, "3"]]) -> StreamedImages:
+    """The store's images, normalised by `channels`."""
+    return StreamedImages(store.read, store.shape, *data)
+
+
+@contextmanager
+def naming_files(store: JpegStore) -> Iterator[None]:
+    """Raises the store's own error where JAX raises one that has its text alone."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if store.failure is None:
+            raise
+        raise store.failure from error
