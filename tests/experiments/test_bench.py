@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from experiments.bench import net_training
-from experiments.bench.__main__ import Sizes, bench
+from experiments.bench.__main__ import Sizes, bench, run_race
+from experiments.bench.iirc_training import TrainingSizes
 from experiments.bench.task_sequences import SequenceSizes
 from experiments.bench.timing import calls_per_second_in_turns, median_ratio, seconds_in_turns
 from experiments.bench.transform_fits import fit_error
@@ -41,6 +42,19 @@ TINY = Sizes(
     metric_samples=50,
     metric_tasks=3,
     metric_rounds=1,
+    iirc=TrainingSizes(
+        tasks=2,
+        train_per_class=10,
+        test_per_class=1,
+        side=8,
+        blocks=1,
+        batch_size=64,
+        part_rounds=1,
+        replay_task=1,
+        replay_rounds=1,
+    ),
+    herding=(4, 30, 6, 3),
+    herding_rounds=1,
     copy_megabytes=4,
     matmul_size=64,
 )
