@@ -41,13 +41,13 @@ def torch_epoch(
     index = torch.from_numpy(np.asarray(samples.index)[mask]).long()
     hot = np.asarray(multi_hot(samples.labels, seen.shape[0]))[mask][:, np.asarray(seen)]
     targets, active = torch.from_numpy(hot).float(), torch.from_numpy(np.array(seen))
-    net = _resnet(seen.shape[0], blocks)
+    net = reduced_resnet(seen.shape[0], blocks)
     optimizer = torch.optim.SGD(net.parameters(), rate, MOMENTUM, weight_decay=WEIGHT_DECAY)
 
     def epoch() -> float:
         net.train()
         for batch in torch.randperm(len(index)).split(batch_size):
-            inputs = (_crop_and_flip(images[index[batch]]).float() - mean) / deviation
+            inputs = (crop_and_flip(images[index[batch]]).float() - mean) / deviation
             optimizer.zero_grad()
             logits = net(inputs)[:, active]
             loss = nn.functional.binary_cross_entropy_with_logits(logits, targets[batch])
@@ -58,7 +58,7 @@ def torch_epoch(
     return epoch
 
 
-def _crop_and_flip(images: torch.Tensor) -> torch.Tensor:
+def crop_and_flip(images: torch.Tensor) -> torch.Tensor:
     """All windows of a batch in one gather, half of them mirrored."""
     count, channels, side, _ = images.shape
     padded = nn.functional.pad(images, (PADDING,) * 4)
@@ -95,7 +95,8 @@ def _normalized(before: int, width: int, size: int, stride: int) -> list[nn.Modu
     return [convolution, nn.BatchNorm2d(width)]
 
 
-def _resnet(classes: int, blocks: int) -> nn.Module:
+def reduced_resnet(classes: int, blocks: int) -> nn.Module:
+    """The reduced ResNet of `6 * blocks + 2` layers with a linear head."""
     layers, before = _normalized(3, 16, 3, 1), 16
     for width in (16, 32, 64):
         for number in range(blocks):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import monitoring
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray
 
 from data_pipelines.iirc_metadata import official_metadata
 from data_pipelines.image_set import ImageSet
@@ -188,12 +188,11 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     Both train on the same samples: crops, mirrors, BCE over seen classes, SGD with momentum.
     """
     world = _world(sizes)
-    epoch, reach = _epoch_programs(world, sizes.replay_task)
-    key = jax.random.key(0)
+    number, key = jnp.asarray(sizes.replay_task), jax.random.key(0)
+    epoch, reach = _epoch_programs(world, number)
     carry = reach(world.stored, world.sequence, key)
     _, strategy = world.build(world.stored)
-    task = take_task(strategy, world.sequence, jnp.asarray(sizes.replay_task))
-    samples = strategy.epoch_data(carry[0], task).samples
+    samples = strategy.epoch_data(carry[0], take_task(strategy, world.sequence, number)).samples
     contestants: dict[str, Callable[[], object]] = {
         "everlight": lambda: epoch(world.stored, world.sequence, carry, key)
     }
@@ -221,7 +220,7 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     )
 
 
-def _epoch_programs(world: _World, number: int) -> tuple[Callable, Callable]:
+def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Callable]:
     """One epoch of a task as a program, and one that reaches the task without training."""
     _, _, build, protocol = world
 
@@ -229,7 +228,7 @@ def _epoch_programs(world: _World, number: int) -> tuple[Callable, Callable]:
     def reach(stored: StoredImages, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
         setup, strategy = build(stored)
 
-        def pass_task(task_number: Int[jax.Array, ""], carry: tuple) -> tuple:
+        def pass_task(task_number: Int[Array, ""], carry: tuple) -> tuple:
             task = take_task(strategy, sequence, task_number)
             carry = begin_task(setup, strategy, *carry, task, key)
             return strategy.end_task(*carry, task, key)
@@ -246,7 +245,7 @@ def _epoch_programs(world: _World, number: int) -> tuple[Callable, Callable]:
         task = take_task(strategy, sequence, number)
         opened = open_epoch(strategy, carry[0], task, key)
 
-        def one_step(step: Int[jax.Array, ""], carry: tuple) -> tuple:
+        def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
             return epoch_step(setup, strategy, protocol, carry, opened, task, step, key)[0]
 
         return jax.lax.fori_loop(0, count_steps(opened[1], protocol), one_step, carry)
