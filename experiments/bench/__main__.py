@@ -1,4 +1,7 @@
-"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about eight minutes on two cores."""
+"""`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about nine minutes on two cores.
+
+`--race` measures IIRC's race against the authors' code instead, in about ten.
+"""
 
 import os
 
@@ -13,8 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
+import tyro
 
+from experiments.bench.herding import HerdingSpeed, herding_speed
 from experiments.bench.iirc_metrics import MetricSpeed, metric_speed
+from experiments.bench.iirc_training import (
+    AUTHORS_S,
+    AUTHORS_TRAINING_S,
+    RaceSpeed,
+    ReplaySpeed,
+    TrainingSizes,
+    race_speed,
+    replay_speed,
+)
 from experiments.bench.net_training import NO_TORCH, TrainingSpeed, has_torch, training_speed
 from experiments.bench.task_sequences import (
     CheckpointCost,
@@ -47,6 +61,10 @@ class Sizes:
     metric_samples: int = 10_000
     metric_tasks: int = 22
     metric_rounds: int = 9
+    iirc: TrainingSizes = field(default_factory=TrainingSizes)
+    herding: tuple[int, int, int, int] = (115, 500, 64, 20)
+    """Classes, samples of each, features, exemplars of each."""
+    herding_rounds: int = 3
     copy_megabytes: int = 256
     matmul_size: int = 2048
 
@@ -72,18 +90,12 @@ def bench(sizes: Sizes, folder: Path) -> str:
     sequences = sequence_speeds(sizes.sequences)
     checkpoint = checkpoint_cost(sizes.sequences)
     metrics = metric_speed(sizes.metric_tasks, sizes.metric_samples, sizes.metric_rounds, bandwidth)
-    packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
+    replay = replay_speed(sizes.iirc)
+    herding = herding_speed(*sizes.herding, sizes.herding_rounds)
     results = {
         "sizes": dataclasses.asdict(sizes),
-        "machine": {
-            "device": jax.devices()[0].device_kind,
-            "cores": os.cpu_count(),
-            "load_before": load_before,
-            "load_after": os.getloadavg()[0],
-            "bandwidth_bytes_per_s": bandwidth,
-            "matmul_flops_per_s": flops,
-            "packages": {name: importlib.metadata.version(name) for name in packages},
-        },
+        "machine": _machine(load_before)
+        | {"bandwidth_bytes_per_s": bandwidth, "matmul_flops_per_s": flops},
         "fits": [fit._asdict() for fit in fits],
         # JSON has no infinity; it stands for a method that failed.
         "errors": [
@@ -94,22 +106,45 @@ def bench(sizes: Sizes, folder: Path) -> str:
         "sequences": [speed._asdict() for speed in sequences],
         "checkpoint": checkpoint._asdict(),
         "metrics": metrics._asdict(),
+        "replay": replay._asdict(),
+        "herding": herding._asdict(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.json").write_text(json.dumps(results, indent=2))
     colour = _colour_markdown(results["machine"], fits, errors, trainings)
     continual = _sequence_markdown(sizes.sequences, sequences, checkpoint)
-    return f"{colour}\n\n{continual}\n\n{_metric_markdown(metrics)}"
+    hierarchical = _iirc_markdown(metrics, replay, herding)
+    return f"{colour}\n\n{continual}\n\n{hierarchical}"
+
+
+def run_race(sizes: TrainingSizes, folder: Path) -> str:
+    """Runs IIRC's race, writes race.json into `folder` and returns the result as Markdown."""
+    load_before = os.getloadavg()[0]
+    speed = race_speed(sizes)
+    machine = _machine(load_before)
+    results = {"sizes": sizes._asdict(), "machine": machine, "race": speed._asdict()}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "race.json").write_text(json.dumps(results, indent=2))
+    return _race_markdown(sizes, machine, speed)
+
+
+def _machine(load_before: float) -> dict:
+    packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
+    return {
+        "device": jax.devices()[0].device_kind,
+        "cores": os.cpu_count(),
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "packages": {name: importlib.metadata.version(name) for name in packages},
+    }
 
 
 def _colour_markdown(
     machine: dict, fits: list[FitSpeed], errors: list[FitError], trainings: list[TrainingSpeed]
 ) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     parts = [
-        f"`python -m experiments.bench` on {machine['cores']} cores ({machine['device']}; "
-        f"{versions}), load {machine['load_before']:.1f} before and {machine['load_after']:.1f} "
-        f"after. Contestants take turns; medians. The machine copies "
+        f"`python -m experiments.bench` {_where(machine)}. Contestants take turns; medians. The "
+        f"machine copies "
         f"{machine['bandwidth_bytes_per_s'] / 1e9:.0f} GB/s (read and written) and multiplies "
         f"matrices at {machine['matmul_flops_per_s'] / 1e9:.0f} GFLOP/s.",
         _table(
@@ -176,6 +211,44 @@ def _sequence_markdown(
     )
 
 
+def _iirc_markdown(metrics: MetricSpeed, replay: ReplaySpeed, herding: HerdingSpeed) -> str:
+    rival = (
+        ""
+        if replay.torch_s is None
+        else f"; PyTorch {replay.torch_s:.2f} s, {replay.ratio:.2f} times as long"
+    )
+    return "\n\n".join(
+        [
+            _metric_markdown(metrics),
+            f"One epoch of ER on IIRC, {replay.images:,} images of which {replay.exemplars:,} are "
+            f"exemplars, {replay.steps} steps: {replay.everlight_s:.2f} s{rival}.",
+            f"Herding {herding.exemplars} of {herding.samples} samples by {herding.features} "
+            f"features for {herding.classes} classes: {_ms(herding.everlight_s)}; a NumPy loop "
+            f"{_ms(herding.numpy_s)}, {herding.ratio:.2g} times as long, with the same choices in "
+            f"{herding.same_classes} classes.",
+        ]
+    )
+
+
+def _race_markdown(sizes: TrainingSizes, machine: dict, speed: RaceSpeed) -> str:
+    return "\n\n".join(
+        [
+            f"`python -m experiments.bench --race` {_where(machine)}. ER with 20 exemplars a "
+            f"class, a reduced ResNet of {6 * sizes.blocks + 2} layers, {speed.tasks} tasks, "
+            f"{speed.classes} classes, one epoch a task in batches of {sizes.batch_size}, "
+            f"{speed.train_images:,} images trained on and {speed.test_images:,} tested on after "
+            f"every task, {sizes.side}×{sizes.side}. The authors' code, not run here, took "
+            f"{AUTHORS_S:.0f} s on two such cores, {AUTHORS_TRAINING_S:.0f} s of them training: "
+            f"{AUTHORS_S / speed.driven_s:.2f} times as long in all.",
+            _table(
+                "driven with checkpoints | compilation | training | evaluation and scores "
+                "| in-task validation | checkpoints | one compiled program | its compilation",
+                [" | ".join(f"{seconds:.1f} s" for seconds in speed[4:])],
+            ),
+        ]
+    )
+
+
 def _metric_markdown(speed: MetricSpeed) -> str:
     rival = (
         ""
@@ -187,6 +260,14 @@ def _metric_markdown(speed: MetricSpeed) -> str:
         f"All of IIRC's R matrix, {speed.tasks} tasks over {speed.samples:,} × {speed.classes} "
         f"predictions: {_ms(speed.everlight_s)}{rival}; reading it once takes "
         f"{_ms(speed.memory_floor_s)}."
+    )
+
+
+def _where(machine: dict) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    return (
+        f"on {machine['cores']} cores ({machine['device']}; {versions}), load "
+        f"{machine['load_before']:.1f} before and {machine['load_after']:.1f} after"
     )
 
 
@@ -207,5 +288,15 @@ def _rate(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
+def main(race: bool = False) -> None:
+    """Measures and prints; leaves JSON in runs/bench.
+
+    Args:
+      race: IIRC's race against the authors' code instead of all else.
+    """
+    folder = Path("runs/bench")
+    print(run_race(TrainingSizes(), folder) if race else bench(Sizes(), folder))
+
+
 if __name__ == "__main__":
-    print(bench(Sizes(), Path("runs/bench")))
+    tyro.cli(main)

@@ -2,12 +2,16 @@
 
 import json
 import time
+from itertools import chain
 
 import numpy as np
 import pytest
 
+from data_pipelines.iirc_metadata import official_metadata
 from experiments.bench import net_training
-from experiments.bench.__main__ import Sizes, bench
+from experiments.bench.__main__ import Sizes, bench, run_race
+from experiments.bench.herding import herding_speed
+from experiments.bench.iirc_training import TrainingSizes
 from experiments.bench.task_sequences import SequenceSizes
 from experiments.bench.timing import calls_per_second_in_turns, median_ratio, seconds_in_turns
 from experiments.bench.transform_fits import fit_error
@@ -41,9 +45,27 @@ TINY = Sizes(
     metric_samples=50,
     metric_tasks=3,
     metric_rounds=1,
+    iirc=TrainingSizes(
+        tasks=2,
+        train_per_class=10,
+        test_per_class=1,
+        side=8,
+        blocks=0,
+        batch_size=64,
+        part_rounds=1,
+        replay_task=1,
+        replay_rounds=1,
+    ),
+    herding=(4, 30, 6, 3),
+    herding_rounds=1,
     copy_megabytes=4,
     matmul_size=64,
 )
+
+
+@pytest.fixture
+def with_iirc():
+    pytest.importorskip("iirc")
 
 
 @pytest.fixture
@@ -60,7 +82,22 @@ def measured(folder):
     return json.loads((folder / "bench.json").read_text())
 
 
-@pytest.mark.usefixtures("without_torch")
+def first_two_tasks():
+    """Their classes' counts of training samples, 10 of each subclass given: by hand.
+
+    A tenth each is in-task and post-task validation. Of the other 8 a superclass takes the first 3
+    of each of its 4 to 8 subclasses, and a subclass that has one the last 6. In the second task no
+    class is another's superclass.
+    """
+    hierarchy, (configuration, *_), _ = official_metadata("iirc_cifar100")
+    grouped = set(chain(*hierarchy.values()))
+    return [
+        [3 * len(hierarchy[c]) if c in hierarchy else 6 if c in grouped else 8 for c in task]
+        for task in configuration.tasks[:2]
+    ]
+
+
+@pytest.mark.usefixtures("without_torch", "with_iirc")
 def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tmp_path):
     page = bench(TINY, tmp_path)
     results = measured(tmp_path)
@@ -83,10 +120,21 @@ def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tm
     # Parameters, Adam's two moments, EWC's two sums and the best epoch are six copies.
     checkpoint = results["checkpoint"]
     assert checkpoint["state_bytes"] > 6 * 4 * checkpoint["parameters"]
+    replay = results["replay"]
+    first, second = first_two_tasks()
+    assert replay["exemplars"] == sum(min(20, count) for count in first)
+    assert replay["images"] == replay["exemplars"] + sum(second)
+    assert replay["steps"] == -(-replay["images"] // 64)
+    assert replay["everlight_s"] > 0
+    assert replay["torch_s"] is replay["ratio"] is None
+    herding = results["herding"]
+    assert herding["same_classes"] == 4
+    np.testing.assert_allclose(herding["ratio"], herding["numpy_s"] / herding["everlight_s"])
     assert ".[bench]" in page
     assert "| 20 of 24 pixels |" in page
 
 
+@pytest.mark.usefixtures("with_iirc")
 def test_pytorch_runs_beside_it(tmp_path):
     pytest.importorskip("torch")
     page = bench(TINY, tmp_path)
@@ -97,7 +145,50 @@ def test_pytorch_runs_beside_it(tmp_path):
         np.testing.assert_allclose(
             speed["torch_over_compiled"], speed["torch_s"] / speed["compiled_s"]
         )
+    replay = measured(tmp_path)["replay"]
+    np.testing.assert_allclose(replay["ratio"], replay["torch_s"] / replay["everlight_s"])
     assert ".[bench]" not in page
+
+
+@pytest.mark.usefixtures("with_iirc")
+def test_the_race_is_run_whole_and_its_parts_add_up(tmp_path):
+    page = run_race(TINY.iirc, tmp_path)
+    race = json.loads((tmp_path / "race.json").read_text())["race"]
+    first, second = first_two_tasks()
+    assert (race["tasks"], race["classes"]) == (2, 15)
+    # The superclasses of the first task share no sample.
+    assert race["train_images"] == sum(first) + sum(second) + sum(min(20, c) for c in first)
+    parts = ("training", "evaluation", "validation", "checkpoints", "driven_compilation")
+    np.testing.assert_allclose(race["driven_s"], sum(race[f"{part}_s"] for part in parts))
+    assert min(race.values()) > 0
+    assert f"{396 / race['driven_s']:.2f} times as long in all" in page
+
+
+def test_herding_in_numpy_chooses_as_everlight_does():
+    speed = herding_speed(classes=5, samples=60, features=16, exemplars=20, rounds=1)
+    assert speed.same_classes == 5
+
+
+def test_pytorchs_net_has_the_published_size_and_its_windows_are_of_the_padded_images():
+    torch = pytest.importorskip("torch")
+    from experiments.bench import iirc_torch
+
+    assert sum(p.numel() for p in iirc_torch.reduced_resnet(115, 5).parameters()) == 473_731
+    images = torch.randint(1, 256, (200, 3, 6, 6), dtype=torch.uint8)
+    padded = np.pad(images.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4)))
+    mirrored = 0
+    for window, image in zip(iirc_torch.crop_and_flip(images).numpy(), padded, strict=True):
+        places = [
+            sign
+            for row, column, sign in np.ndindex(9, 9, 2)
+            if np.array_equal(
+                window[..., :: 1 - 2 * sign], image[:, row : row + 6, column : column + 6]
+            )
+        ]
+        assert places
+        mirrored += places[0]
+    # Half of 200, give or take five standard deviations of 7.
+    assert abs(mirrored - 100) < 36
 
 
 def test_parameters_are_the_papers():

@@ -1,0 +1,136 @@
+"""IIRC's methods stopped in the middle of a task go on to the same bits, rate already dropped."""
+
+import functools
+from itertools import islice
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.base import Outputs, TaskSequence
+from everlight.continual.flax_setup import StoredImages
+from everlight.continual.sequence import Build, Protocol, drive_sequence, initial_state
+from everlight.models.heads import make_head
+from everlight.models.normalization import BatchNorm
+from everlight.scenarios.iirc import TaskConfiguration, iirc
+from experiments.common import sequences
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.sequences import train_sequence
+from experiments.iirc.methods import METHODS, build_method, protocol_of
+
+SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
+HIERARCHY = {"round": ("disc", "ring"), "square": ("box", "frame")}
+CLASSES = ("disc", "ring", "box", "frame", "star", "cross")
+TASKS = (("round", "square"), ("disc", "box", "star"), ("ring", "frame", "cross"))
+# After a task's first epoch no goodness, at most 1, is an improvement, so each epoch drops.
+PROTOCOL = Protocol(
+    epochs=EPOCHS,
+    batch_size=16,
+    plateau_factor=0.5,
+    plateau_patience=0,
+    plateau_threshold=2.0,
+    evaluation_batch=16,
+)
+# Checkpoints come after epochs 2 and 4 of a task and at its end. Stopped after epoch 3 of the
+# second task, the third is lost.
+STOPPED_AFTER, RESUMED_FROM = EPOCHS + 3, EPOCHS + 2
+KEY = jax.random.key(5)
+# A buffer; a buffer and a teacher; those, samples held out and a correction. iCaRL's memory is of
+# LUCIR's type and A-GEM's of ER's, and every method's programs take seconds to compile.
+each_kind = pytest.mark.parametrize(
+    "name",
+    [
+        *("ER", "LUCIR", "BiC"),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("iCaRL-norm", "A-GEM")),
+    ],
+)
+
+
+class TinyNet(nn.Module):
+    """One layer, batch norm and a head."""
+
+    head: str
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool) -> Outputs:
+        hidden = nn.Dense(6)(images.reshape(len(images), -1))
+        features = jnp.tanh(BatchNorm()(hidden, train))
+        return Outputs(make_head(self.head, len(CLASSES) + len(HIERARCHY))(features), features)
+
+
+class Parts(NamedTuple):
+    """What `drive_sequence` is given."""
+
+    build: Build
+    protocol: Protocol
+    data: StoredImages
+    sequence: TaskSequence
+    key: jax.Array
+
+
+@functools.cache
+def parts_of(name):
+    train, test = (np.repeat(np.arange(len(CLASSES)), count) for count in (20, 2))
+    images = np.random.default_rng(0).integers(0, 256, (132, SIDE, SIDE, 3), np.uint8)
+    stored = StoredImages(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
+    sequence = iirc(train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS)).sequence
+    build = build_method(name, TinyNet(METHODS[name].head), 0.5, EXEMPLARS)
+    return Parts(build, protocol_of(name, PROTOCOL), stored, sequence, KEY)
+
+
+def finish(name, state=None):
+    *_, last = drive_sequence(*parts_of(name), state)
+    return last.result
+
+
+def bits(tree):
+    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree)]
+
+
+def buffer_of(memory):
+    return getattr(memory, "buffer", memory)
+
+
+def without_exemplars(result):
+    buffer = buffer_of(result.memory)
+    emptied = buffer._replace(mask=jnp.zeros_like(buffer.mask))
+    plain = buffer is result.memory
+    return result._replace(memory=emptied if plain else result.memory._replace(buffer=emptied))
+
+
+def without_drop(result):
+    schedule = result.learner.schedule._replace(factor=jnp.float32(1))
+    return result._replace(learner=result.learner._replace(schedule=schedule))
+
+
+@each_kind
+def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
+    """Memory, learner with schedule and best epoch, curves and what was predicted."""
+    parts, facts = parts_of(name), {"method": name}
+    drive = sequences.drive_sequence
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            sequences, "drive_sequence", lambda *given: islice(drive(*given), STOPPED_AFTER)
+        )
+        train_sequence(*parts, tmp_path, facts, every=2)
+
+    checkpoints = Checkpoints(tmp_path)
+    assert checkpoints.newest() == RESUMED_FROM
+    kept = checkpoints.restore(RESUMED_FROM, initial_state(*parts)).state
+    assert (int(kept.task), int(kept.epoch)) == (1, 2)
+    assert kept.result.learner.schedule.factor == 0.5
+    # The first task's two superclasses have their exemplars.
+    held = np.arange(8 * EXEMPLARS) < 2 * EXEMPLARS
+    np.testing.assert_array_equal(buffer_of(kept.result.memory).mask, held)
+
+    resumed, whole = train_sequence(*parts, tmp_path, facts, every=2), finish(name)
+    assert jax.tree.structure(resumed) == jax.tree.structure(whole)
+    assert bits(resumed) == bits(whole)
+    # The rate begins anew in every task.
+    assert whole.learner.schedule.factor == 0.5 ** (EPOCHS - 1)
+    for lose in (without_exemplars, without_drop):
+        other = finish(name, kept._replace(result=lose(kept.result)))
+        assert bits(other.learner.params) != bits(whole.learner.params), lose.__name__
