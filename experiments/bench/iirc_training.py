@@ -39,7 +39,7 @@ from experiments.common.sequences import store_images, train_sequence
 from experiments.iirc.iirc import PLANS
 from experiments.iirc.methods import build_method, protocol_of
 from experiments.iirc.scores import score_method
-from experiments.iirc.training import Learnt
+from experiments.iirc.training import Learnt, superclass_numbers
 
 AUTHORS_S, AUTHORS_TRAINING_S = 396.0, 156.0
 """Of the authors' PyTorch code for the race of the default sizes on two cores, not run here."""
@@ -104,6 +104,7 @@ class ReplaySpeed(NamedTuple):
 class _World(NamedTuple):
     stored: StoredImages
     sequence: TaskSequence
+    superclass: Int[np.ndarray, "c"]
     build: Build
     protocol: Protocol
 
@@ -115,7 +116,7 @@ def race_speed(sizes: TrainingSizes) -> RaceSpeed:
     with tempfile.TemporaryDirectory() as folder, _compilation_seconds() as compilation:
         begin = time.perf_counter()
         result = train_sequence(*parts, Path(folder, "race"), {"bench": "race"})
-        score_method(world.sequence, _learnt(result))
+        score_method(world.sequence, _learnt(result), world.superclass)
         driven = time.perf_counter() - begin
     compilation_s = sum(compilation)
     apart = _parts_of_race(world, result, sizes.part_rounds)
@@ -145,7 +146,7 @@ def race_speed(sizes: TrainingSizes) -> RaceSpeed:
 
 def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[str, float]:
     """Seconds that evaluation, validation and checkpoints take over all tasks."""
-    stored, sequence, build, protocol = world
+    stored, sequence, superclass, build, protocol = world
     size, tasks = protocol.evaluation_batch, sequence.tasks.id.shape[0]
 
     @jax.jit
@@ -168,7 +169,7 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
         seconds = seconds_in_turns(
             {
                 "evaluation": lambda: evaluate(*inputs),
-                "scores": lambda: score_method(sequence, _learnt(result)),
+                "scores": lambda: score_method(sequence, _learnt(result), superclass),
                 "validation": lambda: validate_all(*inputs),
                 "checkpoint": lambda: checkpoints.save(next(numbers), result),
             },
@@ -222,7 +223,7 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
 
 def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Callable]:
     """One epoch of a task as a program, and one that reaches the task without training."""
-    _, _, build, protocol = world
+    build, protocol = world.build, world.protocol
 
     @jax.jit
     def reach(stored: StoredImages, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
@@ -272,6 +273,7 @@ def _world(sizes: TrainingSizes) -> _World:
     return _World(
         stored,
         sequence,
+        superclass_numbers(hierarchy, configuration),
         build_method("ER", net, plan.rate, plan.exemplars),
         protocol_of("ER", protocol),
     )

@@ -38,6 +38,7 @@ from experiments.iirc.training import (
     Trainer,
     load_benchmark,
     open_store,
+    superclass_numbers,
 )
 
 SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
@@ -127,12 +128,14 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         store = open_store(plan, benchmark, settings.memory_limit)
     trainer = Trainer(folder, plan, benchmark, store)
 
+    hierarchy, configurations = benchmark.metadata.hierarchy, benchmark.metadata.configurations
+
     def outcome(name: str, exemplars: int | None = None) -> Outcome:
         runs = [
             score_method(
                 trainer.sequence(name, number),
                 trainer.train(name, number, settings.seed, exemplars),
-                trainer.superclass(number),
+                superclass_numbers(hierarchy, configurations[number]),
             )
             for number in range(plan.configurations)
         ]

@@ -29,7 +29,7 @@ from everlight.continual.base import TaskSequence
 from everlight.continual.steps import Protocol
 from everlight.models.heads import HeadKind
 from everlight.models.resnet import ReducedResNet, ResNet50
-from everlight.scenarios.iirc import Setting, iirc
+from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
@@ -183,18 +183,6 @@ class Trainer:
             )
         return self._sequences[setting][configuration]
 
-    def superclass(self, configuration: int) -> Int[np.ndarray, "c"]:
-        """The number of each class's superclass, -1 where it has none."""
-        metadata = self._benchmark.metadata
-        names = list(chain.from_iterable(metadata.configurations[configuration].tasks))
-        parent = {
-            member: names.index(name)
-            for name, members in metadata.hierarchy.items()
-            if name in names
-            for member in members
-        }
-        return np.array([parent.get(name, -1) for name in names])
-
     def train(
         self, name: str, configuration: int, seed: int, exemplars: int | None = None
     ) -> Learnt:
@@ -241,6 +229,20 @@ def _make_net(plan: Plan, classes: int, head: HeadKind) -> nn.Module:
     if plan.blocks is None:
         return ResNet50(classes, head)
     return ReducedResNet(classes, plan.blocks, head)
+
+
+def superclass_numbers(
+    hierarchy: Hierarchy, configuration: TaskConfiguration
+) -> Int[np.ndarray, "c"]:
+    """The number of each class's superclass, -1 where it has none."""
+    names = list(chain.from_iterable(configuration.tasks))
+    parent = {
+        member: names.index(name)
+        for name, members in hierarchy.items()
+        if name in names
+        for member in members
+    }
+    return np.array([parent.get(name, -1) for name in names])
 
 
 def unpack(learnt: Learnt, classes: int) -> Bool[np.ndarray, "t m c"]:
