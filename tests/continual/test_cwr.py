@@ -99,6 +99,13 @@ def test_the_first_head_is_tripled_only_when_the_second_task_begins(after):
         )
 
 
+def test_the_gain_of_the_first_task_is_a_setting():
+    tasks = [made_task(0), made_task(1)]
+    memory, _ = run_tasks(SETUP, cwr(SETUP, first_task_gain=1.5), tasks)[-1]
+    expected = 1.5 * temporary_head(INDEX[0])["kernel"][:, [1, 2]]
+    np.testing.assert_allclose(memory.head["kernel"][:, jnp.array([1, 2])], expected, rtol=1e-4)
+
+
 def test_classes_that_a_task_does_not_hold_stay_bit_for_bit(after):
     untouched = [place for place in range(CLASSES) if place not in CARRIED[2]]
     for name in ("kernel", "bias"):

@@ -6,8 +6,9 @@ which the strategy predicts:
 
     cw[i] ← (updates[i] · cw[i] + tw[i]) / (updates[i] + 1),    updates[i] ← updates[i] + 1
 
-The rows of classes not met yet are 0. As published, the weights (not the biases) consolidated at
-the first task, of twice as many classes as the others, are multiplied by 3 when the second begins.
+The rows of classes not met yet are 0. When the second task begins, the weights (not the biases)
+consolidated at the first are multiplied once: by 3 as published, where the first task has twice as
+many classes as the others and as many steps.
 """
 
 from typing import NamedTuple
@@ -19,8 +20,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.multilabel_objective import multi_hot
 from everlight.continual.naive import naive
-
-FIRST_TASK_GAIN = 3.0
 
 
 class Consolidated(NamedTuple):
@@ -36,12 +35,17 @@ class Consolidated(NamedTuple):
     """The classes of the task that is being learnt; none between tasks."""
 
 
-def cwr(setup: Setup) -> Strategy:
+def cwr(setup: Setup, first_task_gain: float = 3.0) -> Strategy:
     """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
 
     What lies below the head must not change: the setup's `trainable` freezes it, or the network is
     the head alone and the inputs are features computed once. A task's classes are those that its
     samples carry. While a task is learnt, predictions are those it would leave if it ended now.
+
+    Args:
+      setup: what is static.
+      first_task_gain: of the weights consolidated at the first task; above what balances them
+        with the later ones, their classes take all predictions.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
@@ -55,7 +59,7 @@ def cwr(setup: Setup) -> Strategy:
     ) -> tuple[Consolidated, Learner]:
         carried = multi_hot(task.train.labels, learner.seen.shape[0])
         held = jnp.any(carried & task.train.mask[:, None], axis=0)
-        gain = jnp.where(task.id == 1, FIRST_TASK_GAIN, 1.0)
+        gain = jnp.where(task.id == 1, first_task_gain, 1.0)
         head = {**memory.head, "kernel": gain * memory.head["kernel"]}
         learner = learner._replace(params={**learner.params, "head": memory.start})
         return memory._replace(head=head, held=held), learner
