@@ -15,6 +15,7 @@ from everlight.continual.agem import agem
 from everlight.continual.base import Outputs, Setup
 from everlight.continual.bic import bic
 from everlight.continual.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.cwr import cwr
 from everlight.continual.ewc import ewc
 from everlight.continual.icarl import icarl
 from everlight.continual.lucir import lucir
@@ -44,6 +45,7 @@ STRATEGIES = {
     "experience replay": lambda setup: experience_replay(setup, per_class=3),
     "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),
     "unlimited replay": unlimited_replay,
+    "cwr": cwr,
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
@@ -83,9 +85,15 @@ PROTOCOL = Protocol(epochs=4, batch_size=8, evaluation_batch=32)
 TRACES = collections.Counter()
 
 
+def only_the_head(params):
+    return {"hidden": False, "head": jax.tree.map(lambda _: True, params["head"])}
+
+
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
+    if (name or counter) == "cwr":  # Which is for a frozen network.
+        trainable = only_the_head
     many_labels, cosine = (name or counter) in BINARY_STRATEGIES, (name or counter) == "lucir"
     objective = (
         binary_objective()._replace(evaluate=accuracy_row) if many_labels else softmax_objective()
@@ -219,12 +227,8 @@ def test_frozen_parameters_stay_bit_for_bit(name):
 
     Cumulative is left out: it restarts from new parameters at every task.
     """
-
-    def trainable(params):
-        return {"hidden": False, "head": jax.tree.map(lambda _: True, params["head"])}
-
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
-    build = build_with(name, optimizer=decaying, trainable=trainable)
+    build = build_with(name, optimizer=decaying, trainable=only_the_head)
     result = jax.jit(lambda s: run_sequence(build, PROTOCOL, DATA, s, KEY))(SEQUENCE)
     _, start = begin_sequence(*build(DATA), CLASSES, KEY)
     np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])

@@ -1,0 +1,93 @@
+"""CWR, CopyWeights with Re-init (Lomonaco and Maltoni 2017, CORe50, sections 5.2 and 5.3).
+
+Only the head learns, over a frozen network. Every task trains a temporary head tw from the same
+initial values; at its end the rows of its classes are averaged into the consolidated head cw, with
+which the strategy predicts:
+
+    cw[i] ← (updates[i] · cw[i] + tw[i]) / (updates[i] + 1),    updates[i] ← updates[i] + 1
+
+The rows of classes not met yet are 0. When the second task begins, the weights (not the biases)
+consolidated at the first are multiplied once: by 3 as published, where the first task has twice as
+many classes as the others and as many steps.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import Learner, Setup, Strategy, Task
+from everlight.continual.multilabel_objective import multi_hot
+from everlight.continual.naive import naive
+
+
+class Consolidated(NamedTuple):
+    """CWR's memory; heads are the tree `params["head"]`, its leaves' last axis the classes."""
+
+    head: PyTree
+    """cw."""
+    updates: Int[Array, "c"]
+    """Tasks that held the class, those ended."""
+    start: PyTree
+    """What tw begins from."""
+    held: Bool[Array, "c"]
+    """The classes of the task that is being learnt; none between tasks."""
+
+
+def cwr(setup: Setup, first_task_gain: float = 3.0) -> Strategy:
+    """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
+
+    What lies below the head must not change: the setup's `trainable` freezes it, or the network is
+    the head alone and the inputs are features computed once. A task's classes are those that its
+    samples carry. While a task is learnt, predictions are those it would leave if it ended now.
+
+    Args:
+      setup: what is static.
+      first_task_gain: of the weights consolidated at the first task; above what balances them
+        with the later ones, their classes take all predictions.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
+        head = learner.params["head"]
+        nothing = jax.tree.map(jnp.zeros_like, head)
+        seen = learner.seen
+        return Consolidated(nothing, jnp.zeros(seen.shape, int), head, jnp.zeros_like(seen))
+
+    def begin_task(
+        memory: Consolidated, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Consolidated, Learner]:
+        carried = multi_hot(task.train.labels, learner.seen.shape[0])
+        held = jnp.any(carried & task.train.mask[:, None], axis=0)
+        gain = jnp.where(task.id == 1, first_task_gain, 1.0)
+        head = {**memory.head, "kernel": gain * memory.head["kernel"]}
+        learner = learner._replace(params={**learner.params, "head": memory.start})
+        return memory._replace(head=head, held=held), learner
+
+    def end_task(
+        memory: Consolidated, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Consolidated, Learner]:
+        head, updates = consolidate(memory, learner.params["head"]), memory.updates + memory.held
+        return Consolidated(head, updates, memory.start, jnp.zeros_like(memory.held)), learner
+
+    def predict(
+        memory: Consolidated, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        head = consolidate(memory, learner.params["head"])
+        params = {**learner.params, "head": head}
+        outputs, _ = setup.apply(params, learner.batch_stats, inputs, False, None)
+        return setup.objective.scores(outputs)
+
+    return naive(setup)._replace(
+        init=init, begin_task=begin_task, end_task=end_task, predict=predict
+    )
+
+
+def consolidate(memory: Consolidated, temporary: PyTree) -> PyTree:
+    """The consolidated head with the held classes' temporary rows averaged in (section 5.3)."""
+
+    def average(kept: Float[Array, "*f c"], new: Float[Array, "*f c"]) -> Float[Array, "*f c"]:
+        mean = (memory.updates * kept + new) / (memory.updates + 1)
+        return jnp.where(memory.held, mean, kept)
+
+    return jax.tree.map(average, memory.head, temporary)

@@ -1,0 +1,86 @@
+"""Rejection curves against scikit-learn and against counting, partial test sets by counting."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlight.metrics.open_set import (
+    maximal_softmax,
+    partial_test_accuracy,
+    rejection_curve,
+    roc_area,
+)
+
+SIZE, PADDED = 40, 45
+curve_of = jax.jit(rejection_curve)
+
+
+def made(seed, levels):
+    """Confidences of few levels, so that many are equal; the last five samples are padding."""
+    rng = np.random.default_rng(seed)
+    known = rng.random(PADDED) < 0.6
+    known[:2] = True, False
+    correct = rng.random(PADDED) < 0.7
+    confidence = (rng.integers(1, levels + 1, PADDED) + known * levels // 3) / (2 * levels)
+    mask = np.arange(PADDED) < SIZE
+    return confidence.astype(np.float32), correct, known, mask
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
+def test_the_curve_is_scikit_learns(seed, levels):
+    metrics = pytest.importorskip("sklearn.metrics")
+    confidence, correct, known, mask = made(seed, levels)
+    curve = curve_of(*map(jnp.asarray, (confidence, correct, known, mask)))
+    unknown, true, thresholds = metrics.roc_curve(
+        known[mask], confidence[mask], drop_intermediate=False
+    )
+    ours = np.unique(np.stack(curve[:3], axis=1)[: SIZE + 1], axis=0)
+    theirs = np.unique(np.stack([thresholds, true, unknown], axis=1), axis=0)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    area = metrics.roc_auc_score(known[mask], confidence[mask])
+    np.testing.assert_allclose(roc_area(curve), area, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
+def test_every_point_counts_what_its_threshold_accepts(seed, levels):
+    confidence, correct, known, mask = made(seed, levels)
+    curve = curve_of(*map(jnp.asarray, (confidence, correct, known, mask)))
+    assert curve.threshold[0] == np.inf
+    for point in range(PADDED + 1):
+        accepted = mask & (confidence >= float(curve.threshold[point]))
+        right = (accepted & known & correct) | (~accepted & ~known)
+        np.testing.assert_allclose(curve.accuracy[point], right[mask].mean(), rtol=1e-6)
+        np.testing.assert_allclose(
+            curve.known_accepted[point], accepted[mask & known].mean(), rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            curve.unknown_accepted[point], accepted[mask & ~known].mean(), rtol=1e-6
+        )
+
+
+def test_without_unknown_samples_their_part_is_nan():
+    everything = jnp.ones(3, bool)
+    curve = rejection_curve(jnp.array([0.2, 0.9, 0.5]), everything, everything, everything)
+    assert np.isnan(curve.unknown_accepted).all()
+    np.testing.assert_allclose(curve.accuracy, [0, 1 / 3, 2 / 3, 1], rtol=1e-6)
+
+
+def test_the_partial_test_set_is_that_of_known_classes():
+    correct, known, mask = (
+        jnp.array(bits, bool) for bits in ([1, 0, 1, 1, 0], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0])
+    )
+    np.testing.assert_allclose(partial_test_accuracy(correct, known, mask), 2 / 3, rtol=1e-6)
+    assert np.isnan(partial_test_accuracy(correct, ~mask, mask))
+
+
+def test_confidence_is_the_greatest_probability(rng):
+    scores = rng.normal(size=(6, 4)) * 30
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    expected = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
+    result = maximal_softmax(jnp.asarray(scores, jnp.float32))
+    np.testing.assert_allclose(result, expected, rtol=1e-5)

@@ -1,0 +1,190 @@
+"""The nets' layers at 128x128, their sizes, and their outputs against PyTorch's."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.caffe_nets import LinearClassifier, MidCaffeNet, MidVGG, with_weights
+
+IMAGES = (2, 128, 128, 3)
+NETS = {"caffe": MidCaffeNet, "vgg": MidVGG}
+# By hand from the layers' sizes: conv1 of CaffeNet is floor((128 - 11) / 4) + 1 = 30.
+MAPS = {
+    "caffe": [(30, 96), (15, 256), (7, 384), (7, 384), (7, 256)],
+    "vgg": [(61, 96), (14, 256), (7, 512), (7, 512), (7, 512)],
+}
+# Inputs of a kernel (of one group) times outputs, and a bias for each output.
+PARAMETERS = {
+    "caffe": [
+        (11 * 11 * 3, 96),
+        (5 * 5 * 48, 256),
+        (3 * 3 * 256, 384),
+        (3 * 3 * 192, 384),
+        (3 * 3 * 192, 256),
+    ],
+    "vgg": [
+        (7 * 7 * 3, 96),
+        (5 * 5 * 96, 256),
+        (3 * 3 * 256, 512),
+        (3 * 3 * 512, 512),
+        (3 * 3 * 512, 512),
+    ],
+}
+DENSE = {"caffe": 3 * 3 * 256, "vgg": 3 * 3 * 512}
+STATED = {"caffe": (11_353_522, 2_334_080, 2_449_330), "vgg": (20_266_674, 6_528_640, 6_759_090)}
+each_net = pytest.mark.parametrize("name", NETS)
+
+
+@functools.cache
+def shapes(name, hidden=(2048, 2048)):
+    """Shapes of all parameters and of every layer's output."""
+    net = NETS[name](50, hidden)
+
+    def run(key):
+        params = net.init(key, jnp.zeros(IMAGES), False)["params"]
+        outputs, captured = net.apply(
+            {"params": params}, jnp.zeros(IMAGES), False, capture_intermediates=True
+        )
+        return params, outputs, captured["intermediates"]
+
+    return jax.eval_shape(run, jax.random.key(0))
+
+
+@each_net
+def test_layer_outputs_have_the_sizes_worked_out_by_hand(name):
+    _, outputs, layers = shapes(name)
+    for number, (side, depth) in enumerate(MAPS[name], 1):
+        assert layers[f"conv{number}"]["__call__"][0].shape == (2, side, side, depth)
+    assert layers["fc6"]["__call__"][0].shape == layers["fc7"]["__call__"][0].shape == (2, 2048)
+    assert outputs.logits.shape == (2, 50)
+    assert outputs.features.shape == (2, 2048)
+    assert shapes(name, ())[1].features.shape == (2, DENSE[name])
+
+
+@each_net
+def test_parameters_are_as_many_as_stated(name):
+    def count(layers):
+        return sum(inputs * outputs + outputs for inputs, outputs in layers)
+
+    trunk = count(PARAMETERS[name])
+    whole = trunk + count([(DENSE[name], 2048), (2048, 2048), (2048, 50)])
+    assert (whole, trunk, trunk + count([(DENSE[name], 50)])) == STATED[name]
+    for hidden, total in (((2048, 2048), whole), ((), STATED[name][2])):
+        params = shapes(name, hidden)[0]
+        assert sum(leaf.size for leaf in jax.tree.leaves(params)) == total
+
+
+def caffe_arrays(name, params, rng):
+    """Random weights, shaped as Caffe's, by layer."""
+    arrays = {}
+    for layer, leaves in params.items():
+        shape = leaves["kernel"].shape
+        shape = (shape[3], shape[2], *shape[:2]) if len(shape) == 4 else shape[::-1]
+        weight = rng.normal(size=shape) * np.sqrt(2 / np.prod(shape[1:]))
+        arrays[f"{layer}/weight"] = weight.astype(np.float32)
+        arrays[f"{layer}/bias"] = rng.normal(size=shape[0]).astype(np.float32) * 0.1
+    return arrays
+
+
+def torch_pool5(name, arrays, images):
+    """The definition once more, in PyTorch."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+
+    def convolve(maps, layer, **how):
+        weight, bias = (torch.tensor(arrays[f"{layer}/{part}"]) for part in ("weight", "bias"))
+        return functional.relu(functional.conv2d(maps, weight, bias, **how))
+
+    def pool(maps):
+        return functional.max_pool2d(maps, 3, 2, ceil_mode=True)
+
+    maps = torch.tensor(images.transpose(0, 3, 1, 2))
+    if name == "caffe":
+        maps = pool(convolve(maps, "conv1", stride=4))
+        maps = functional.local_response_norm(maps, 5, 1e-4, 0.75, 1.0)
+        maps = pool(convolve(maps, "conv2", padding=2, groups=2))
+        maps = functional.local_response_norm(maps, 5, 1e-4, 0.75, 1.0)
+        maps = convolve(maps, "conv3", padding=1)
+        maps = convolve(maps, "conv4", padding=1, groups=2)
+        return pool(convolve(maps, "conv5", padding=1, groups=2))
+    maps = convolve(maps, "conv1", stride=2)
+    maps = pool(functional.local_response_norm(maps, 5, 5e-4, 0.75, 2.0))
+    maps = convolve(maps, "conv2", stride=2, padding=1)
+    maps = pool(functional.local_response_norm(maps, 5, 5e-4, 0.75, 2.0))
+    for layer in ("conv3", "conv4", "conv5"):
+        maps = convolve(maps, layer, padding=1)
+    return pool(maps)
+
+
+@each_net
+def test_with_a_caffe_nets_weights_it_is_pytorchs(name, rng):
+    net = NETS[name](10, hidden=(32,))
+    images = rng.uniform(-120, 150, size=IMAGES).astype(np.float32)
+    shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), jnp.zeros(IMAGES), False))
+    start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes["params"])
+    arrays = caffe_arrays(name, start, rng)
+    pool5 = torch_pool5(name, arrays, images).flatten(1).numpy().astype(np.float64)
+    hidden = np.maximum(pool5 @ arrays["fc6/weight"].T + arrays["fc6/bias"], 0)
+    logits = hidden @ arrays["head/weight"].T + arrays["head/bias"]
+    params = with_weights(start, arrays)
+
+    @jax.jit
+    def run(params, images):
+        plain = net.apply({"params": params}, images, False)
+        keys = {"dropout": jax.random.key(2)}
+        return plain, net.apply({"params": params}, images, True, rngs=keys)
+
+    outputs, dropped = run(params, jnp.asarray(images))
+    scale = np.abs(hidden).max()
+    assert (hidden > 0.01 * scale).mean() > 0.2
+    np.testing.assert_allclose(outputs.features, hidden, atol=1e-4 * scale)
+    np.testing.assert_allclose(outputs.logits, logits, atol=1e-4 * np.abs(logits).max())
+    # Half of the hidden units are dropped, the others doubled.
+    active = np.asarray(outputs.features) > 0
+    kept = active & (np.asarray(dropped.features) > 0)
+    np.testing.assert_allclose(dropped.features[kept], 2 * outputs.features[kept], rtol=1e-5)
+    assert 0.2 < kept.sum() / active.sum() < 0.8
+    alone = LinearClassifier(10).apply({"params": {"head": params["head"]}}, *outputs[1:], False)
+    np.testing.assert_allclose(alone.logits, outputs.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_head_begins_with_the_deviation_of_the_paper():
+    head = LinearClassifier(50).init(jax.random.key(1), jnp.zeros((1, 200)), False)["params"][
+        "head"
+    ]
+    assert abs(head["kernel"].std() - 0.01) < 5e-4
+    assert not head["bias"].any()
+
+
+def test_layers_that_are_not_given_keep_their_values(rng):
+    params = {layer: {"kernel": jnp.ones((4, 3)), "bias": jnp.ones(3)} for layer in ("fc6", "head")}
+    weight = rng.normal(size=(3, 4)).astype(np.float32)
+    loaded = with_weights(params, {"fc6/weight": weight, "fc6/bias": np.zeros(3, np.float32)})
+    np.testing.assert_array_equal(loaded["fc6"]["kernel"], weight.T)
+    assert loaded["head"] is params["head"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"fc8/weight": (5, 4)}, "no layer 'fc8'; its layers are conv1, head"),
+        ({"conv1/weight": (2, 3, 5, 7)}, "conv1/bias is missing"),
+        ({"conv1/bias": (2,)}, "conv1/weight is missing"),
+        (
+            {"conv1/weight": (2, 3, 7, 5), "conv1/bias": (2,)},
+            r"conv1/weight has the shape \(2, 3, 7, 5\); the net's is \(2, 3, 5, 7\)",
+        ),
+        ({"head/weight": (4, 7), "head/bias": (7,)}, r"\(4, 7\); the net's is \(7, 4\)"),
+        ({"head/weight": (7, 4), "head/bias": (7,), "head/mean": (1,)}, "'head/mean' is neither"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(arrays, message):
+    params = {
+        "conv1": {"kernel": jnp.zeros((5, 7, 3, 2)), "bias": jnp.zeros(2)},
+        "head": {"kernel": jnp.zeros((4, 7)), "bias": jnp.zeros(7)},
+    }
+    with pytest.raises(ValueError, match=message):
+        with_weights(params, {name: np.zeros(shape) for name, shape in arrays.items()})
