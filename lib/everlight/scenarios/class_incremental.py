@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from everlight.continual.base import Samples, Task, TaskSequence
+from everlight.scenarios.shapes import stack_samples
 
 
 def class_incremental(
@@ -49,10 +50,10 @@ def class_incremental(
             raise ValueError(f"task {min(empty)} has no samples in {name}")
     validates = _first_of_each_class(train_labels, valid_fraction)
     owner = class_task[train_labels]
-    split = [
-        _stack([np.flatnonzero((owner == t) & part) for t in range(len(tasks))], train_labels)
-        for part in (~validates, validates)
-    ]
+    split = []
+    for part in (~validates, validates):
+        groups = [np.flatnonzero((owner == t) & part) for t in range(len(tasks))]
+        split.append(stack_samples(groups, [train_labels[group, None] for group in groups]))
     offset = len(train_labels) if test_offset is None else test_offset
     introduced = class_task == np.arange(len(tasks))[:, None]
     stream = Task(*split, jnp.asarray(introduced), jnp.arange(len(tasks)))
@@ -116,12 +117,3 @@ def _first_of_each_class(labels: Int[np.ndarray, "n"], fraction: float) -> Bool[
         members = np.flatnonzero(labels == label)
         chosen[members[: int(fraction * len(members))]] = True
     return chosen
-
-
-def _stack(groups: Sequence[Int[np.ndarray, "_"]], labels: Int[np.ndarray, "n"]) -> Samples:
-    """Index arrays of unequal lengths, padded to the longest with mask 0."""
-    longest = max(1, *(len(group) for group in groups))
-    padded = [np.pad(group, (0, longest - len(group))) for group in groups]
-    mask = [np.arange(longest) < len(group) for group in groups]
-    index = np.stack(padded)
-    return jax.tree.map(jnp.asarray, Samples(index, labels[index][..., None], np.stack(mask)))

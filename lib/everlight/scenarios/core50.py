@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight.continual.base import Samples, Task, TaskSequence
+from everlight.scenarios.shapes import stack_samples
 
 OBJECTS, OBJECTS_A_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
 TRAIN_SESSIONS = (0, 1, 3, 4, 5, 7, 8, 10)
@@ -83,8 +84,8 @@ def core50(
     class_task = held.argmax(axis=0)
     number = np.arange(len(batches))
     stream = Task(
-        _stack(groups, labels),
-        _stack([number[:0]] * len(batches), labels),
+        stack_samples(groups, [labels[group, None] for group in groups]),
+        stack_samples([number[:0]] * len(batches), [labels[:0, None]] * len(batches)),
         jnp.asarray(class_task == number[:, None]),
         jnp.asarray(number),
     )
@@ -150,15 +151,6 @@ def _new_instances_and_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]
     order = np.arange(len(units))
     generator.shuffle(order)
     return [TrainingBatch(FIRST_OBJECTS, sessions[:1]), *(units[place] for place in order)]
-
-
-def _stack(groups: Sequence[Int[np.ndarray, "_"]], labels: Int[np.ndarray, "n"]) -> Samples:
-    """Index arrays of unequal lengths, padded to the longest with mask 0."""
-    lengths = np.array([len(group) for group in groups])
-    mask = np.arange(max(1, lengths.max())) < lengths[:, None]
-    index = np.zeros(mask.shape, int)
-    index[mask] = np.concatenate(groups)
-    return jax.tree.map(jnp.asarray, Samples(index, labels[index][..., None], mask))
 
 
 def _check_sessions(name: str, sessions: Sequence[int]) -> None:

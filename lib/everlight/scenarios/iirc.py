@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from everlight.continual.base import Samples, Task, TaskSequence
+from everlight.scenarios.shapes import stack_samples
 
 SUPERCLASS_SHARE = 0.4
 """Of each subclass's samples its superclass trains on the first; section 4.1."""
@@ -180,15 +181,7 @@ def _stack(
         told = own if setting == "incomplete" else so_far
         groups.append(np.flatnonzero(np.any(given & brought, axis=1)))
         labels.append(_front(np.where(told, pairs, -1)[groups[-1]]))
-    longest = max(1, *(len(group) for group in groups))
-    missing = [(0, longest - len(group)) for group in groups]
-    index = [np.pad(group, pad) for group, pad in zip(groups, missing, strict=True)]
-    padded = [
-        np.pad(label, (pad, (0, 0)), constant_values=-1)
-        for label, pad in zip(labels, missing, strict=True)
-    ]
-    mask = [np.arange(longest) < len(group) for group in groups]
-    return jax.tree.map(jnp.asarray, Samples(np.stack(index), np.stack(padded), np.stack(mask)))
+    return stack_samples(groups, labels)
 
 
 def _tested(

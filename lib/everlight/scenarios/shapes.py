@@ -1,12 +1,31 @@
-"""Sequences brought to common shapes, so that one compiled program serves them all."""
+"""Tasks and sequences brought to common shapes, so that one compiled program serves them all."""
 
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import numpy as np
+from jaxtyping import Array, Int
 
 from everlight.continual.base import Samples, TaskSequence
+
+
+def stack_samples(
+    groups: Sequence[Int[np.ndarray, "_"]], labels: Sequence[Int[np.ndarray, "_ k"]]
+) -> Samples:
+    """Samples of every task, padded to the longest by slots of mask 0: `[t, n]`, `[t, n, k]`.
+
+    Args:
+      groups: each task's places in the data set.
+      labels: of each task's samples, as many as it has.
+    """
+    lengths = np.array([len(group) for group in groups])
+    mask = np.arange(max(1, lengths.max())) < lengths[:, None]
+    index = np.zeros(mask.shape, int)
+    index[mask] = np.concatenate(groups)
+    padded = np.full((*mask.shape, labels[0].shape[1]), -1)
+    padded[mask] = np.concatenate(labels)
+    return jax.tree.map(jnp.asarray, Samples(index, padded, mask))
 
 
 def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
