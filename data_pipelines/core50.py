@@ -94,7 +94,7 @@ def prepare_core50(source: Path, destination: Path, partial: bool = False) -> Ma
         if not _is_prepared_from(destination, manifest):
             for stale in destination.glob("images_*"):
                 stale.unlink()
-            _write_manifest(destination, manifest)
+        _write_manifest(destination, manifest)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
 
             def block(start: int, stop: int) -> list[np.ndarray]:
