@@ -37,7 +37,8 @@ def track_object(frames: UInt8[np.ndarray, "n 350 350 3"]) -> Int[np.ndarray, "n
     little = max(count.mean() / 4, 1)
     first = steps[count >= little][:_FIRST].mean(axis=0)
     in_window = uniform_filter(first, 2 * _REACH + 1, mode="constant")
-    center = np.array(np.unravel_index(in_window.argmax(), in_window.shape), np.float64)
+    busiest = np.array(np.unravel_index(in_window.argmax(), in_window.shape), np.float64)
+    center, _ = _motion_center(first, busiest)
     centers = []
     for step in steps:
         target, moving = _motion_center(step, center)
