@@ -16,7 +16,7 @@ from data_pipelines.procedural_shapes import SHAPES
 SESSIONS = 11
 RECORDED = 300
 """Frames of a whole recording."""
-WORLD = World(superclasses=10, subclasses=5)
+WORLD = World(superclasses=10, subclasses=5, noise=0.1)
 """TODO difficulty."""
 
 
