@@ -1,0 +1,192 @@
+"""CORe50's release: which frames a folder or zip of it holds, which it lacks, and their pixels.
+
+In `s{1..11}/o{1..50}/C_{ss}_{oo}_{fff}.png`, s is the session, o the object and f the frame, a
+number of 20 a second with gaps. Session and object count from 0 here.
+"""
+
+import re
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import imagecodecs
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from data_pipelines.errors import DataError, MissingDataError
+
+SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
+SIZE = "about 6 GB, and 8.1 GB more when prepared"
+SIDE = 128
+
+# How many frames each object (digit) of each session (row) lacks of 300, by the authors' table.
+_SHORT = (
+    "04000100200100000001000000000000000000200000000000",
+    "00000000000001000000020005102000000120000000000000",
+    "10000000000000020000000000100000001002000000000100",
+    "00300000001000000000000000000000000010000000000000",
+    "10000000003300127011000011100000000003000020201400",
+    "01002001000000010000020001000000000000000000300000",
+    "00000000400000010000000000000000000010000000000000",
+    "01210000010002420000000000000000000001020000000000",
+    "00000000000000000000000000000000000001000013000100",
+    "00000000000000020000000101000003000000020000102101",
+    "00000003301000000100000000000000000000000000001000",
+)
+FRAME_COUNTS: Int[np.ndarray, "11 50"] = 300 - np.array([[*map(int, row)] for row in _SHORT])
+"""Frames of every session and object in the whole release, 164,866 in all."""
+
+Read = Callable[[str], bytes]
+
+
+class Manifest(NamedTuple):
+    """What was found: the frames in order of session, object and frame, one entry each."""
+
+    source: str
+    """Name of the folder or zip."""
+    session: Int[np.ndarray, "n"]
+    object: Int[np.ndarray, "n"]
+    frame: Int[np.ndarray, "n"]
+    size: Int[np.ndarray, "n"]
+    """Bytes of the PNG."""
+    aside: dict[str, int]
+    """Files that are no such frames: "depth" images, "350x350" frames and "other" files."""
+
+    def counts(self) -> Int[np.ndarray, "11 50"]:
+        """Frames found of every session and object."""
+        counts = np.zeros_like(FRAME_COUNTS)
+        np.add.at(counts, (self.session, self.object), 1)
+        return counts
+
+
+@contextmanager
+def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]:
+    """Names and sizes of a folder's or zip's files, and their reader.
+
+    Raises:
+      MissingDataError: there is no such file or folder.
+      DataError: it is no whole zip.
+    """
+    if not source.exists():
+        raise MissingDataError(f"{source} does not exist. Get {SOURCE} ({SIZE}).")
+    if source.is_dir():
+        paths = [path for path in source.rglob("*") if path.is_file()]
+        files = [(path.relative_to(source).as_posix(), path.stat().st_size) for path in paths]
+        yield files, lambda name: (source / name).read_bytes()
+        return
+    try:
+        archive = zipfile.ZipFile(source)
+    except zipfile.BadZipFile as error:
+        raise DataError(
+            f"{source} is no whole zip ({error}). Download it to its end: {SOURCE}."
+        ) from error
+    with archive:
+        infos = [info for info in archive.infolist() if not info.is_dir()]
+        yield [(info.filename, info.file_size) for info in infos], archive.read
+
+
+_FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
+
+
+def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], Manifest]:
+    """The frames' names in their order, and what they are.
+
+    Raises:
+      MissingDataError: no file is a frame.
+      DataError: a frame twice, or one whose name is none of CORe50's; named.
+    """
+    aside = Counter({"depth": 0, "350x350": 0, "other": 0})
+    found: dict[tuple[int, int, int], tuple[str, int]] = {}
+    for name, size in files:
+        match = _FRAME.fullmatch(name)
+        if "depth" in name.lower() or Path(name).name.startswith("D_"):
+            aside["depth"] += 1
+        elif "350x350" in name:
+            aside["350x350"] += 1
+        elif match is None:
+            aside["other"] += 1
+        else:
+            ids = _ids(match, source)
+            if ids in found:
+                raise DataError(f"{source} holds a frame twice, {found[ids][0]} and {name}.")
+            found[ids] = name, size
+    if not found:
+        raise MissingDataError(
+            f"{source} holds no 128x128 frame s*/o*/C_*.png, but {dict(aside)}. "
+            f"Get {SOURCE} ({SIZE})."
+        )
+    ordered = sorted(found)
+    session, objects, frame = np.array(ordered, np.int32).T
+    names, sizes = zip(*(found[ids] for ids in ordered), strict=True)
+    return list(names), Manifest(
+        source.name, session, objects, frame, np.array(sizes, np.int32), dict(aside)
+    )
+
+
+def _ids(match: re.Match[str], source: Path) -> tuple[int, int, int]:
+    session, number, *named, frame = (int(part) for part in match.groups())
+    if named != [session, number] or not (1 <= session <= 11 and 1 <= number <= 50):
+        raise DataError(f"{source}: {match[0]} is no name of CORe50's. Get {SOURCE} again.")
+    return session - 1, number - 1, frame
+
+
+def check_counts(counts: Int[np.ndarray, "11 50"], origin: Path, partial: bool) -> None:
+    """Compare the frames found with the authors' table.
+
+    Raises:
+      DataError: more frames than there are, or fewer and not `partial`; named.
+    """
+    for session, number in np.argwhere(counts > FRAME_COUNTS):
+        raise DataError(
+            f"{origin}: {counts[session, number]} frames in s{session + 1}/o{number + 1}, but the "
+            f"release has {FRAME_COUNTS[session, number]}. Get {SOURCE} again."
+        )
+    if not partial and (counts < FRAME_COUNTS).any():
+        raise DataError(
+            f"{origin} is incomplete, {counts.sum()} of {FRAME_COUNTS.sum()} frames: "
+            f"{_missing(counts)}. Get the rest ({SOURCE}), or pass partial=True to go on without."
+        )
+
+
+def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
+    """Sessions and objects that lack frames, as in `s2: o7 20 of 300, o9-o50 0 of 12587`."""
+    sessions = []
+    for session, (found, official) in enumerate(zip(counts, FRAME_COUNTS, strict=True)):
+        short = np.flatnonzero(found < official)
+        # Neighbours are told as one where there is no frame of either.
+        joined = (np.diff(short) == 1) & (found[short[1:]] == 0) & (found[short[:-1]] == 0)
+        runs = np.split(short, np.flatnonzero(~joined) + 1)
+        texts = [
+            f"o{run[0] + 1}{f'-o{run[-1] + 1}' if len(run) > 1 else ''} "
+            f"{found[run].sum()} of {official[run].sum()}"
+            for run in runs
+            if len(run)
+        ]
+        if texts:
+            sessions.append(f"s{session + 1}: {', '.join(texts)}")
+    return "; ".join(sessions)
+
+
+def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 128 3"]:
+    """The pixels of one frame.
+
+    Raises:
+      DataError: damaged, or no 128x128 RGB image; named.
+    """
+    try:
+        pixels = imagecodecs.png_decode(read(name))
+    # PngError is a RuntimeError, as is what zipfile says of an encrypted file.
+    except (RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{source}: {name} is damaged or no PNG ({error}). Get it again: {SOURCE}."
+        ) from error
+    if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
+        raise DataError(
+            f"{source}: {name} is {pixels.dtype} of {pixels.shape}, not uint8 of (128, 128, 3). "
+            f"Get the 128x128 frames: {SOURCE}."
+        )
+    return pixels
