@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.metrics.ranking import Facts, embed_facts, mean_hits
+from everlight.metrics.ranking import Facts, mean_hits
 
 FEW = 5
 """Training examples up to which a fact counts as few-shot."""
@@ -96,13 +96,20 @@ def spo_generalisation(
     return np.stack([rare & np.all([often[p] for p in case], axis=0) for case in SPO_CASES])
 
 
-def embedding_similarity(facts: Facts, fact_task: Int[Array, "f"], tasks: int) -> Array:
+def embedding_similarity(
+    facts: Facts, fact_task: Int[Array, "f"], tasks: int
+) -> Float[Array, "t t"]:
     """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts."""
-    member = jax.nn.one_hot(fact_task, tasks, axis=0)
-    embedded = embed_facts(facts).reshape(fact_task.shape[0], -1)
+
+    def total(words: Int[Array, "f"]) -> Float[Array, "t d"]:
+        # By how often each word occurs: the facts' own embeddings need not fit in memory.
+        used = jnp.zeros((tasks, facts.vectors.shape[0]))
+        used = used.at[fact_task, words].add(words >= 0)
+        return jnp.matmul(used, facts.vectors, precision=jax.lax.Precision.HIGHEST)
+
     # A mean and a sum point in the same direction.
-    total = jnp.matmul(member, embedded, precision=jax.lax.Precision.HIGHEST)
-    unit = total / jnp.linalg.norm(total, axis=1, keepdims=True)
+    sums = jnp.concatenate([total(facts.pieces[:, kind]) for kind in range(3)], axis=1)
+    unit = sums / jnp.linalg.norm(sums, axis=1, keepdims=True)
     return jnp.matmul(unit, unit.T, precision=jax.lax.Precision.HIGHEST)
 
 
