@@ -75,7 +75,7 @@ def rank_facts(
 
     Distances to the v words come first and are shared by all facts: 3mvd products instead of 3mfd,
     and facts that share a word tie exactly. An embedding that is not finite ranks last, at f + 1
-    (standard: one after its task's last). Beside its arguments and a copy of them this holds some 24
+    (standard: one after its task's last). Beside its arguments and a copy of them it holds some 24
     bytes times `images_at_once` times (v + facts_at_once), whatever m and f are.
 
     Args:
