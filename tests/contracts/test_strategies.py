@@ -16,7 +16,9 @@ from everlight.continual.base import Outputs, Setup
 from everlight.continual.bic import bic
 from everlight.continual.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.ewc import ewc
+from everlight.continual.expert_gate import expert_gate
 from everlight.continual.icarl import icarl
+from everlight.continual.imm import imm
 from everlight.continual.lucir import lucir
 from everlight.continual.lwf import lwf
 from everlight.continual.mas import mas
@@ -44,6 +46,10 @@ STRATEGIES = {
     "experience replay": lambda setup: experience_replay(setup, per_class=3),
     "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),
     "unlimited replay": unlimited_replay,
+    "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
+    "expert gate": lambda setup: expert_gate(
+        setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
+    ),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
