@@ -7,7 +7,7 @@ alike, α_t = 1/T. A task starts from the last one's own, unmerged solution (wei
 held near it by λ ‖θ − θ_{t−1}‖² (L2 transfer); between tasks the merged network predicts.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class Moments(NamedTuple):
 
 def imm(
     setup: Setup,
-    merge: Literal["mean", "mode"],
+    merge: str,
     strength: Strength = 0.0,
     fisher_samples: int = 1024,
 ) -> Strategy:
