@@ -126,32 +126,22 @@ def ran(strategy):
     return program(DATA, SEQUENCE, jax.random.key(0))
 
 
-def accuracy(strategy):
-    """Top-1 after both tasks."""
-    result = ran(strategy)
-    return top_k(result.evaluation, SEQUENCE.test_member, 1)
-
-
 @pytest.mark.parametrize(
     "strategy",
-    # The others share their parts: `make test-all`.
+    # The others in `make test-all`.
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in ("ewc", "si", "imm") else [])
+        pytest.param(name, marks=[pytest.mark.slow] if name not in ("naive", "mas") else [])
         for name in STRATEGIES
     ],
 )
 def test_every_strategy_learns_facts(strategy):
-    result, found = ran(strategy), accuracy(strategy)
+    result = ran(strategy)
+    found = top_k(result.evaluation, SEQUENCE.test_member, 1)
     assert np.all(np.isfinite(result.losses))
     assert result.evaluation.generalised.shape == (2, len(TEST.fact))
     # Of the task just learnt, among its three facts.
     assert found.standard.by_task[1, 1] > 0.6
     assert np.all(np.asarray(found.drop.by_task) >= 0)
-
-
-def test_joint_remembers_what_finetuning_forgets():
-    final = {name: float(accuracy(name).standard.by_task[1, 0]) for name in ("naive", "joint")}
-    assert final["joint"] > final["naive"]
 
 
 def test_driven_step_by_step_it_is_the_compiled_sequence():
