@@ -129,10 +129,7 @@ def ran(strategy):
 @pytest.mark.parametrize(
     "strategy",
     # The others in `make test-all`.
-    [
-        pytest.param(name, marks=[pytest.mark.slow] if name not in ("naive", "mas") else [])
-        for name in STRATEGIES
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] if name != "mas" else []) for name in STRATEGIES],
 )
 def test_every_strategy_learns_facts(strategy):
     result = ran(strategy)
@@ -146,11 +143,11 @@ def test_every_strategy_learns_facts(strategy):
 
 def test_driven_step_by_step_it_is_the_compiled_sequence():
     """Also where embeddings are wider than the label space."""
-    parts = functools.partial(build, "naive")
+    parts = functools.partial(build, "mas")
     *_, last = drive_sequence(parts, PROTOCOL, DATA, SEQUENCE, jax.random.key(0))
-    np.testing.assert_allclose(last.result.losses, ran("naive").losses, rtol=1e-4)
+    np.testing.assert_allclose(last.result.losses, ran("mas").losses, rtol=1e-4)
     np.testing.assert_array_equal(
-        last.result.evaluation.generalised, ran("naive").evaluation.generalised
+        last.result.evaluation.generalised, ran("mas").evaluation.generalised
     )
 
 

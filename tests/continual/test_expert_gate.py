@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from everlight.continual.expert_gate import Autoencoder, expert_gate, reconstruction_error
 from everlight.continual.steps import begin_task
@@ -153,3 +154,10 @@ def test_experts_are_kept_as_their_tasks_left_them():
         no_penalty,
     )
     assert_trees_close(learner.params, by_hand)
+
+
+def test_as_many_hidden_units_as_features_are_refused():
+    setup = small_setup()
+    strategy = expert_gate(setup, 3, lambda inputs: inputs, hidden=3)
+    with pytest.raises(ValueError, match="hidden=3 of 3 features; an autoencoder needs fewer"):
+        strategy.init(jax.random.key(0), small_learner(setup, [0]))

@@ -66,6 +66,9 @@ def expert_gate(
       hidden: units of an autoencoder, fewer than features; 100 in the paper.
       epochs: of an autoencoder's training.
       rate: of its optimizer, Adam.
+
+    Raises:
+      ValueError: at `init`, as many hidden units as features or more.
     """
 
     def all_errors(memory: Experts, inputs: Float[Array, "b *shape"]) -> Float[Array, "b t"]:
@@ -74,7 +77,10 @@ def expert_gate(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Experts:
         inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-        one = _new_autoencoder(jax.eval_shape(features, inputs).shape[-1], hidden, key)
+        width = jax.eval_shape(features, inputs).shape[-1]
+        if hidden >= width:
+            raise ValueError(f"hidden={hidden} of {width} features; an autoencoder needs fewer")
+        one = _new_autoencoder(width, hidden, key)
         stacked = jax.tree.map(
             lambda leaf: jnp.zeros((tasks, *leaf.shape), leaf.dtype),
             (learner.params, learner.batch_stats, one),
