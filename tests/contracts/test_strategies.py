@@ -17,7 +17,9 @@ from everlight.continual.bic import bic
 from everlight.continual.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.cwr import cwr
 from everlight.continual.ewc import ewc
+from everlight.continual.expert_gate import expert_gate
 from everlight.continual.icarl import icarl
+from everlight.continual.imm import imm
 from everlight.continual.lucir import lucir
 from everlight.continual.lwf import lwf
 from everlight.continual.mas import mas
@@ -46,6 +48,10 @@ STRATEGIES = {
     "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),
     "unlimited replay": unlimited_replay,
     "cwr": cwr,
+    "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
+    "expert gate": lambda setup: expert_gate(
+        setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
+    ),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
@@ -280,9 +286,12 @@ def test_structure_and_dtypes_are_stable_across_tasks(name):
 
 
 @each_strategy
-@pytest.mark.parametrize("stopped_at", [0, 5, 3 * PROTOCOL.epochs - 1])
+@pytest.mark.parametrize(
+    "stopped_at",
+    [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 3 * PROTOCOL.epochs - 1))],
+)
 def test_stopped_and_read_back_it_continues_to_the_same_bits(name, stopped_at, tmp_path):
-    """Within the first task, within a later one, and between two; through a checkpoint."""
+    """Within a later task, within the first, and between two; through a checkpoint."""
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(stopped_at, driven(name)[stopped_at])
     state = checkpoints.restore(stopped_at, like=driven(name)[0]).state

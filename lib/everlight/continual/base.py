@@ -9,6 +9,7 @@ learning-rate schedule and the best epoch; a strategy owns only what makes it di
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
@@ -108,8 +109,16 @@ class Learner(NamedTuple):
     best: Best
 
 
+def seen_logits(outputs: Outputs, seen: Bool[Array, "c"]) -> Float[Array, "b c"]:
+    """The logits, 0 for classes that are not seen."""
+    return jnp.where(seen, outputs.logits, 0)
+
+
 class Objective(NamedTuple):
-    """What outputs mean."""
+    """What outputs mean.
+
+    Scores are of classes, `[.., c]`; where outputs are embeddings, they are of any width.
+    """
 
     loss: Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]]
     """From outputs, labels and the seen classes to each sample's loss."""
@@ -122,6 +131,8 @@ class Objective(NamedTuple):
     evaluate: Callable[[TaskSequence, Float[Array, "m c"], Bool[Array, "c"]], PyTree]
     """From the scores of the whole test union after a task, and the classes seen by then, to what
     is kept of them."""
+    function: Callable[[Outputs, Bool[Array, "c"]], Float[Array, "b w"]] = seen_logits
+    """From outputs and the seen classes to the F(x) that MAS keeps from changing."""
 
 
 class Setup(NamedTuple):

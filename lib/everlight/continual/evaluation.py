@@ -14,7 +14,7 @@ def predict_samples(
     setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples, size: int
 ) -> Float[Array, "n c"]:
     """Scores of all classes for every sample, `size` samples a forward pass; padding gets any."""
-    return _over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
+    return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
 def sample_features(
@@ -25,15 +25,16 @@ def sample_features(
     def features(inputs: Float[Array, "s *shape"]) -> Float[Array, "s f"]:
         return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
 
-    return _over_samples(setup, features, samples, size)
+    return over_samples(setup, features, samples, size)
 
 
-def _over_samples(
+def over_samples(
     setup: Setup,
     forward: Callable[[Float[Array, "s *shape"]], Float[Array, "s w"]],
     samples: Samples,
     size: int,
 ) -> Float[Array, "n w"]:
+    """What `forward` gives for every sample's inputs, `size` at once; padding gets any."""
     count = samples.mask.shape[0]
     # Padding holds anything; the first sample of the data set stands in for it.
     index = jnp.where(samples.mask, samples.index, 0)

@@ -43,7 +43,7 @@ def memory_aware_importance(
     Aljundi et al. 2018 (ECCV), the global version: |∂‖F(x)‖²/∂θ| averaged over inputs.
 
     Args:
-      setup: the network.
+      setup: network and objective, whose `function` is F.
       learner: at the parameters in question.
       samples: of the task; the mean runs over `limit` of them, evenly spaced in their order.
       limit: most samples to use.
@@ -53,7 +53,7 @@ def memory_aware_importance(
     def absolute_gradient(index: Int[Array, ""], labels: Int[Array, "k"]) -> PyTree:
         def squared_length(params: PyTree) -> Float[Array, ""]:
             outputs = _outputs_of(setup, learner, params, index)
-            return jnp.sum(jnp.where(learner.seen, outputs.logits, 0) ** 2)
+            return jnp.sum(setup.objective.function(outputs, learner.seen) ** 2)
 
         return jax.tree.map(jnp.abs, jax.grad(squared_length)(learner.params))
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual.base import Epoch, Learner, Memory, Setup, Strategy, TaskSequence
+from everlight.continual.evaluation import predict_samples
 from everlight.continual.steps import (
     Order,
     Protocol,
@@ -218,7 +219,8 @@ def _begin_sequence(
     tasks = sequence.tasks.id.shape[0]
     setup, strategy = build(data)
     start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
-    scores = jax.ShapeDtypeStruct((*sequence.test.mask.shape, *start[1].seen.shape), jnp.float32)
+    predict = partial(predict_samples, setup, strategy, size=protocol.evaluation_batch)
+    scores = jax.eval_shape(predict, *start, sequence.test)
     kept = jax.eval_shape(setup.objective.evaluate, sequence, scores, start[1].seen)
     evaluation = jax.tree.map(lambda leaf: _not_reached((tasks, *leaf.shape), leaf.dtype), kept)
     curve = _not_reached((tasks, protocol.most_epochs), jnp.float32)

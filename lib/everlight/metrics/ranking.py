@@ -1,0 +1,188 @@
+"""Ranks of structured labels by distance in an embedding space, and Top-K accuracy from them.
+
+A fact ⟨S, P, O⟩ is three pieces, each a word of a vocabulary or undefined. An image's embedding has
+a vector for each; the distance to a fact is the mean over the pieces that the fact defines:
+
+    D(x, f) = Σ_c w_c ‖x_c − φ_c(f)‖² / Σ_c w_c,   w_c = 1 where f defines piece c
+
+Averaged, not summed: by a sum every fact of one piece would be closer than any of three.
+Elhoseiny et al. 2018, "Exploring the challenges towards lifelong fact learning", section 5.1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+class Facts(NamedTuple):
+    """A label space: a fact is a number, its place here."""
+
+    pieces: Int[Array, "f 3"]
+    """Subject, predicate and object as places in `vectors`; -1 is undefined."""
+    vectors: Float[Array, "v d"]
+    """Of the vocabulary, which subjects, predicates and objects share."""
+
+
+class Ranks(NamedTuple):
+    """Ranks of true labels, from 1: labels strictly closer, and one. Ties share the best rank."""
+
+    standard: Int[Array, "*time m"]
+    """Among the labels of the label's own task (eq. 3)."""
+    generalised: Int[Array, "*time m"]
+    """Among the labels of all tasks (eq. 4)."""
+
+
+class Means(NamedTuple):
+    """Accuracy on every task's samples and its two means; NaN over no sample."""
+
+    by_task: Float[Array, "*time t"]
+    over_tasks: Float[Array, "*time"]
+    """Tasks weigh alike; those without samples are left out."""
+    over_examples: Float[Array, "*time"]
+    """Samples weigh alike."""
+
+
+class TopK(NamedTuple):
+    """Top-K accuracies; over time, `generalised.over_examples` is the paper's gained knowledge."""
+
+    standard: Means
+    generalised: Means
+    drop: Means
+    """Standard less generalised; never below 0."""
+
+
+def fact_distances(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
+    """D(x, f) above of every fact and image, all at once, `[f, m]`: for few of either."""
+    return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
+
+
+def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
+    """φ of every fact (eq. 1): the vectors of its pieces, zeros where undefined, `[f, 3, d]`."""
+    return jnp.where(facts.pieces[..., None] >= 0, facts.vectors[facts.pieces], 0)
+
+
+def rank_facts(
+    embeddings: Float[Array, "m 3 d"],
+    labels: Int[Array, "m"],
+    facts: Facts,
+    fact_task: Int[Array, "f"],
+    images_at_once: int = 128,
+    facts_at_once: int = 4096,
+) -> Ranks:
+    """Ranks of the true labels, in one pass over images and, for each block of them, over facts.
+
+    Distances to the v words come first and are shared by all facts: 3mvd products instead of 3mfd,
+    and facts that share a word tie exactly. An embedding that is not finite ranks last, at f + 1
+    (standard: one after its task's last). Beside its arguments and a copy of them it holds some 24
+    bytes times `images_at_once` times (v + facts_at_once), whatever m and f are.
+
+    Args:
+      embeddings: of the images, `[m, 3, d]`.
+      labels: the fact of each image, `[m]`.
+      facts: the whole label space.
+      fact_task: the task of each fact, `[f]`.
+      images_at_once: in a block.
+      facts_at_once: in a block.
+
+    Returns:
+      `[m]` each, int32.
+    """
+    count, size = labels.shape[0], facts.pieces.shape[0]
+    facts_at_once = min(facts_at_once, size)
+    pieces = _blocks(facts.pieces, facts_at_once)
+    # Filling belongs to no task and to no fact, and is counted by neither rank.
+    tasks = _blocks(fact_task, facts_at_once, fill=-1)
+    real = _blocks(jnp.ones(size, bool), facts_at_once)
+
+    def rank_block(block: tuple[Float[Array, "b 3 d"], Int[Array, "b"]]) -> Ranks:
+        embedded, label = block
+        words = _word_distances(embedded, facts.vectors)
+        own = _own_distances(words, facts.pieces[label])
+
+        def add(counted: Ranks, part: tuple) -> tuple[Ranks, None]:
+            some, task, there = part
+            # Not "less": where the embedding is NaN every label counts as closer.
+            closer = ~(_gather_distances(words, some) >= own) & there[:, None]
+            same = closer & (task[:, None] == fact_task[label])
+            return Ranks(
+                counted.standard + jnp.sum(same, axis=0, dtype=jnp.int32),
+                counted.generalised + jnp.sum(closer, axis=0, dtype=jnp.int32),
+            ), None
+
+        start = jnp.ones(label.shape, jnp.int32)
+        return jax.lax.scan(add, Ranks(start, start), (pieces, tasks, real))[0]
+
+    images_at_once = min(images_at_once, count)
+    blocks = (_blocks(embeddings, images_at_once), _blocks(labels, images_at_once))
+    ranks = jax.lax.map(rank_block, blocks)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], ranks)
+
+
+def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: int = 5) -> TopK:
+    """Top-K accuracies, standard and generalised, and the drop between them.
+
+    Args:
+      ranks: `[..., m]`; with an axis over time `by_task` is an accuracy matrix, as transfer reads
+        it (`metrics.accuracy_matrix`).
+      member: whether a sample counts for a task, `[t, m]`; false for those left out.
+      k: a label is found where its rank is at most this; 5 in the paper.
+    """
+    standard, generalised = (mean_hits(rank <= k, member) for rank in ranks)
+    drop = jax.tree.map(jnp.subtract, standard, generalised)
+    return TopK(standard, generalised, drop)
+
+
+def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
+    """Share of hits by task and its two means."""
+    size = jnp.sum(member, axis=1)
+    found = jnp.sum(hits[..., None, :] & member, axis=-1)
+    by_task = found / size
+    anywhere = jnp.any(member, axis=0)
+    return Means(
+        by_task,
+        jnp.mean(by_task, axis=-1, where=size > 0),
+        jnp.mean(hits, axis=-1, where=anywhere),
+    )
+
+
+def _word_distances(
+    embeddings: Float[Array, "b 3 d"], vectors: Float[Array, "v d"]
+) -> Float[Array, "3 words b"]:
+    """‖x_c − word‖² of every piece; a last row of zeros stands for an undefined word."""
+    product = jnp.einsum("bcd,vd->cvb", embeddings, vectors, precision=jax.lax.Precision.HIGHEST)
+    lengths = jnp.sum(embeddings**2, axis=-1).T[:, None, :]
+    squares = lengths - 2 * product + jnp.sum(vectors**2, axis=-1)[:, None]
+    # Stored before it is gathered: fused into two readers it could round in two ways.
+    return jax.lax.optimization_barrier(jnp.pad(squares, ((0, 0), (0, 1), (0, 0))))
+
+
+def _gather_distances(
+    words: Float[Array, "3 words b"], pieces: Int[Array, "n 3"]
+) -> Float[Array, "n b"]:
+    # -1 is the last row, of zeros.
+    total = words[0, pieces[:, 0]] + words[1, pieces[:, 1]] + words[2, pieces[:, 2]]
+    return total * _share(pieces)[:, None]
+
+
+def _own_distances(
+    words: Float[Array, "3 words b"], pieces: Int[Array, "b 3"]
+) -> Float[Array, "b"]:
+    """Of each image to its own label, in the same order of operations."""
+    image = jnp.arange(pieces.shape[0])
+    parts = [words[piece, pieces[:, piece], image] for piece in range(3)]
+    own = (parts[0] + parts[1] + parts[2]) * _share(pieces)
+    # Overflow puts all labels at the same infinite distance, which is no tie.
+    return jnp.where(jnp.isfinite(own), own, jnp.nan)
+
+
+def _share(pieces: Int[Array, "n 3"]) -> Float[Array, "n"]:
+    return 1 / jnp.sum(pieces >= 0, axis=-1)
+
+
+def _blocks(values: Array, size: int, fill: int = 0) -> Array:
+    """Cut along the first axis, the last block filled up."""
+    missing = [(0, -values.shape[0] % size)] + [(0, 0)] * (values.ndim - 1)
+    padded = jnp.pad(values, missing, constant_values=fill)
+    return padded.reshape(-1, size, *values.shape[1:])

@@ -1,0 +1,139 @@
+"""Which facts or samples a ranking is read on: from head to tail, few-shot, SPO generalisation.
+
+Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from everlight.metrics.ranking import Facts, mean_hits
+
+FEW = 5
+"""Training examples up to which a fact counts as few-shot."""
+
+PARTS = {"S": (0,), "P": (1,), "O": (2,), "SP": (0, 1), "PO": (1, 2), "SO": (0, 2)}
+SPO_CASES = (
+    ("SP", "O"),
+    ("P", "SO"),
+    ("PO", "S"),
+    ("SP", "PO", "SO"),
+    ("SP", "PO"),
+    ("SP", "SO"),
+    ("PO", "SO"),
+)
+"""Parts that must have been seen often enough, all of them (tables 14 to 17)."""
+
+
+class Bins(NamedTuple):
+    """Accuracy by number of training examples; NaN in a bin without samples."""
+
+    accuracy: Float[Array, "*time b"]
+    samples: Int[Array, "b"]
+
+
+def accuracy_by_count(
+    hits: Bool[Array, "*time m"], counts: Int[Array, "m"], edges: Int[Array, "e"]
+) -> Bins:
+    """Accuracy from head to tail: over the samples whose facts have so many training examples.
+
+    Args:
+      hits: whether a sample's label is in the Top-K, `[..., m]`.
+      counts: training examples of each sample's fact, `[m]`.
+      edges: increasing; bin b holds `edges[b] <= count < edges[b + 1]`, other counts are in none.
+
+    Returns:
+      One bin fewer than edges.
+    """
+    inside = (counts >= edges[:-1, None]) & (counts < edges[1:, None])
+    return Bins(mean_hits(hits, inside).by_task, jnp.sum(inside, axis=1))
+
+
+def few_shot(counts: Int[Array, "m"]) -> Bool[Array, "m"]:
+    """The samples whose facts have at most `FEW` training examples, to be `member` of `top_k`."""
+    return counts <= FEW
+
+
+def part_counts(
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: str
+) -> Int[np.ndarray, "f"]:
+    """How many training examples have a fact's part, whichever facts they belong to.
+
+    An example of ⟨dog, riding, horse⟩ has the parts of that fact, ⟨dog, riding, *⟩ and
+    ⟨dog, *, *⟩ among them.
+
+    Args:
+      pieces: of all facts, -1 where undefined.
+      counts: training examples of each fact.
+      part: a key of `PARTS`.
+
+    Returns:
+      0 for a fact that leaves a piece of the part undefined.
+    """
+    chosen = pieces[:, PARTS[part]]
+    _, group = np.unique(chosen, axis=0, return_inverse=True)
+    totals = np.bincount(group, weights=counts).astype(int)
+    return np.where(np.all(chosen >= 0, axis=1), totals[group], 0)
+
+
+def spo_generalisation(
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: int
+) -> Bool[np.ndarray, "7 f"]:
+    """The facts of each of `SPO_CASES`: triples of at most `FEW` examples whose parts have more.
+
+    A triple's own few examples count for its parts too.
+
+    Args:
+      pieces: of all facts, -1 where undefined.
+      counts: training examples of each fact.
+      least: examples that each part of a case must have; 15 and 50 in the paper.
+    """
+    often = {part: part_counts(pieces, counts, part) >= least for part in PARTS}
+    rare = np.all(pieces >= 0, axis=1) & (counts <= FEW)
+    return np.stack([rare & np.all([often[p] for p in case], axis=0) for case in SPO_CASES])
+
+
+def embedding_similarity(
+    facts: Facts, fact_task: Int[Array, "f"], tasks: int
+) -> Float[Array, "t t"]:
+    """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts."""
+
+    def total(words: Int[Array, "f"]) -> Float[Array, "t d"]:
+        # By how often each word occurs: the facts' own embeddings need not fit in memory.
+        used = jnp.zeros((tasks, facts.vectors.shape[0]))
+        used = used.at[fact_task, words].add(words >= 0)
+        return jnp.matmul(used, facts.vectors, precision=jax.lax.Precision.HIGHEST)
+
+    # A mean and a sum point in the same direction.
+    sums = jnp.concatenate([total(facts.pieces[:, kind]) for kind in range(3)], axis=1)
+    unit = sums / jnp.linalg.norm(sums, axis=1, keepdims=True)
+    return jnp.matmul(unit, unit.T, precision=jax.lax.Precision.HIGHEST)
+
+
+def spo_overlap(
+    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: int
+) -> Float[np.ndarray, "t t"]:
+    """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
+
+    0 where tasks share no piece of a kind; a kind that neither task has is left out of the mean.
+    """
+    ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])
+    there = np.isfinite(ratios)
+    with np.errstate(divide="ignore"):
+        logs = np.where(there, np.log(np.where(there, ratios, 1)), 0)
+    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(there, axis=0), 1))
+
+
+def _overlap(
+    words: Int[np.ndarray, "f"], fact_task: Int[np.ndarray, "f"], tasks: int
+) -> Float[np.ndarray, "t t"]:
+    seen = [set(words[(fact_task == task) & (words >= 0)].tolist()) for task in range(tasks)]
+    return np.array([[_ratio(first, second) for second in seen] for first in seen])
+
+
+def _ratio(first: set, second: set) -> float:
+    either = len(first | second)
+    return len(first & second) / either if either else np.nan

@@ -1,0 +1,57 @@
+"""The joint embedding of images and facts (Elhoseiny et al. 2017, AAAI: Sherlock, model 2).
+
+Early layers are shared; then one branch sees to the subject, another to predicate and object.
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.continual.base import Outputs
+from everlight.models.convolution import Convolution
+
+
+class JointEmbedding(nn.Module):
+    """From images to vectors for subject, predicate and object, for small images.
+
+    Every block is a 3x3 convolution, ReLU and a maximum over 2x2 pixels: sides must be divisible
+    by 2 to the number of blocks, those of the trunk and one in either branch.
+
+    Attributes:
+      size: of a piece's vector; 300 for word2vec.
+      trunk: channels of the shared blocks.
+      branch: channels of a branch's own block.
+      hidden: units of a branch's dense layer.
+    """
+
+    size: int = 300
+    trunk: tuple[int, ...] = (32, 64)
+    branch: int = 64
+    hidden: int = 256
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+        """Logits are [S, P, O] one after another, `[b, 3 size]`; features both dense layers'."""
+        shared = images
+        for number, channels in enumerate(self.trunk):
+            shared = _block(shared, channels, f"trunk_{number}")
+        subject, relation = (self._branch(shared, name) for name in ("subject", "relation"))
+        pieces = [
+            nn.Dense(self.size, name=name)(of)
+            for name, of in (("S", subject), ("P", relation), ("O", relation))
+        ]
+        return Outputs(
+            jnp.concatenate(pieces, axis=1), jnp.concatenate([subject, relation], axis=1)
+        )
+
+    def _branch(self, shared: Float[Array, "b h w c"], name: str) -> Float[Array, "b f"]:
+        own = _block(shared, self.branch, f"{name}_convolution")
+        return nn.relu(nn.Dense(self.hidden, name=f"{name}_dense")(own.reshape(own.shape[0], -1)))
+
+
+def _block(images: Float[Array, "b h w c"], channels: int, name: str) -> Array:
+    outputs = nn.relu(Convolution(channels, name=name)(images))
+    batch, height, width, depth = outputs.shape
+    # Even sides: a reshape and a maximum compile to faster CPU code than a window.
+    blocks = outputs.reshape(batch, height // 2, 2, width // 2, 2, depth)
+    return jnp.max(blocks, axis=(2, 4))

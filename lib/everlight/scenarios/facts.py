@@ -1,0 +1,155 @@
+"""Task sequences of structured facts ⟨S, P, O⟩ (Elhoseiny et al. 2018, section 3).
+
+A fact is ⟨S, *, *⟩, ⟨S, P, *⟩ or ⟨S, P, O⟩, and a class of the sequence; tasks are disjoint sets of
+facts, which may share pieces. `facts_splits.py` divides a label space into tasks.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from everlight.continual.base import Samples, Task, TaskSequence
+from everlight.scenarios.shapes import stack_samples
+
+
+class Examples(NamedTuple):
+    """Images and what they show; an image that shows several facts is there several times."""
+
+    image: Int[np.ndarray, "n"]
+    """Place in the data set."""
+    fact: Int[np.ndarray, "n"]
+    """Number of the fact."""
+
+
+class Statistics(NamedTuple):
+    """Counts by task and type, the types being S, SP and SPO (table 2)."""
+
+    facts: Int[np.ndarray, "t 3"]
+    examples: Int[np.ndarray, "t 3"]
+
+
+def check_facts(pieces: Int[np.ndarray, "f 3"], words: int) -> None:
+    """Whether pieces are a label space.
+
+    Args:
+      pieces: of every fact, places in a vocabulary or -1.
+      words: of the vocabulary.
+
+    Raises:
+      ValueError: no fact at all, a piece outside the vocabulary, a fact without subject or with an
+        object but no predicate, the same fact twice; named by number.
+    """
+    if not len(pieces):
+        raise ValueError("pieces has no facts; give one or more")
+    defined = pieces >= 0
+    wrong = {
+        f"has a piece outside -1 to {words - 1}": (pieces < -1) | (pieces >= words),
+        "has no subject": ~defined[:, :1],
+        "has an object and no predicate": defined[:, 2:] & ~defined[:, 1:2],
+    }
+    for message, where in wrong.items():
+        if where.any():
+            number = int(np.argmax(where.any(axis=1)))
+            raise ValueError(f"fact {number}, {pieces[number].tolist()}, {message}")
+    _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[group] != np.arange(len(pieces)))
+    if len(again):
+        number, before = again[0], first[group[again[0]]]
+        raise ValueError(
+            f"fact {number}, {pieces[number].tolist()}, is the same as fact {before}; keep one"
+        )
+
+
+def join_tasks(
+    tasks: Sequence[Int[np.ndarray, "_ 3"]],
+) -> tuple[Int[np.ndarray, "f 3"], Int[np.ndarray, "f"]]:
+    """The label space of tasks that each list their facts' pieces, and the task of each fact.
+
+    Raises:
+      ValueError: a task without facts, a fact in two tasks or twice in one; named.
+    """
+    owner: dict[tuple[int, ...], int] = {}
+    for task, members in enumerate(tasks):
+        if not len(members):
+            raise ValueError(f"task {task} has no facts; leave it out")
+        for fact in map(tuple, members.tolist()):
+            if fact in owner:
+                where = "twice" if owner[fact] == task else f"in task {owner[fact]} and"
+                raise ValueError(f"fact {list(fact)} is {where} in task {task}; keep one")
+            owner[fact] = task
+    return np.array(list(owner)), np.array(list(owner.values()))
+
+
+def fact_sequence(
+    fact_task: Int[np.ndarray, "f"], train: Examples, valid: Examples, test: Examples
+) -> TaskSequence:
+    """The sequence whose task t brings the facts with `fact_task` t and their examples.
+
+    Validation is given, not cut off here: an image of several facts must be on one side whole.
+
+    Args:
+      fact_task: the task of every fact, 0 to t - 1.
+      train: to learn from, in source order in every task.
+      valid: in-task validation; tasks may have none.
+      test: their union is ranked after every task.
+
+    Raises:
+      ValueError: a task number without facts, an example of a fact that there is not, a task
+        without training or test examples; named.
+    """
+    tasks = int(fact_task.max()) + 1
+    owned = np.bincount(fact_task, minlength=tasks)
+    if not owned.all():
+        raise ValueError(f"task {np.argmin(owned)} has no facts; number tasks from 0 on")
+    for name, examples in (("train", train), ("valid", valid), ("test", test)):
+        _check_examples(name, examples, len(fact_task))
+        empty = np.bincount(fact_task[examples.fact], minlength=tasks) == 0
+        if name != "valid" and empty.any():
+            raise ValueError(f"task {np.argmax(empty)} has no examples in {name}; give some")
+    everyone = np.arange(tasks)[:, None]
+    stream = Task(
+        *(_by_task(examples, fact_task, tasks) for examples in (train, valid)),
+        jnp.asarray(fact_task == everyone),
+        jnp.arange(tasks),
+    )
+    union = Samples(
+        jnp.asarray(test.image),
+        jnp.asarray(test.fact)[:, None],
+        jnp.ones(len(test.fact), bool),
+    )
+    member = jnp.asarray(fact_task[test.fact] == everyone)
+    return TaskSequence(stream, union, member, jnp.asarray(fact_task))
+
+
+def split_statistics(
+    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], examples: Examples
+) -> Statistics:
+    """Facts and examples of every task and type (table 2), `[t, 3]` each."""
+    cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
+    cells = 3 * (int(fact_task.max()) + 1)
+
+    def count(which: Int[np.ndarray, "_"]) -> Int[np.ndarray, "t 3"]:
+        return np.bincount(which, minlength=cells).reshape(-1, 3)
+
+    return Statistics(count(cell), count(cell[examples.fact]))
+
+
+def _check_examples(name: str, examples: Examples, facts: int) -> None:
+    if len(examples.image) != len(examples.fact):
+        raise ValueError(
+            f"{name} has {len(examples.image)} images and {len(examples.fact)} facts; give pairs"
+        )
+    wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
+    if len(wrong):
+        raise ValueError(f"{name} has an example of fact {wrong[0]}; facts are 0 to {facts - 1}")
+
+
+def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:
+    task = fact_task[examples.fact]
+    members = [np.flatnonzero(task == number) for number in range(tasks)]
+    return stack_samples(
+        [examples.image[own] for own in members], [examples.fact[own, None] for own in members]
+    )
