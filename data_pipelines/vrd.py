@@ -1,0 +1,199 @@
+"""Facts with boxes, and those of Visual Relationship Detection (Lu et al. 2016).
+
+VRD's annotations are real, long-tailed facts: 30,355 training and 7,638 test relations between 100
+kinds of objects in 4,000 and 1,000 photographs. They are all full triples; <S,*,*> and <S,P,*> are
+derived from them, as the benchmarks of lifelong fact learning mix the three.
+"""
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from data_pipelines.errors import DataError
+from data_pipelines.facts import Fact, FactSamples, FactSet
+from data_pipelines.locations import locate
+
+SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"
+ARCHIVE = "vrd_spo_facts/vrd_annotations.zip"
+PARTS = ("train", "test")
+
+
+class Scenes(NamedTuple):
+    """All annotated objects of a set of images, image after image."""
+
+    images: tuple[str, ...]
+    """Names of the images, those without an object too."""
+    image: Int[np.ndarray, "m"]
+    """The image of each object, its place in `images`; ascending."""
+    category: Int[np.ndarray, "m"]
+    box: Int[np.ndarray, "m 4"]
+    """[ymin, ymax, xmin, xmax] in pixels; edges, so that the height is ymax - ymin."""
+
+
+class BoxedSamples(NamedTuple):
+    """What the samples of facts are about: rows of `scenes`."""
+
+    scenes: Scenes
+    subject: Int[np.ndarray, "n"]
+    other: Int[np.ndarray, "n"]
+    """What the subject is related to, also where the fact leaves it undefined as in <S,P,*>; -1 for
+    <S,*,*>."""
+
+
+class BoxedFacts(NamedTuple):
+    """Facts with the boxes of their samples, which are in the order of `facts`."""
+
+    facts: FactSet
+    categories: tuple[str, ...]
+    """Names of the kinds of objects."""
+    train: BoxedSamples
+    test: BoxedSamples
+
+
+class Relations(NamedTuple):
+    """Annotated scenes: rows of subject, predicate, object; the outer two are rows of `scenes`."""
+
+    scenes: Scenes
+    rows: Int[np.ndarray, "r 3"]
+
+
+def load_vrd() -> BoxedFacts:
+    """VRD's annotations as facts; the photographs are not needed.
+
+    Every one of the 30,355 + 7,638 relations is an <S,P,O>; the 8,016 + 1,929 of them whose
+    predicate is one of 28 actions are each an <S,P,*> too, and the 26,430 + 6,735 different objects
+    of all images each an <S,*,*>. Repeated annotations and objects related to themselves are kept.
+    Distinct facts in training are 6,672 <S,P,O>, 479 <S,P,*> and 100 <S,*,*>; the test images have
+    1,029, 49 and 0 more.
+
+    Images have the paths of the release's photographs, `sg_train_images/` and `sg_test_images/`.
+
+    Raises:
+      MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.
+      DataError: it is damaged or contradicts itself.
+    """
+    path = locate(ARCHIVE, SOURCE, "0.6 MB")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            categories, predicates = (
+                _read(archive, f"all/{name}.json") for name in ("objects", "predicates")
+            )
+            actions = _actions(predicates, _read(archive, "subset_activities.json"))
+            relations = [
+                _relations(part, _read(archive, f"annotations_{part}.json")) for part in PARTS
+            ]
+        return boxed_facts("VRD", categories, predicates, actions, *relations)
+    except (KeyError, ValueError, TypeError, IndexError, OSError) as error:
+        raise _damaged(path, error) from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise _damaged(path, error) from error
+
+
+def boxed_facts(
+    name: str,
+    categories: Sequence[str],
+    predicates: Sequence[str],
+    actions: Sequence[str],
+    train: Relations,
+    test: Relations,
+) -> BoxedFacts:
+    """All facts that relations and objects state.
+
+    <S,P,O> from every relation, <S,P,*> from every relation whose predicate is an action, and
+    <S,*,*> from every object, in this order; equal relations stay separate samples. A fact's place
+    is that of its first sample, training before test.
+
+    Args:
+      name: how a report calls the set.
+      categories: names of the kinds of objects.
+      predicates: their names.
+      actions: those of `predicates` that give an <S,P,*>.
+      train: what the training images show.
+      test: what the test images show.
+    """
+    is_action = np.isin(predicates, actions)
+    pieces, samples = zip(*(_samples(part, is_action) for part in (train, test)), strict=True)
+    distinct, first, inverse = np.unique(
+        np.concatenate(pieces), axis=0, return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)
+    # Place -1 of a table is the undefined piece.
+    tables = (categories, (*predicates, ""), (*categories, ""))
+    facts = tuple(
+        Fact(*(table[place] for table, place in zip(tables, row, strict=True)))
+        for row in distinct[order].tolist()
+    )
+    numbers = np.split(np.argsort(order).astype(np.int32)[inverse], [len(pieces[0])])
+    labelled = [
+        FactSamples(tuple(part.scenes.images[i] for i in part.scenes.image[part.subject]), own)
+        for part, own in zip(samples, numbers, strict=True)
+    ]
+    return BoxedFacts(FactSet(name, facts, *labelled), tuple(categories), *samples)
+
+
+def _samples(
+    relations: Relations, is_action: Bool[np.ndarray, "p"]
+) -> tuple[Int[np.ndarray, "n 3"], BoxedSamples]:
+    """Pieces of each sample's fact, -1 where undefined, and what it is about."""
+    scenes, rows = relations
+    subject, predicate, other = rows.T
+    category = scenes.category
+    triples = np.stack([category[subject], predicate, category[other]], axis=1)
+    acting = is_action[predicate]
+    pairs = triples[acting] * [1, 1, 0] - [0, 0, 1]
+    singles = category[:, None] * [1, 0, 0] - [0, 1, 1]
+    everything = np.arange(len(category))
+    return np.concatenate([triples, pairs, singles]), BoxedSamples(
+        scenes,
+        np.concatenate([subject, subject[acting], everything]),
+        np.concatenate([other, other[acting], np.full_like(everything, -1)]),
+    )
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> Any:
+    # The list of actions has commas before closing braces, which JSON does not allow.
+    return json.loads(re.sub(r",(\s*[}\]])", r"\1", archive.read(name).decode("utf-8")))
+
+
+def _actions(predicates: Sequence[str], subset: dict[str, Any]) -> list[str]:
+    """Predicates that the list of activities keeps, under the names that they have in VRD."""
+    merged = {name: subset["pred_map"].get(name, name) for name in predicates}
+    return [
+        name
+        for name, kept in merged.items()
+        if subset["pred_rename"].get(kept, kept) in subset["pred_subset"]
+    ]
+
+
+def _relations(part: str, annotations: dict[str, Any]) -> Relations:
+    """The relations of all images; equal boxes of a category in an image are one object."""
+    rows: dict[tuple[int, ...], int] = {}
+    relations = []
+    for image, listed in enumerate(annotations.values()):
+        for one in listed:
+            subject, other = (
+                rows.setdefault((image, role["category"], *role["bbox"]), len(rows))
+                for role in (one["subject"], one["object"])
+            )
+            relations.append((subject, one["predicate"], other))
+    table = np.array(list(rows), np.int32)
+    scenes = Scenes(
+        tuple(f"sg_{part}_images/{name}" for name in annotations),
+        *(table[:, 0], table[:, 1], table[:, 2:]),
+    )
+    found = np.array(relations, np.int32)
+    if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
+        raise ValueError("a box ends before it begins")
+    if scenes.category.min() < 0 or found.min() < 0:
+        raise ValueError("a negative category or predicate")
+    return Relations(scenes, found)
+
+
+def _damaged(path: object, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged or another file ({error!r}). Get it again: {SOURCE}.")
