@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from data_pipelines.errors import DataError
 from data_pipelines.facts import Fact, FactSamples, FactSet
@@ -22,6 +22,8 @@ from data_pipelines.locations import locate
 SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"
 ARCHIVE = "vrd_spo_facts/vrd_annotations.zip"
 PARTS = ("train", "test")
+MARGIN = 0.1
+"""Of a sample's square around its boxes, on every side, as a share of their longer side."""
 
 
 class Scenes(NamedTuple):
@@ -93,6 +95,53 @@ def load_vrd() -> BoxedFacts:
         raise _damaged(path, error) from error
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise _damaged(path, error) from error
+
+
+def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
+    """What a sample's image shows: [ymin, ymax, xmin, xmax] in pixels, perhaps beyond the scene.
+
+    The square is that of the boxes of subject and other object, for <S,*,*> of the subject's alone,
+    with a margin of a tenth; their shorter side is in its middle.
+    """
+    pair = _pair(samples)
+    low, high = pair[:, :, [0, 2]].min(axis=0), pair[:, :, [1, 3]].max(axis=0)
+    half = (0.5 + MARGIN) * (high - low).max(axis=1, keepdims=True)
+    middle = (low + high) / 2
+    return np.stack([middle - half, middle + half], axis=-1).reshape(-1, 4)
+
+
+def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
+    """Where the boxes are, and nothing of what is in them: the layout-only baseline's input.
+
+    Centre (y, x) and half height and width of the subject, then of the other object, in the square,
+    which spans -1 to 1; the other's centre less the subject's, in the subject's heights and widths;
+    the logarithms of its height and width over the subject's; 1 where there is another object, and
+    where there is none 0 with all that it would have.
+    """
+    square = squares(samples)[None]
+    centers, halves = within_squares(_pair(samples), square)
+    offset = (centers[1] - centers[0]) / (2 * halves[0])
+    ratio = np.log(halves[1] / halves[0])
+    there = (samples.other >= 0)[:, None]
+    other = np.concatenate([centers[1], halves[1], offset, ratio, there], axis=1)
+    features = np.concatenate([centers[0], halves[0], other * there], axis=1)
+    return features.astype(np.float32)
+
+
+def _pair(samples: BoxedSamples) -> Float[np.ndarray, "2 n 4"]:
+    """The boxes of subject and other object; the subject's twice where it is alone."""
+    other = np.where(samples.other < 0, samples.subject, samples.other)
+    return samples.scenes.box[np.stack([samples.subject, other])].astype(np.float64)
+
+
+def within_squares(
+    box: Float[np.ndarray, "*n 4"], square: Float[np.ndarray, "*n 4"]
+) -> tuple[Float[np.ndarray, "*n 2"], Float[np.ndarray, "*n 2"]]:
+    """Centres and half sizes (y, x) of boxes in a square that spans -1 to 1."""
+    half = (square[..., 1:2] - square[..., 0:1]) / 2
+    low, high = (box[..., edges] for edges in ([0, 2], [1, 3]))
+    middle = (square[..., [0, 2]] + square[..., [1, 3]]) / 2
+    return ((low + high) / 2 - middle) / half, (high - low) / 2 / half
 
 
 def boxed_facts(

@@ -4,7 +4,7 @@
 |---|---|
 | `*.bin` | word2vec's binary format: a line "words dimension", then word, space, float32 numbers |
 | `*.npz` | `words` and `vectors`, or VRD's `objects`, `objects_gnews`, `predicates`, ... |
-| any other | text, a word and its numbers per line: GloVe's, or word2vec's with a first line as above |
+| any other | lines of a word and its numbers: GloVe's, or word2vec's with a first line as above |
 
 Files may hold millions of words; only the wanted ones are kept.
 """
