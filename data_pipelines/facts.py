@@ -65,9 +65,10 @@ def write_split(folder: Path, facts: FactSet, task: Int[np.ndarray, "f"]) -> Non
       task: the task of each fact, from 0, none without a fact.
 
     Raises:
-      DataError: duplicate facts, `task` not of that form, or csv files of a split in the folder.
+      DataError: duplicate facts, or one that is none of S, SP and SPO; `task` is not of that form;
+        the folder holds a split already.
     """
-    _refuse_duplicates(facts.facts, facts.name)
+    _check_facts(facts.facts, facts.name)
     count = len(np.unique(task))
     if task.shape != (len(facts.facts),) or set(task.tolist()) != set(range(count)):
         raise DataError(f"task: give each of {len(facts.facts)} facts its task, 0, 1, ... in all")
@@ -93,8 +94,9 @@ def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
 
     Raises:
       MissingDataError: no such folder, or one of a task's three files is missing.
-      DataError: a column or a task is missing, a cell cannot be read, a fact or an id stands there
-        twice, in one task or in two, or a sample's id is none of its task's facts.
+      DataError: a column or a cell is missing or cannot be read, a fact is none of S, SP and SPO,
+        a fact or an id stands there twice, in one task or in two, or a sample's id is none of its
+        task's facts.
     """
     count = _count_tasks(folder)
     tables = [_read_facts(folder / f"B{number}_facts.csv") for number in range(1, count + 1)]
@@ -102,7 +104,7 @@ def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
     order = sorted((number, task) for task, table in enumerate(tables) for number in table)
     places = {number: place for place, (number, _) in enumerate(order)}
     facts = tuple(tables[task][number] for number, task in order)
-    _refuse_duplicates(facts, str(folder))
+    _check_facts(facts, str(folder))
     parts = (
         [_read_samples(folder, k, part, table) for k, table in enumerate(tables, 1)]
         for part in ("train", "test")
@@ -223,12 +225,10 @@ def _number(text: str, path: Path) -> int:
 def _read_facts(path: Path) -> dict[int, Fact]:
     table: dict[int, Fact] = {}
     for text, *pieces in _rows(path, ("id", "S", "P", "O")):
-        number, fact = _number(text, path), Fact(*pieces)
+        number = _number(text, path)
         if number in table:
             raise DataError(f"{path} has the id {number} twice; give each fact one of its own")
-        if not fact.subject or (fact.object and not fact.predicate):
-            raise DataError(f"{path}: fact {number}, {tuple(fact)}, is none of S, SP and SPO")
-        table[number] = fact
+        table[number] = Fact(*pieces)
     return table
 
 
@@ -244,7 +244,12 @@ def _refuse_shared(folder: Path, tables: Sequence[dict[int, Fact]]) -> None:
                 )
 
 
-def _refuse_duplicates(facts: Sequence[Fact], name: str) -> None:
+def _check_facts(facts: Sequence[Fact], name: str) -> None:
+    odd = [
+        tuple(fact) for fact in facts if not fact.subject or (fact.object and not fact.predicate)
+    ]
+    if odd:
+        raise DataError(f"{name} has {len(odd)} facts that are none of S, SP, SPO: {_some(odd)}")
     twice = [tuple(fact) for fact, count in Counter(facts).items() if count > 1]
     if twice:
         raise DataError(f"{name} has {len(twice)} facts more than once: {_some(twice)}")
