@@ -83,7 +83,7 @@ def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side 
     first = np.cumsum(count) - count
     # Images with as many objects are rendered together, for the loop over objects takes the most.
     order = np.argsort(count, kind="stable")
-    places = np.arange(1 << int(count.max()).bit_length())
+    places = np.arange(1 << max(3, int(count.max()).bit_length()))
     block = max(1, BLOCK_PIXELS // side**2)
     images = np.empty((len(order), side, side, 3), np.uint8)
     for start in range(0, len(order), block):
