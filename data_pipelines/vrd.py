@@ -91,7 +91,8 @@ def load_vrd() -> BoxedFacts:
     Distinct facts in training are 6,672 <S,P,O> (3,985 of them seen once), 135 <S,P,*> and 100
     <S,*,*>; the test images have 1,029, 20 and 0 more.
 
-    Images have the paths of the release's photographs, `sg_train_images/` and `sg_test_images/`.
+    Images have the paths of the release's photographs, `sg_train_images/` and `sg_test_images/`;
+    who has these calls `facts.read_images` with `squares` to cut the samples out of them.
 
     Raises:
       MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.
