@@ -45,8 +45,6 @@ _LOOKS = World(superclasses=1, subclasses=CATEGORIES, contrast=0.9, saturation=0
 # The others are hollow or have no width, and would not fill a box of any proportions.
 _FILLING = tuple(name for name in SHAPES if name not in ("crescent", "ring", "pill"))
 _PHASE, _BACKGROUND = range(2)
-
-
 PREDICATES = ("left of", "above", "inside", "larger than")
 """Of the procedural world; each layout is that of one predicate and of no other."""
 

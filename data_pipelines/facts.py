@@ -141,9 +141,7 @@ def read_images(
             with Image.open(path) as opened:
                 image = opened.convert("RGB")
         except (UnidentifiedImageError, OSError, ValueError) as error:
-            raise DataError(f"{path} is no image that can be read ({error}). Get it again.") from (
-                error
-            )
+            raise DataError(f"{path} is no readable image ({error}). Get it again.") from error
         square = _central_square(*image.size) if squares is None else squares[i]
         top, bottom, left, right = (round(float(edge)) for edge in square)
         cut = image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
