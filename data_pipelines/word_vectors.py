@@ -1,0 +1,185 @@
+"""Word vectors for the words of a vocabulary, from the files in which they are published.
+
+| file | what is in it |
+|---|---|
+| `*.bin` | word2vec's binary format: a line "words dimension", then word, space, float32 numbers |
+| `*.npz` | `words` and `vectors`, or VRD's `objects`, `objects_gnews`, `predicates`, ... |
+| any other | lines of a word and its numbers: GloVe's, or word2vec's with a first line as above |
+
+Files may hold millions of words; only the wanted ones are kept.
+"""
+
+import mmap
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.locations import data_root
+
+SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"
+GLOVE = "glove_6b_50d_60k/glove6b_50d_subset.npz"
+RANDOM_DIMENSION = 50
+NAMED = 20
+"""How many of many unknown words a message names."""
+
+
+class WordVectors(NamedTuple):
+    """Vectors of phrases, in the order in which the phrases were given."""
+
+    vectors: Float[np.ndarray, "n d"]
+    unknown: tuple[str, ...]
+    """Words without a vector, which count as zeros."""
+    source: str
+    """Where the vectors are from, for a report."""
+
+
+def load_word_vectors(
+    path: Path, phrases: Sequence[str], unknown: Literal["refuse", "zeros"] = "refuse"
+) -> WordVectors:
+    """Float32 vectors of phrases: a phrase's own where the file has one, else its words' mean.
+
+    Words are parted by spaces or underscores and looked up as they are written; of a word that the
+    file has twice, the first vector counts.
+
+    Args:
+      path: a file of one of the module's formats.
+      phrases: the vocabulary, such as "dog" and "traffic light".
+      unknown: what to do about words without a vector: refuse them, or take zeros.
+
+    Raises:
+      MissingDataError: no such file.
+      DataError: words without a vector, counted and named; an empty phrase; a damaged file.
+    """
+    words = _words(phrases)
+    if not path.is_file():
+        raise MissingDataError(f"{path} does not exist. Get word vectors from {SOURCE}.")
+    try:
+        found = _read(path, {*words, *(word for parts in words.values() for word in parts)})
+    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is damaged or no file of word vectors ({error}). Get it from {SOURCE}."
+        ) from error
+    needed = {word for phrase, parts in words.items() if phrase not in found for word in parts}
+    missing = tuple(sorted(needed - set(found)))
+    if missing and (unknown == "refuse" or not found):
+        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        raise DataError(
+            f"{path} has no vector for {len(missing)} of {len(needed)} words: "
+            f"{', '.join(missing[:NAMED])}{more}. Rename them, or give other vectors or "
+            'unknown="zeros".'
+        )
+    nothing = np.zeros_like(next(iter(found.values())))
+    vectors = {
+        phrase: found.get(phrase, np.mean([found.get(word, nothing) for word in parts], axis=0))
+        for phrase, parts in words.items()
+    }
+    return WordVectors(np.stack([vectors[phrase] for phrase in phrases]), missing, path.name)
+
+
+def random_word_vectors(phrases: Sequence[str]) -> WordVectors:
+    """Random unit vectors of 50 numbers, always the same for a word; phrases are means over words.
+
+    They know that phrases share a word, but of no other meaning.
+
+    Raises:
+      DataError: no phrase, or an empty one.
+    """
+    words = _words(phrases)
+    drawn = [
+        np.mean([_random_vector(word) for word in words[phrase]], axis=0) for phrase in phrases
+    ]
+    return WordVectors(np.stack(drawn).astype(np.float32), (), "random unit vectors")
+
+
+def default_word_vectors(phrases: Sequence[str]) -> WordVectors:
+    """GloVe's where `glove_6b_50d_60k` lies below EVERLIGHT_DATA, else random unit vectors.
+
+    `source` tells which, and a report must repeat it: random vectors make no fact similar to
+    another one that shares no word with it.
+
+    Raises:
+      DataError: words without a vector in GloVe, or no phrase.
+    """
+    root = data_root()
+    if root is not None and (root / GLOVE).exists():
+        return load_word_vectors(root / GLOVE, phrases)
+    return random_word_vectors(phrases)
+
+
+def _words(phrases: Sequence[str]) -> dict[str, list[str]]:
+    words = {phrase: re.split(r"[\s_]+", phrase.strip(" _")) for phrase in phrases}
+    if not words or [""] in words.values():
+        raise DataError(f"phrases: {len(words)} different ones; give some, and each with a word")
+    return words
+
+
+def _random_vector(word: str) -> Float[np.ndarray, "d"]:
+    drawn = np.random.default_rng(zlib.crc32(word.encode())).standard_normal(RANDOM_DIMENSION)
+    return drawn / np.linalg.norm(drawn)
+
+
+def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    readers = {".npz": _npz_entries, ".bin": _binary_entries}
+    found: dict[str, np.ndarray] = {}
+    for word, vector in readers.get(path.suffix, _text_entries)(path, wanted):
+        found.setdefault(word, vector)
+    shapes = {vector.shape for vector in found.values()}
+    if len(shapes) > 1 or not all(np.isfinite(vector).all() for vector in found.values()):
+        raise ValueError(f"vectors of shapes {shapes}, or numbers that are not finite")
+    return found
+
+
+def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    with np.load(path, allow_pickle=False) as arrays:
+        pairs = [("words", "vectors")]
+        if "objects" in arrays:
+            pairs = [(kind, f"{kind}_gnews") for kind in ("objects", "predicates")]
+        for names, vectors in pairs:
+            table = arrays[vectors]
+            for word, vector in zip(arrays[names].tolist(), table, strict=True):
+                if word in wanted:
+                    yield word, vector.astype(np.float32)
+
+
+def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    encoded = {word.encode(): word for word in wanted}
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(b"\n") + 1
+        count, dimension = map(int, content[:place].split())
+        for number in range(count):
+            space = content.find(b" ", place)
+            end = space + 1 + 4 * dimension
+            if space < 0 or end > len(content):
+                raise ValueError(f"ends in word {number + 1} of {count}")
+            # Some writers end a vector with a line break.
+            word = encoded.get(content[place:space].lstrip(b"\n"))
+            if word is not None:
+                yield word, np.frombuffer(content[space + 1 : end], "<f4").astype(np.float32)
+            place = end
+
+
+def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
+    encoded = {word.encode(): word for word in wanted}
+    with path.open("rb") as lines:
+        first = lines.readline().split()
+        # word2vec's first line counts words and numbers; GloVe has none.
+        counted = len(first) == 2
+        dimension = int(first[1]) if counted else len(first) - 1
+        if not counted:
+            lines.seek(0)
+        for number, line in enumerate(lines, 1 + counted):
+            if line.split(b" ", 1)[0] not in encoded:
+                continue
+            # GloVe's largest set has words with spaces in them, so that numbers count from the end.
+            word, *numbers = line.rstrip().rsplit(b" ", dimension)
+            if len(numbers) != dimension:
+                raise ValueError(f"line {number} has {len(numbers)} numbers, not {dimension}")
+            if word in encoded:
+                yield encoded[word], np.array(numbers, np.float32)
