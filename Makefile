@@ -21,7 +21,7 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
 # here; `make test-all` runs the programs as users do.
 test: $(VENV)/ready      ## everything but the slow tests
-	XLA_FLAGS="--xla_backend_optimization_level=0 $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
 
 test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
