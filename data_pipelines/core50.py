@@ -31,7 +31,7 @@ from data_pipelines.core50_release import (
     opened_release,
 )
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.image_set import ImageSet, shrink_images
+from data_pipelines.image_set import block_means
 from data_pipelines.locations import locate
 
 FOLDER = "core50"
@@ -211,8 +211,7 @@ def _note(path: Path, done: int) -> None:
 
 
 def _shrink(images: np.ndarray, side: int, start: int, stop: int) -> np.ndarray:
-    none = np.zeros(0, np.int32)
-    return shrink_images(ImageSet("", images[start:stop], none, none, ()), side).images
+    return block_means(images[start:stop], side)
 
 
 def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"]:

@@ -41,11 +41,19 @@ def shrink_images(images: ImageSet, side: int) -> ImageSet:
     Raises:
       DataError: the images are no whole number of times as large.
     """
-    count, height, width, channels = images.images.shape
+    return images._replace(images=block_means(images.images, side))
+
+
+def block_means(images: UInt8[np.ndarray, "n h w 3"], side: int) -> UInt8[np.ndarray, "n s s 3"]:
+    """Square images of `side` pixels, each the mean of a block.
+
+    Raises:
+      DataError: the images are no whole number of times as large.
+    """
+    count, height, width, channels = images.shape
     if not side or height % side or width % side:
         raise DataError(f"side={side}; images of {height}x{width} shrink by whole factors only")
     if (height, width) == (side, side):
         return images
-    blocks = images.images.reshape(count, side, height // side, side, width // side, channels)
-    means = np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
-    return images._replace(images=means)
+    blocks = images.reshape(count, side, height // side, side, width // side, channels)
+    return np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
