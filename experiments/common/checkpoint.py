@@ -8,7 +8,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from data_pipelines.errors import DataError, MissingDataError
-from experiments.common.run_folder import name_differences
+from experiments.common.run_folder import as_json, name_differences
 
 
 class Checkpoint(NamedTuple):
@@ -41,7 +41,7 @@ class Checkpoints:
         written = self._manager.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(facts or {})
+                state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(as_json(facts or {}))
             ),
         )
         if not written:

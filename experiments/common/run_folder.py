@@ -31,10 +31,14 @@ class RunSettings:
     """Where run folders are made."""
 
 
+def as_json(values: dict) -> dict:
+    """Values as they are read back from JSON: tuples become lists, what it cannot hold text."""
+    return json.loads(json.dumps(values, default=str))
+
+
 def name_differences(stored: dict, chosen: dict) -> str:
     """What two descriptions differ in, for an error message; empty where they agree."""
-    # Through JSON, so that what is compared is what is read back (tuples become lists).
-    chosen = json.loads(json.dumps(chosen, default=str))
+    chosen = as_json(chosen)
     return "; ".join(
         f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
         for name in sorted(set(stored) | set(chosen))
@@ -73,8 +77,7 @@ class RunFolder:
             raise DataError(
                 f"{self.path} cannot be made ({error.strerror}); give another --runs"
             ) from error
-        # Through JSON, so that what is compared is what is read back (tuples become lists).
-        chosen = json.loads(json.dumps(dataclasses.asdict(settings), default=str))
+        chosen = as_json(dataclasses.asdict(settings))
         config = self.path / "config.json"
         # A run that was refused or stopped before it saved anything claims nothing.
         begun = any(other != config for other in self.path.iterdir())

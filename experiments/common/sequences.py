@@ -1,7 +1,6 @@
 """Sequences of tasks driven with checkpoints and progress; images brought to the device."""
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -82,8 +81,6 @@ def train_sequence(
         "protocol": dataclasses.asdict(protocol),
         "key": jax.random.key_data(key).tolist(),
     }
-    # What JSON cannot hold would stop the first checkpoint half-way.
-    facts = json.loads(json.dumps(facts, default=str))
     checkpoints = Checkpoints(folder)
     done = checkpoints.newest_of(facts)
     state = None
