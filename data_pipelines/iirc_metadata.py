@@ -105,8 +105,8 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
 def procedural_metadata(world: World, count: int = 10) -> Metadata:
     """The procedural world as an IIRC benchmark: a superclass is a shape.
 
-    The first task brings two thirds of the superclasses, as in IIRC-CIFAR (10 of 15), rounded up;
-    tasks of five classes follow. Configuration i is drawn with seed i.
+    The first task brings `superclasses_first`, tasks of five classes follow. Configuration i is
+    drawn with seed i.
 
     Raises:
       DataError: the world has too few superclasses for the order; named.
@@ -119,9 +119,14 @@ def procedural_metadata(world: World, count: int = 10) -> Metadata:
         )
         for number in range(world.superclasses)
     }
-    first = -(-2 * world.superclasses // 3)
+    first = superclasses_first(world.superclasses)
     orders = [draw_configuration(names, hierarchy, first, seed) for seed in range(count)]
     return Metadata(hierarchy, tuple(orders), 0.1)
+
+
+def superclasses_first(count: int) -> int:
+    """Two thirds of the superclasses, as IIRC-CIFAR has in its first task (10 of 15); rounded up."""
+    return -(-2 * count // 3)
 
 
 def draw_configuration(

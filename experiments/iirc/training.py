@@ -18,6 +18,7 @@ from data_pipelines.iirc_metadata import (
     draw_configuration,
     official_metadata,
     procedural_metadata,
+    superclasses_first,
     tiny_imagenet_metadata,
 )
 from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
@@ -128,7 +129,7 @@ def _tiny_imagenet(plan: Plan) -> Benchmark:
     single = [name for name in names if name not in grouped][: plan.superclasses]
     wanted = [*chain.from_iterable(hierarchy.values()), *single]
     images = load_tiny_imagenet_32([names.index(name) for name in wanted])
-    first = -(-2 * plan.superclasses // 3)
+    first = superclasses_first(plan.superclasses)
     orders = tuple(
         draw_configuration(images.class_names, hierarchy, first, number)
         for number in range(plan.configurations)
