@@ -125,7 +125,7 @@ def procedural_metadata(world: World, count: int = 10) -> Metadata:
 
 
 def superclasses_first(count: int) -> int:
-    """Two thirds of the superclasses, as IIRC-CIFAR has in its first task (10 of 15); rounded up."""
+    """Two thirds, rounded up, as in IIRC-CIFAR (10 of 15)."""
     return -(-2 * count // 3)
 
 
