@@ -61,7 +61,7 @@ PLANS: Mapping[Scale, Plan] = {
         configurations=3,
         rate=0.3,
         joint_epochs=43,
-        ablation=(50, 100, 200),
+        ablation=(50, 100),
         per_class=(250, 50),
         superclasses=5,
     ),
