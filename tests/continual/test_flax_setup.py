@@ -13,10 +13,12 @@ from everlight.continual.base import Outputs
 from everlight.continual.ewc import ewc
 from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
 from everlight.continual.icarl import icarl
+from everlight.continual.importance import fisher_diagonal
 from everlight.continual.multilabel_objective import binary_objective
 from everlight.continual.objective import accuracy_row, softmax_objective
 from everlight.continual.replay import experience_replay
 from everlight.continual.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.steps import init_learner
 from everlight.scenarios.class_incremental import class_incremental
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
@@ -172,9 +174,21 @@ def test_a_driven_sequence_is_the_same_streamed(name):
         assert np.any(first != second)
 
 
-def test_a_compiled_vmapped_sequence_is_the_same_streamed():
-    """EWC's Fisher takes its samples one by one, vmapped."""
+def test_importance_takes_streamed_samples_in_vmapped_chunks():
+    task = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks)
 
+    def importance(streamed):
+        setup, _ = build_from("ewc", streamed)(DATA)
+        learner = init_learner(setup, 4, jax.random.key(0))._replace(seen=task.classes)
+        return fisher_diagonal(setup, learner, task.train, 12, 3)
+
+    streamed, stored = (jax.jit(importance, static_argnums=0)(kind) for kind in (True, False))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7), streamed, stored)
+    assert np.max(stored["Dense_1"]["kernel"]) > 1e-4
+
+
+@pytest.mark.slow
+def test_a_compiled_vmapped_sequence_is_the_same_streamed():
     def run(streamed):
         build = build_from("ewc", streamed)
 
