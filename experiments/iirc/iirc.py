@@ -113,13 +113,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
     folder = RunFolder("iirc", "benchmark", settings)
     started = time.monotonic()
-    plan = _plan_of(settings, plans)
-    plan = replace(
-        plan,
-        data=settings.data or plan.data,
-        methods=settings.methods or plan.methods,
-        configurations=settings.configurations or plan.configurations,
-    )
+    plan = plan_of(settings, plans)
     benchmark = load_benchmark(plan, settings.seed)
     store = open_store(plan, benchmark, settings.memory_limit)
     if store is not None and settings.undecodable == "skip":
@@ -179,10 +173,16 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     return write_report(folder.path, title, summary, sections)
 
 
-def _plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
-    if settings.scale == "paper" and settings.data in ("imagenet-lite", "imagenet-full"):
-        return PAPER_IMAGENET
-    return plans[settings.scale]
+def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
+    """The plan of a run's scale and data, with the run's own choices in it."""
+    imagenet = settings.data in ("imagenet-lite", "imagenet-full")
+    plan = PAPER_IMAGENET if imagenet and settings.scale == "paper" else plans[settings.scale]
+    return replace(
+        plan,
+        data=settings.data or plan.data,
+        methods=settings.methods or plan.methods,
+        configurations=settings.configurations or plan.configurations,
+    )
 
 
 def _net(plan: Plan) -> str:

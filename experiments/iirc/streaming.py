@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -89,7 +88,8 @@ def naming_files(store: JpegStore) -> Iterator[None]:
     """Raises the store's own error where JAX raises one that has its text alone."""
     try:
         yield
-    except jax.errors.JaxRuntimeError as error:
+    # Of one type where a program is called, of another where its result is awaited.
+    except Exception as error:
         if store.failure is None:
             raise
         raise store.failure from error

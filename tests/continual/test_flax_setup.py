@@ -13,10 +13,12 @@ from everlight.continual.base import Outputs
 from everlight.continual.ewc import ewc
 from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
 from everlight.continual.icarl import icarl
+from everlight.continual.importance import fisher_diagonal
 from everlight.continual.multilabel_objective import binary_objective
 from everlight.continual.objective import accuracy_row, softmax_objective
 from everlight.continual.replay import experience_replay
 from everlight.continual.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.steps import init_learner
 from everlight.scenarios.class_incremental import class_incremental
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
@@ -131,14 +133,18 @@ class FourClasses(nn.Module):
         return Outputs(nn.Dense(4)(features), features)
 
 
-def build_from(name, streamed):
+def read_stored(index, keys=None):
+    return MANY[index]
+
+
+def build_from(name, read=None):
     objective, strategy = STRATEGIES[name]
 
     def build(data):
         images, *channels = data
         source = StoredImages(images, *channels)
-        if streamed:
-            source = StreamedImages(lambda index, keys=None: MANY[index], (4, 4, 3), *channels)
+        if read is not None:
+            source = StreamedImages(read, (4, 4, 3), *channels)
         setup = flax_setup(FourClasses(), source, objective, optax.sgd(0.1))
         return setup, strategy(setup)
 
@@ -148,35 +154,63 @@ def build_from(name, streamed):
 DATA = (jnp.asarray(MANY), STORED.mean, STORED.deviation)
 
 
-def driven(name, streamed, announce=None):
-    parts = (build_from(name, streamed), PROTOCOL, DATA, SEQUENCE, jax.random.key(3))
+def driven(name, read=None, announce=None):
+    parts = (build_from(name, read), PROTOCOL, DATA, SEQUENCE, jax.random.key(3))
     return list(drive_sequence(*parts, announce=announce))[-1].result
 
 
-@pytest.mark.parametrize(
-    "name", ["experience replay", pytest.param("icarl", marks=pytest.mark.slow)]
-)
-def test_a_driven_sequence_is_the_same_streamed(name):
-    """Validation, herding, replay and evaluation stream too."""
-    told = []
-    streamed, stored = driven(name, True, told.append), driven(name, False)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), streamed, stored)
-    assert float(streamed.losses[1, 1]) > 0
-    # Once an epoch: the task's 18 samples, and of 2 classes 2 exemplars each.
+def test_the_order_of_every_epoch_is_announced_before_it_is_read():
+    told, unread = [], []
+
+    def announce(order):
+        assert not unread
+        told.append(order)
+        unread.extend(order.tolist())
+
+    def read(index, keys=None):
+        if keys is not None:
+            # A partial batch is filled up with the epoch's first samples.
+            new = [unread.pop(0) for _ in index[: len(unread)]]
+            assert index[: len(new)].tolist() == new
+        return MANY[index]
+
+    result = driven("experience replay", read, announce)
+    assert np.all(np.isfinite(result.losses))
+    # The task's 18 samples, later with two exemplars of each of two classes.
     assert [len(order) for order in told] == [18, 18, 22, 22]
-    index, mask = SEQUENCE.tasks.train.index, np.asarray(SEQUENCE.tasks.train.mask)
+    index, mask = np.asarray(SEQUENCE.tasks.train.index), np.asarray(SEQUENCE.tasks.train.mask)
     for task in range(2):
         first, second = told[2 * task : 2 * task + 2]
-        assert set(np.asarray(index)[task][mask[task]]) <= set(first)
+        assert set(index[task][mask[task]]) <= set(first)
         np.testing.assert_array_equal(np.sort(first), np.sort(second))
         assert np.any(first != second)
 
 
-def test_a_compiled_vmapped_sequence_is_the_same_streamed():
-    """EWC's Fisher takes its samples one by one, vmapped."""
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["experience replay", "icarl"])
+def test_a_driven_sequence_is_the_same_streamed(name):
+    """Validation, herding, replay and evaluation stream too."""
+    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, driven(name, read_stored), driven(name))
 
-    def run(streamed):
-        build = build_from("ewc", streamed)
+
+def test_importance_takes_streamed_samples_in_vmapped_chunks():
+    task = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks)
+
+    def importance(read):
+        setup, _ = build_from("ewc", read)(DATA)
+        learner = init_learner(setup, 4, jax.random.key(0))._replace(seen=task.classes)
+        return fisher_diagonal(setup, learner, task.train, 12, 3)
+
+    streamed, stored = (jax.jit(importance, static_argnums=0)(read) for read in (read_stored, None))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7), streamed, stored)
+    assert np.max(stored["Dense_1"]["kernel"]) > 1e-4
+
+
+@pytest.mark.slow
+def test_a_compiled_vmapped_sequence_is_the_same_streamed():
+    def run(read=None):
+        build = build_from("ewc", read)
 
         def one(key):
             return run_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
@@ -184,4 +218,4 @@ def test_a_compiled_vmapped_sequence_is_the_same_streamed():
         return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3)))
 
     close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    jax.tree.map(close, run(True), run(False))
+    jax.tree.map(close, run(read_stored), run())

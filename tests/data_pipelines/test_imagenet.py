@@ -2,14 +2,15 @@
 
 import os
 
+import numpy as np
 import pytest
 
+from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.iirc_metadata import imagenet_listing
+from data_pipelines.imagenet import leave_out, list_imagenet
 from everlight.scenarios.iirc import iirc
 from experiments.iirc.streaming import load_imagenet
 from tests.scenarios.test_iirc import Theirs, compare
-
-SMALL = ("n02012849", "n03710637")
 
 
 @pytest.fixture
@@ -60,3 +61,73 @@ def test_splits_are_the_package_s_sample_by_sample(package, whole):
         ours = iirc(*given, configurations[0], "incomplete", fraction)
         assert ours.class_names == tuple(numbers)
         compare(ours, theirs)
+
+
+def sizes_of(*wnids, train=3, val=2):
+    return dict.fromkeys(wnids, (train, val))
+
+
+FOUR = ("n01440764", "n01443537", "n01484850", "n02085620")
+
+
+@pytest.fixture
+def few(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    make(tmp_path, sizes_of(*FOUR[:3]))
+    return tmp_path / "imagenet"
+
+
+def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
+    files = list_imagenet(FOUR[:2])
+    assert files.images.dtype.kind == "S"
+    assert set(files.class_names) == set(FOUR[:2])
+    split = np.array([name.split(b"/")[:2] for name in files.images])
+    np.testing.assert_array_equal(split[:, 0], [b"train"] * 6 + [b"val"] * 4)
+    labels = np.concatenate([files.train_labels, files.test_labels])
+    np.testing.assert_array_equal(
+        [files.class_names[label].encode() for label in labels], split[:, 1]
+    )
+    assert all((few / os.fsdecode(name)).exists() for name in files.images)
+    (remark,) = files.remarks
+    assert "2 classes are listed without the other 996" in remark
+
+
+def test_missing_folders_are_named_and_counted(few):
+    with pytest.raises(MissingDataError, match=r"train lacks n02085620: 3 of 4 folders"):
+        list_imagenet(FOUR)
+    with pytest.raises(MissingDataError, match=r"train lacks (n\d+, ){5}...: 3 of 998 folders"):
+        list_imagenet()
+
+
+def test_a_missing_or_unsorted_val_is_named(few):
+    (few / "val").rename(few / "elsewhere")
+    with pytest.raises(MissingDataError, match=r"val does not exist; .* sorted into folders"):
+        list_imagenet(FOUR[:3])
+    (few / "val").mkdir()
+    (few / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
+    with pytest.raises(MissingDataError, match=r"val lacks .*: 0 of 3 folders.* sorted into"):
+        list_imagenet(FOUR[:3])
+
+
+def test_an_empty_folder_and_a_strange_file_are_named(few):
+    strange = few / "val" / FOUR[1] / "list.txt"
+    strange.touch()
+    with pytest.raises(DataError, match=r"n01443537/list.txt is no .JPEG"):
+        list_imagenet(FOUR[:3])
+    for path in strange.parent.iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match="val/n01443537 is empty"):
+        list_imagenet(FOUR[:3])
+
+
+def test_files_left_out_are_counted_and_named(few):
+    files = list_imagenet(FOUR[:2])
+    left = leave_out(files, [1, 8])
+    kept = np.delete(np.arange(10), [1, 8])
+    np.testing.assert_array_equal(left.images, files.images[kept])
+    np.testing.assert_array_equal(left.train_labels, files.train_labels[[0, 2, 3, 4, 5]])
+    np.testing.assert_array_equal(left.test_labels, files.test_labels[[0, 1, 3]])
+    assert left.remarks[:-1] == files.remarks
+    assert left.remarks[-1].startswith("2 of 10 files cannot be decoded and are left out: train/")
+    assert os.fsdecode(files.images[8]) in left.remarks[-1]
+    assert leave_out(files, []) is files

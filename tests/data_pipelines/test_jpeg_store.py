@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.errors import DataError
 from data_pipelines.jpeg_store import JpegStore, UndecodableError, center_box, draw_box
 from tests.jpeg_tree import Mosaics
 
@@ -220,9 +220,9 @@ def damaged(files, tmp_path):
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
-        (1, UndecodableError, r"cut.JPEG cannot be decoded \(.*truncated"),
-        (2, UndecodableError, "text.JPEG is no image"),
-        (3, MissingDataError, "gone.JPEG does not exist any more"),
+        (1, UndecodableError, r"cut.JPEG is no whole image \(.*truncated"),
+        (2, UndecodableError, "text.JPEG is no whole image"),
+        (3, DataError, r"gone.JPEG cannot be read \(.*No such file"),
     ],
 )
 def test_what_is_no_image_is_named_and_nothing_stays_held(damaged, place, error, message, ahead):
@@ -239,7 +239,7 @@ def test_what_is_no_image_is_named_and_nothing_stays_held(damaged, place, error,
 def test_files_that_are_no_images_are_found(damaged):
     store = open_store(damaged)
     np.testing.assert_array_equal(store.undecodable(np.array([2, 0, 1])), [2, 1])
-    with pytest.raises(MissingDataError, match=r"gone.JPEG"):
+    with pytest.raises(DataError, match=r"gone.JPEG cannot be read"):
         store.undecodable(np.arange(4))
 
 

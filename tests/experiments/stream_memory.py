@@ -1,0 +1,74 @@
+"""How far a process grows that trains one pass over a tree of JPEG files: `SCRATCH LIMIT`.
+
+Prints JSON. The same sequence is trained before on one small file that stands for all, so that what
+compiling and checkpoints take is not counted; growth is the peak of the resident size after that,
+less the resident size before the tree's store is opened.
+"""
+
+import ctypes
+import gc
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from data_pipelines.imagenet import list_imagenet
+from data_pipelines.jpeg_store import JpegStore
+from everlight.continual.flax_setup import StreamedImages
+from everlight.continual.steps import Protocol
+from experiments.common.sequences import train_sequence
+from experiments.iirc.streaming import channels
+from tests.experiments.killed_stream import WNIDS, make_build, make_sequence
+
+PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)
+
+
+def resident(field: str) -> int:
+    """Bytes: VmRSS at present, VmHWM at most."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
+def main() -> None:
+    scratch, limit = Path(sys.argv[1]), int(sys.argv[2])
+    files = list_imagenet(WNIDS)
+    sizes = [(files.folder / name.decode()).stat().st_size for name in files.images]
+    open_store = partial(JpegStore, side=32, memory_limit=limit, workers=2)
+    smallest = files.images[np.argmin(sizes)]
+    store = open_store(files.folder, np.full(len(sizes), smallest))
+
+    def source(data):
+        # Whatever store is open: what is compiled serves both.
+        def read(*places_and_keys):
+            return store.read(*places_and_keys)
+
+        return StreamedImages(read, (32, 32, 3), *data)
+
+    parts = (make_build(source), PROTOCOL, channels(), make_sequence(files), jax.random.key(0))
+    train_sequence(*parts, scratch / "warm", {}, 1, store.announce)
+    store = None
+    # What the warm-up freed goes back to the system, or growth would hide in it.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    started = time.monotonic()
+    store = open_store(files.folder, files.images)
+    result = train_sequence(*parts, scratch / "tree", {}, 1, store.announce)
+    answer = {
+        "tree": sum(sizes),
+        "files": len(sizes),
+        "before": before,
+        "growth": resident("VmHWM") - before,
+        "seconds": round(time.monotonic() - started, 1),
+        "losses": np.asarray(result.losses).ravel().tolist(),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Training from a tree of JPEG files: killed and continued, within its memory, through the run."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from data_pipelines.iirc_metadata import Metadata
+from data_pipelines.jpeg_store import JpegStore
+from everlight.continual.steps import Protocol
+from everlight.scenarios.iirc import TaskConfiguration
+from experiments.iirc import streaming
+from experiments.iirc.iirc import PLANS, IIRCRun, plan_of, run_iirc
+from experiments.iirc.methods import METHODS, protocol_of
+from experiments.iirc.training import Plan
+from tests.experiments.killed_stream import WNIDS
+from tests.jpeg_tree import Mosaics, write_tree
+
+
+@pytest.fixture
+def mosaics(real_data):
+    return Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
+
+
+def run_child(module, root, *arguments):
+    command = [sys.executable, "-m", f"tests.experiments.{module}", *map(str, arguments)]
+    environment = os.environ | {"EVERLIGHT_DATA": str(root)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_killed_anywhere_it_ends_with_the_same_bits(mosaics, tmp_path):
+    write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)))
+
+    def run(folder, *moment):
+        return run_child(
+            "killed_stream", tmp_path, tmp_path / folder, tmp_path / f"{folder}.npz", *moment
+        )
+
+    whole = run("whole")
+    assert whole.returncode == 0, whole.stderr
+    killed = [run("killed", moment).returncode for moment in range(3)]
+    assert killed.count(-9) >= 2, "few processes lived to their kill"
+    assert run("killed").returncode == 0
+    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as resumed:
+        assert len(whole.files) > 10
+        for name in whole.files:
+            np.testing.assert_array_equal(whole[name], resumed[name])
+
+
+GROWTH = 64_000_000
+"""The limit on the process."""
+
+
+@pytest.mark.slow
+def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
+    """A quarter is the store's; 37 MB of growth come without any tree, from checkpoints and JAX."""
+    sizes = {"smallest": 500, "greatest": 1000, "quality": 95}
+    write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (345, 6)), **sizes)
+    done = run_child("stream_memory", tmp_path, tmp_path / "checkpoints", GROWTH // 4)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    print(answer, end=" ")
+    assert answer["tree"] >= 10 * GROWTH
+    assert answer["growth"] < GROWTH
+    assert np.all(np.isfinite(answer["losses"]))
+
+
+HIERARCHY = {"fish": WNIDS[:3], "dog": WNIDS[3:5]}
+CONFIGURATION = TaskConfiguration((("fish", "dog"), WNIDS[:2], (WNIDS[2], *WNIDS[3:])))
+PLAN = Plan(
+    data="imagenet-lite",
+    side=16,
+    blocks=1,
+    protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
+    configurations=1,
+    methods=("ER",),
+    rate=0.05,
+    exemplars=2,
+    per_class=(10, 2),
+)
+
+
+@pytest.fixture
+def tree(mosaics, tmp_path, monkeypatch):
+    """Six classes of 12 + 3 small files, one of them cut off; two superclasses, one task order."""
+    write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (12, 3)), smallest=30, greatest=60)
+    cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
+    cut.write_bytes(cut.read_bytes()[:300])
+    metadata = Metadata(HIERARCHY, (CONFIGURATION,), 0.2)
+    monkeypatch.setattr(streaming, "official_metadata", lambda name: metadata)
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    return tmp_path
+
+
+def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
+    settings = IIRCRun(runs=tree / "runs", undecodable="skip")
+    report = run_iirc(settings, {"demo": PLAN})
+    page = report.read_text()
+    assert "ImageNet, 16×16 pixels: 2 superclasses of 5 classes and 1 classes without one" in page
+    assert "9 to 10 training images a class, 20% of them" in page
+    assert f"1 of 72 files cannot be decoded and are left out: train/{WNIDS[1]}/" in page
+    assert "6 classes are listed without the other 992" in page
+    with np.load(report.parent / "results.npz") as results:
+        assert results["ER/union"].shape == (1, 3, 4)
+    # Another file changes what the splits hold.
+    (tree / "imagenet" / "train" / WNIDS[0] / f"{WNIDS[0]}_0.JPEG").unlink()
+    with pytest.raises(DataError, match="files: "):
+        run_iirc(settings, {"demo": PLAN})
+
+
+def test_a_file_that_fails_within_a_program_is_named(tree):
+    files, metadata = streaming.load_imagenet("iirc_imagenet_lite", 1)
+    assert metadata.configurations == (CONFIGURATION,)
+    store = JpegStore(files.folder, files.images, 8, 10**7)
+    gather = jax.jit(streaming.stream(store, streaming.channels()).take)
+    (place,) = np.flatnonzero(np.char.endswith(files.images, f"{WNIDS[1]}_10.JPEG".encode()))
+    with streaming.naming_files(store):
+        assert gather(jnp.array([0, 1]), None).shape == (2, 8, 8, 3)
+    wrong = jnp.array([0, place])
+    named = pytest.raises(DataError, match=f"{WNIDS[1]}_10.JPEG is no whole image")
+    with named, streaming.naming_files(store):
+        np.asarray(gather(wrong, None))
+    # Another error stays what it is.
+    other = JpegStore(files.folder, files.images, 8, 10**7)
+    with pytest.raises(ZeroDivisionError), streaming.naming_files(other):
+        np.asarray(1 // 0)
+
+
+def test_the_paper_s_settings_for_imagenet():
+    plan = plan_of(IIRCRun(scale="paper", data="imagenet-full"), PLANS)
+    assert (plan.side, plan.blocks, plan.rate, plan.configurations) == (224, None, 0.1, 5)
+    assert plan.rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
+    epochs = {name: protocol_of(name, plan.protocol, plan.joint_epochs) for name in METHODS}
+    assert epochs["joint"].epochs_of(0) == 180
+    assert (epochs["ER"].epochs_of(0), epochs["ER"].epochs_of(1)) == (200, 100)
+    assert plan_of(IIRCRun(scale="paper"), PLANS).data == "cifar100"
+    small = plan_of(IIRCRun(data="imagenet-lite"), PLANS)
+    assert small == replace(PLANS["demo"], data="imagenet-lite")
