@@ -8,9 +8,9 @@ Scales:
   cpu: real images, 5 superclasses of Tiny-ImageNet and 5 classes without one at 16x16, three
     configurations, a net of 8 layers, all ten methods; one to four minutes a sequence.
   paper: IIRC-CIFAR with CIFAR-100 below EVERLIGHT_DATA, the authors' ten configurations, ResNet-32,
-    140 epochs a task and 280 for the first; meant for an accelerator. With `--data imagenet-lite`
-    or `imagenet-full` the authors' five configurations, ResNet-50 at 224x224 and 100 epochs a task;
-    the files below EVERLIGHT_DATA are read as they are needed, so memory and disk stay as they are.
+    140 epochs a task and 280 for the first; meant for an accelerator. With `--data
+    iirc_imagenet_lite` or `iirc_imagenet_full` the authors' five configurations, ResNet-50 at
+    224x224 and 100 epochs a task; the files are read from below EVERLIGHT_DATA as they are needed.
 """
 
 import time
@@ -36,6 +36,7 @@ from experiments.iirc.training import (
     DataSet,
     Plan,
     Trainer,
+    is_imagenet,
     load_benchmark,
     open_store,
     superclass_numbers,
@@ -66,7 +67,7 @@ PLANS: Mapping[Scale, Plan] = {
         superclasses=5,
     ),
     "paper": Plan(
-        data="cifar100",
+        data="iirc_cifar100",
         side=32,
         blocks=5,
         protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, **SCHEDULE),
@@ -76,7 +77,7 @@ PLANS: Mapping[Scale, Plan] = {
     ),
 }
 PAPER_IMAGENET = Plan(
-    data="imagenet-lite",
+    data="iirc_imagenet_lite",
     side=224,
     blocks=None,
     protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, **SCHEDULE),
@@ -94,7 +95,8 @@ class IIRCRun(RunSettings):
     """IIRC: ten methods where every class is learnt coarse first, then fine."""
 
     data: DataSet | None = None
-    """None is the scale's: procedural, tiny-imagenet, cifar100; ImageNet has two more."""
+    """None is the scale's. Besides the procedural world and Tiny-ImageNet the benchmarks of the
+    authors' package, the incremental ones being without superclasses."""
     methods: tuple[str, ...] | None = None
     """None is the scale's; names as in the report."""
     configurations: int | None = None
@@ -175,7 +177,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
 
 def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
     """The plan of a run's scale and data, with the run's own choices in it."""
-    imagenet = settings.data in ("imagenet-lite", "imagenet-full")
+    imagenet = settings.data is not None and is_imagenet(settings.data)
     plan = PAPER_IMAGENET if imagenet and settings.scale == "paper" else plans[settings.scale]
     return replace(
         plan,

@@ -224,4 +224,5 @@ def _sequential(outcomes: Outcomes) -> dict[str, Outcome]:
 
 
 def _spread(values: Float[np.ndarray, "runs"]) -> str:
-    return f"{values.mean():.3f} ± {values.std():.3f}"
+    # No class is of a type that the benchmark does not have.
+    return "–" if np.isnan(values).all() else f"{values.mean():.3f} ± {values.std():.3f}"

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from data_pipelines.cifar100 import load_cifar100
 from data_pipelines.iirc_metadata import (
     Metadata,
+    OfficialName,
     draw_configuration,
     official_metadata,
     procedural_metadata,
@@ -46,7 +47,7 @@ from experiments.iirc.streaming import (
 ABLATED = "ER"
 """The method whose exemplars the paper varies (appendix E)."""
 
-DataSet = Literal["procedural", "tiny-imagenet", "cifar100", "imagenet-lite", "imagenet-full"]
+DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
 
 
 @dataclass(frozen=True)
@@ -99,16 +100,20 @@ def load_benchmark(plan: Plan, seed: int) -> Benchmark:
         world = World(4, 3, seed=seed)
         images = load_procedural(world, *plan.per_class)
         metadata = procedural_metadata(world, plan.configurations)
-    elif plan.data == "cifar100":
-        images, metadata = load_cifar100(), official_metadata("iirc_cifar100")
     elif plan.data == "tiny-imagenet":
         images, metadata = _tiny_imagenet(plan)
-    else:
-        kind = "iirc_imagenet_lite" if plan.data == "imagenet-lite" else "iirc_imagenet_full"
-        files, metadata = load_imagenet(kind, plan.configurations)
+    elif is_imagenet(plan.data):
+        files, metadata = load_imagenet(plan.data, plan.configurations)
         return Benchmark(first_per_class(files, *plan.per_class), metadata)
+    else:
+        images, metadata = load_cifar100(), official_metadata(plan.data)
     images = shrink_images(first_per_class(images, *plan.per_class), plan.side)
     return Benchmark(images, metadata)
+
+
+def is_imagenet(data: DataSet) -> bool:
+    """Whether the images are ImageNet's files, which are streamed."""
+    return data in get_args(OfficialName) and "imagenet" in data
 
 
 def open_store(plan: Plan, benchmark: Benchmark, memory_limit: int) -> JpegStore | None:

@@ -76,7 +76,7 @@ def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
 HIERARCHY = {"fish": WNIDS[:3], "dog": WNIDS[3:5]}
 CONFIGURATION = TaskConfiguration((("fish", "dog"), WNIDS[:2], (WNIDS[2], *WNIDS[3:])))
 PLAN = Plan(
-    data="imagenet-lite",
+    data="iirc_imagenet_lite",
     side=16,
     blocks=1,
     protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
@@ -135,12 +135,12 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
 
 
 def test_the_paper_s_settings_for_imagenet():
-    plan = plan_of(IIRCRun(scale="paper", data="imagenet-full"), PLANS)
+    plan = plan_of(IIRCRun(scale="paper", data="iirc_imagenet_full"), PLANS)
     assert (plan.side, plan.blocks, plan.rate, plan.configurations) == (224, None, 0.1, 5)
     assert plan.rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
     epochs = {name: protocol_of(name, plan.protocol, plan.joint_epochs) for name in METHODS}
     assert epochs["joint"].epochs_of(0) == 180
     assert (epochs["ER"].epochs_of(0), epochs["ER"].epochs_of(1)) == (200, 100)
-    assert plan_of(IIRCRun(scale="paper"), PLANS).data == "cifar100"
-    small = plan_of(IIRCRun(data="imagenet-lite"), PLANS)
-    assert small == replace(PLANS["demo"], data="imagenet-lite")
+    assert plan_of(IIRCRun(scale="paper"), PLANS).data == "iirc_cifar100"
+    small = plan_of(IIRCRun(data="iirc_imagenet_lite"), PLANS)
+    assert small == replace(PLANS["demo"], data="iirc_imagenet_lite")
