@@ -24,11 +24,15 @@ STYLE = {
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 
 
-def new_canvas(columns: int = 1, width: float = 5.0, height: float = 3.6) -> tuple[Canvas, list]:
-    """A row of axes in the house's style, each `width` by `height` inches."""
+def new_canvas(
+    columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1
+) -> tuple[Canvas, list]:
+    """Axes in the house's style, row by row, each `width` by `height` inches."""
     with plt.rc_context(STYLE):
-        canvas, axes = plt.subplots(1, columns, figsize=(width * columns, height), squeeze=False)
-    return canvas, list(axes[0])
+        canvas, axes = plt.subplots(
+            rows, columns, figsize=(width * columns, height * rows), squeeze=False
+        )
+    return canvas, list(axes.flat)
 
 
 def save(canvas: Canvas, path: Path) -> Path:

@@ -1,6 +1,6 @@
 """Pictures of IIRC runs, after the paper's figures 3 to 6."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +12,22 @@ LINES = ("-", "--")
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 
 
-def plot_curves(path: Path, panels: Mapping[str, Curves], ylabels: Mapping[str, str]) -> Path:
+def plot_curves(
+    path: Path,
+    panels: Mapping[str, Curves],
+    ylabels: Mapping[str, str],
+    order: Sequence[str] = (),
+) -> Path:
     """Mean and standard deviation over configurations after every task, a panel per title.
 
-    A method that learns everything in one task is a level line.
+    A method that learns everything in one task is a level line. Names in `order` have the same
+    colours in every picture that is given it.
     """
     canvas, axes = new_canvas(len(panels), 5.4, 4.0)
-    longest = max(values.shape[1] for curves in panels.values() for values in curves.values())
-    names: dict[str, None] = dict.fromkeys(name for curves in panels.values() for name in curves)
+    every = [values for curves in panels.values() for values in curves.values()]
+    longest = max(values.shape[1] for values in every)
+    highest = max(np.nanmax(values) for values in every)
+    names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
     styles = {
         name: (COLORS[place % len(COLORS)], LINES[place // len(COLORS)])
         for place, name in enumerate(names)
@@ -41,7 +49,7 @@ def plot_curves(path: Path, panels: Mapping[str, Curves], ylabels: Mapping[str, 
             title=title,
             xlabel="tasks learnt",
             ylabel=ylabels[title],
-            ylim=(0, 1),
+            ylim=(0, np.ceil(10 * highest) / 10),
             xticks=1 + np.arange(0, longest, 1 if longest <= 12 else 3),
         )
     canvas.legend(handles.values(), handles, loc="outside right center")
@@ -50,13 +58,17 @@ def plot_curves(path: Path, panels: Mapping[str, Curves], ylabels: Mapping[str, 
 
 def plot_confusion(path: Path, matrices: Mapping[str, Float[np.ndarray, "c c"]]) -> Path:
     """True label by predicted label, classes in order of introduction."""
-    canvas, axes = new_canvas(len(matrices), 3.1, 3.3)
-    for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
+    columns = -(-len(matrices) // 2)
+    canvas, axes = new_canvas(columns, 3.1, 3.3, rows=2)
+    for place, axis in enumerate(axes):
+        axis.set_axis_off()
+        axis.set_ylabel("" if place % columns else "true label, in order of introduction")
+    for axis, (name, matrix) in zip(axes, matrices.items(), strict=False):
+        axis.set_axis_on()
         picture = axis.imshow(matrix, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
         axis.set(title=name, xlabel="predicted label")
         axis.grid(False)
-    axes[0].set_ylabel("true label, in order of introduction")
-    canvas.colorbar(picture, ax=axes, label="share of the true label's samples", shrink=0.8)
+    canvas.colorbar(picture, ax=axes, label="share of the true label's samples", shrink=0.6)
     return save(canvas, path)
 
 

@@ -70,7 +70,7 @@ def _curves(path: Path, outcomes: Outcomes) -> Figure:
         "far (figures 3 and 4) and of the newest (figure 5); bands are one standard deviation over "
         "configurations. Joint learns all at once (dotted)."
     )
-    return Figure(caption, plot_curves(path / "curves.png", panels, labels))
+    return Figure(caption, plot_curves(path / "curves.png", panels, labels, tuple(outcomes)))
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
@@ -96,7 +96,7 @@ def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
         panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
         labels[title] = f"pw-JS, $R_{{j,{task + 1}}}$"
     caption = "pw-JS on the samples of one task, from when it is learnt (figures A.16 and A.17)."
-    return Figure(caption, plot_curves(path / "earlier_tasks.png", panels, labels))
+    return Figure(caption, plot_curves(path / "earlier_tasks.png", panels, labels, tuple(outcomes)))
 
 
 def _class_types(outcomes: Outcomes) -> Table:
@@ -104,11 +104,10 @@ def _class_types(outcomes: Outcomes) -> Table:
         [name, *(_spread(o.by_type[:, place]) for place in range(len(CLASS_TYPES)))]
         for name, o in outcomes.items()
     ]
-    columns = [Column("method"), *(Column(name, "samples with a label of") for name in CLASS_TYPES)]
+    columns = [Column("method"), *(Column(name, "labels that are") for name in CLASS_TYPES)]
     caption = (
-        "pw-JS after the last task, of all labels of the samples that carry one of each type; "
-        "mean ± standard deviation over configurations. Who has a subclass with a superclass has "
-        "both labels."
+        "pw-JS after the last task if the labels of one type were all there is, over the samples "
+        "that carry one; mean ± standard deviation over configurations."
     )
     return Table(caption, columns, rows)
 

@@ -35,7 +35,7 @@ class Outcome(NamedTuple):
     batch_recall: Float[np.ndarray, "*runs"]
     """On all tasks after the last, as the authors average it."""
     by_type: Float[np.ndarray, "*runs types"]
-    """pw-JS after the last task, of the samples that carry each of `CLASS_TYPES`."""
+    """pw-JS after the last task, of the labels of each of `CLASS_TYPES` alone."""
     predicted_labels: Float[np.ndarray, "*runs t"]
     """Mean number predicted for a test sample of the tasks so far."""
     true_labels: Float[np.ndarray, "*runs t"]

@@ -75,6 +75,8 @@ class Plan:
     """At most so many training and test images of each class."""
     superclasses: int | None = None
     """Of Tiny-ImageNet, the first so many, with as many classes that have none; None is all."""
+    choice: str = "no setting was chosen on test samples"
+    """How the settings were chosen, for the report."""
 
 
 class Benchmark(NamedTuple):
@@ -206,7 +208,7 @@ class Trainer:
         facts = {"method": name, "configuration": configuration, "seed": seed, **asdict(plan)}
         facts["exemplars"] = kept
         # What else the run trains is nothing to this sequence.
-        for field_name in ("methods", "configurations", "ablation"):
+        for field_name in ("methods", "configurations", "ablation", "choice"):
             del facts[field_name]
         if store is not None:
             facts["files"] = fingerprint(self._benchmark.images)

@@ -245,7 +245,7 @@ def test_scores_by_class_type_and_by_class_against_loops_in_float64(task):
             samples = np.flatnonzero((labels & group & seen).any(axis=1))
             scores = [score[g] for score in found]
             if len(samples):
-                expected = mean_by_definition(guess, true, seen, samples)
+                expected = mean_by_definition(guess, true, seen & group, samples)
                 np.testing.assert_allclose(scores, expected, rtol=2e-6)
             else:
                 assert np.all(np.isnan(scores))

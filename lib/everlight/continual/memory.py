@@ -1,5 +1,6 @@
 """Replay buffers as arrays of fixed shape: class-balanced and reservoir."""
 
+from collections.abc import Callable
 from functools import reduce
 
 import jax
@@ -65,34 +66,39 @@ def add_herded_exemplars(
       classes: whose slots are filled, `[c]`.
       features: of the samples, `[n, f]`.
     """
-    slots = buffer.index.shape[0] // classes.shape[0]
+    count, size = classes.shape[0], samples.mask.shape[0]
     lengths = jnp.linalg.norm(features, axis=1, keepdims=True)
-    unit = features / jnp.maximum(lengths, 1e-12)
+    rows = jnp.where(samples.mask[:, None], features / jnp.maximum(lengths, 1e-12), 0)
+    squares = jnp.sum(rows**2, axis=1, keepdims=True)
+    # Every label of every sample stands in its class's herd; what is in none, in one past the last.
+    herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
+    herd = jnp.where(herded, samples.labels, count)
+    place = jnp.broadcast_to(jnp.arange(size)[:, None], herd.shape)
 
-    def herd(label: Int[Array, ""]) -> Float[Array, "n"]:
-        member = _members(samples, label)
-        rows = jnp.where(member[:, None], unit, 0)
-        mean = jnp.sum(rows, axis=0) / jnp.maximum(jnp.sum(member), 1)
+    def by_herd(reduce: Callable, values: Array) -> Array:
+        return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
 
-        def choose(carry: tuple, step: Int[Array, ""]) -> tuple:
-            total, order = carry
-            candidate = (total + rows) / (step + 1)
-            distance = jnp.sum((candidate - mean) ** 2, axis=1)
-            free = member & (order >= slots)
-            best = jnp.argmin(jnp.where(free, distance, jnp.inf))
-            taken = jnp.any(free)
-            order = jnp.where(taken, order.at[best].set(step), order)
-            return (jnp.where(taken, total + rows[best], total), order), None
+    each = jnp.broadcast_to(rows[:, None], (*herd.shape, rows.shape[1]))
+    members = by_herd(jax.ops.segment_sum, jnp.ones(herd.shape))
+    mean = by_herd(jax.ops.segment_sum, each) / jnp.maximum(members, 1)[:, None]
 
-        start = (jnp.zeros(unit.shape[1]), jnp.full(unit.shape[0], slots))
-        (_, order), _ = jax.lax.scan(choose, start, jnp.arange(slots))
-        return order.astype(float)
+    def choose(carry: tuple, step: Int[Array, ""]) -> tuple:
+        total, free = carry
+        # |total + row - (step + 1) mean|², less what is the same for all of a herd.
+        away = total - (step + 1) * mean
+        distance = squares + 2 * jnp.sum(rows[:, None] * away[herd], axis=2)
+        distance = jnp.where(free, distance, jnp.inf)
+        nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
+        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, place, size))
+        filled = best < size
+        total = total + jnp.where(filled[:, None], rows[best], 0)
+        return (total, free & (place != best[herd])), (best[:count], filled[:count])
 
-    def herd_if_new(label: Int[Array, ""]) -> Float[Array, "n"]:
-        return jax.lax.cond(classes[label], herd, lambda _: jnp.zeros(unit.shape[0]), label)
-
-    orders = jax.lax.map(herd_if_new, jnp.arange(classes.shape[0]))
-    return fill_slots(buffer, samples, classes, orders)
+    start = (jnp.zeros_like(mean), herded)
+    slots = buffer.index.shape[0] // count
+    _, (best, filled) = jax.lax.scan(choose, start, jnp.arange(slots))
+    chosen = jax.tree.map(lambda leaf: leaf[best.T], samples)._replace(mask=filled.T)
+    return _refill(buffer, chosen, classes)
 
 
 def fill_slots(
@@ -109,7 +115,12 @@ def fill_slots(
         return jax.tree.map(lambda leaf: leaf[order], samples)._replace(mask=filled)
 
     chosen = jax.lax.map(choose, jnp.arange(classes.shape[0]))
-    refill = jnp.repeat(classes, slots)
+    return _refill(buffer, chosen, classes)
+
+
+def _refill(buffer: Samples, chosen: Samples, classes: Bool[Array, "c"]) -> Samples:
+    """The buffer with some classes' slots anew; `chosen` has all, `[c, slots]`."""
+    refill = jnp.repeat(classes, chosen.mask.shape[1])
 
     def put(old: Array, new: Array) -> Array:
         new = new.reshape(old.shape)

@@ -219,12 +219,16 @@ def class_type_scores(
 ) -> Scores:
     """Means over the samples that carry a seen label of each type of classes, `[types]`.
 
-    A sample's score is that of all its labels, as in R_j; one with labels of two types counts for
-    both. Padding carries no label. With the identity as `types` these are means by class.
+    Only labels of the type count, on both sides, so that coarse and fine ones are told apart. With
+    the identity as `types` these are means by class, each the share that is found.
     """
-    carried = jnp.matmul(types.astype(float), (labels & seen).T.astype(float)) > 0
-    sums = _sums(carried, _scores(_seen_counts(predicted, labels, seen)))
-    return Scores(*(sums / jnp.sum(carried, axis=1)[:, None]).T)
+
+    def of_type(classes: Bool[Array, "c"]) -> Scores:
+        carried = jnp.any(labels & seen & classes, axis=1)
+        scores = _scores(_seen_counts(predicted, labels, seen & classes))
+        return Scores(*(jnp.mean(score, where=carried) for score in scores))
+
+    return jax.vmap(of_type)(types)
 
 
 def confusion_matrix(
