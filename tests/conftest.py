@@ -2,11 +2,16 @@
 
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 
 from data_pipelines.errors import MissingDataError
 from data_pipelines.locations import locate
+
+# The first example of a property compiles, whatever the others take.
+hypothesis.settings.register_profile("compiled", deadline=None)
+hypothesis.settings.load_profile("compiled")
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_a_weight_of_zero_leaves_a_pair_out(rng):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(scale=st.floats(0.05, 4), shift_x=st.floats(-500, 500), shift_y=st.floats(-500, 500))
 def test_a_similarity_of_the_points_moves_the_fit_with_them(scale, shift_x, shift_y):
     noise = np.random.default_rng(1).normal(0, 2, (20, 2))

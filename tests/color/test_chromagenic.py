@@ -51,7 +51,7 @@ class TestChromagenic:
         estimates = jax.vmap(chromagenic_estimate, (None, 0, 0))(model, main, second)
         np.testing.assert_array_equal(estimates, model.illuminants[labels])
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(seed=st.integers(0, 2**16), exposure=st.floats(0.01, 100))
     def test_is_the_brute_force_choice_at_any_exposure(self, seed, exposure):
         rng = np.random.default_rng(seed)

@@ -119,7 +119,7 @@ class TestFramework:
         expected[3:10, 6:13] = False
         np.testing.assert_array_equal(usable[..., 0], expected)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(
         gain=st.tuples(*[st.floats(0.05, 20)] * 3),
         name=st.sampled_from(["GW", "SoG", "WP", "GE-1", "GE-2"]),
@@ -294,7 +294,7 @@ class TestGamut:
         # The fixed directions make one hull a little too large and the other too small.
         assert np.mean(distances) < 2
 
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(gain=st.tuples(*[st.floats(0.05, 20)] * 3))
     def test_scaling_a_channel_scales_the_estimate(self, trained, gain):
         canonical, _, _ = trained

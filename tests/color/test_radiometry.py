@@ -28,7 +28,7 @@ def integrate(light, surface, sensitivity):
     return (np.float64(light) * np.float64(surface) * np.float64(sensitivity)).sum(-1)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_table_is_the_integral_of_every_light_on_every_surface(seed):
     lights, surfaces, sensitivity = spectra(seed)

@@ -47,7 +47,7 @@ def closed_form(images, charts, normalize=None):
     return augment_transforms(fit_each(*images, normalize), first, second)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_closed_form_is_the_pixel_route_in_float64(seed):
     images, charts = scene_pairs(seed)

@@ -53,7 +53,7 @@ def test_camera_to_srgb_shows_a_cameras_colours_as_they_are(rng):
     np.testing.assert_allclose(recovered, linear, atol=2e-3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(red=channel, blue=channel, level=st.floats(0.01, 0.2))
 def test_a_neutral_patch_is_rendered_neutral(red, blue, level):
     light = as_jax([red, 1, blue])

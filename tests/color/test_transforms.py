@@ -46,7 +46,7 @@ def colors_of_condition(rng, pixels, condition):
     return np.float32(scale * (left * np.geomspace(1, 1 / condition, 3)) @ right.T)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds, pixels=st.sampled_from([3, 4, 24, 300]))
 def test_fit_is_that_of_colour_science(seed, pixels):
     source, target = views(np.random.default_rng(seed), pixels)
@@ -85,7 +85,7 @@ def test_a_million_pixels_lose_no_digits(rng):
     assert relative_error(transform, least_squares(source, target)) < 1e-6
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_weights_are_those_of_weighted_least_squares(seed):
     rng = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ def test_weights_are_those_of_weighted_least_squares(seed):
 
 
 @pytest.mark.parametrize("normalize", [None, "sum"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=seeds, garbage=st.floats(-1e18, 1e18))
 def test_masked_pixels_change_no_bit(normalize, seed, garbage):
     rng = np.random.default_rng(seed)
@@ -118,7 +118,7 @@ def test_a_mask_is_as_good_as_leaving_out(rng):
     assert relative_error(transform, least_squares(source[:25], target[:25])) < 2e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds)
 def test_sum_normalization_divides_each_pixel_by_its_sum(seed):
     rng = np.random.default_rng(seed)
@@ -142,7 +142,7 @@ def invalid(fit):
     return not np.any(fit.valid)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=seeds, pixels=st.sampled_from([3, 24, PIXELS]), spread=st.sampled_from([1e-3, 0.1, 1]))
 def test_scenes_of_two_colors_are_invalid(seed, pixels, spread):
     rng = np.random.default_rng(seed)
@@ -152,7 +152,7 @@ def test_scenes_of_two_colors_are_invalid(seed, pixels, spread):
     assert invalid(fit_compiled(source, source))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds, condition=st.floats(1, 1e5))
 def test_three_colors_however_close_are_valid(seed, condition):
     source = colors_of_condition(np.random.default_rng(seed), 200, condition)
@@ -218,7 +218,7 @@ def test_vmapped_is_one_by_one_and_compiled_once(rng):
         np.testing.assert_allclose(batched.transform[index], single.transform, rtol=2e-6, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_apply_is_the_matrix_product_of_rows(seed):
     rng = np.random.default_rng(seed)
@@ -228,7 +228,7 @@ def test_apply_is_the_matrix_product_of_rows(seed):
     np.testing.assert_allclose(applied, expected, atol=1e-6)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=seeds)
 def test_reillumination_in_closed_form_is_a_new_fit(seed):
     rng = np.random.default_rng(seed)

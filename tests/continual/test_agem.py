@@ -76,7 +76,7 @@ numbers = st.floats(-1e3, 1e3, width=32)
 vectors = st.lists(numbers, min_size=6, max_size=6).map(np.array)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(vectors, vectors)
 def test_the_projection_never_opposes_the_reference_nor_grows(gradient, reference):
     found = flat(project_compiled(tree(gradient), tree(reference)))

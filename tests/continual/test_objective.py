@@ -112,7 +112,7 @@ def test_correct_by_hand():
     np.testing.assert_array_equal(correct(tied, jnp.array([1, 2]), jnp.ones(3, bool)), [1, 0])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10_000), st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES))
 def test_scores_of_other_classes_never_matter(seed, mask):
     """Also where the label is not among the competing classes, which is never correct."""

@@ -42,7 +42,7 @@ STRATEGIES = {
     "ewc": lambda setup: ewc(setup, strength=1.0, fisher_samples=64),
     "online ewc": lambda setup: ewc(setup, strength=1.0, online=True, fisher_samples=64),
     "si": lambda setup: si(setup, strength=0.01),
-    "mas": lambda setup: mas(setup, strength=0.02, importance_samples=64),
+    "mas": lambda setup: mas(setup, strength=0.002, importance_samples=64),
     "lwf": lambda setup: lwf(setup),
     "experience replay": lambda setup: experience_replay(setup, per_class=3),
     "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),

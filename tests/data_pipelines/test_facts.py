@@ -73,7 +73,7 @@ def test_reading_gives_what_was_written_task_by_task(split):
 WORD = st.text("ab,\"' é", min_size=1, max_size=4).filter(lambda text: text == text.strip(" '"))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     facts=st.lists(
         st.one_of(st.tuples(WORD), st.tuples(WORD, WORD), st.tuples(WORD, WORD, WORD)).map(

@@ -103,7 +103,7 @@ def test_two_frames_are_enough():
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 4))
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 def test_boxes_lie_inside_wherever_an_object_jumps(seed, count):
     frames = np.zeros((count, 350, 350, 3), np.uint8)
     places = np.random.default_rng(seed).choice(290, (count, 2), replace=False)

@@ -188,7 +188,7 @@ def test_more_images_leave_the_earlier_ones_as_they_are():
 @given(
     st.integers(0, 2**31 - 1), st.integers(3, 8), st.floats(0.3, 1.5), st.integers(0, VERTICES - 8)
 )
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_distance_to_a_polygon_is_that_of_dense_points_on_it(seed, corners, radius, padding):
     """Star-shaped polygons; the inside by the angle that the outline turns around a point."""
     rng = np.random.default_rng(seed)

@@ -44,7 +44,7 @@ def test_lights_and_surfaces_are_drawn_evenly():
         assert abs(chi_square - kinds) < 5 * np.sqrt(2 * kinds)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     scenes=st.integers(5, 400),
     split=st.sampled_from(["random", "illuminant"]),

@@ -108,7 +108,7 @@ def exact(accuracies):
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(accuracies=matrices)
 def test_float64_agrees_and_bounds_hold(accuracies):
     values = {name: float(metric(accuracies)) for name, metric in METRICS.items()}
@@ -119,7 +119,7 @@ def test_float64_agrees_and_bounds_hold(accuracies):
     assert values["gem_backward_transfer"] >= -values["forgetting"] - 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(accuracies=matrices)
 def test_backward_transfer_splits_into_remembering_and_improvement(accuracies):
     bwt, rem, plus = (

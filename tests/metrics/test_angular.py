@@ -52,7 +52,6 @@ def test_tiny_angles_keep_their_digits(degrees):
     assert expected == pytest.approx(degrees, abs=1e-5)
 
 
-@settings(deadline=None)
 @given(first=light, second=light)
 def test_float64_agrees_for_any_two_lights(first, second):
     error = angle_between(vector(first), vector(second))
@@ -61,7 +60,6 @@ def test_float64_agrees_for_any_two_lights(first, second):
     assert error == pytest.approx(float(angle_between(vector(second), vector(first))), abs=2e-5)
 
 
-@settings(deadline=None)
 @given(first=light, second=light, powers=st.tuples(st.integers(-90, 90), st.integers(-90, 90)))
 def test_the_scale_of_neither_light_matters(first, second, powers):
     error = angle_between(vector(first), vector(second))
@@ -117,7 +115,7 @@ def test_statistics_by_hand():
     assert_same(summary, expected)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(seed=seeds, size=st.sampled_from([1, 2, 3, 9, 54]))
 def test_statistics_are_in_order(seed, size):
     s = summarize(vector(np.random.default_rng(seed).uniform(0, 30, size)))
@@ -131,7 +129,7 @@ def test_statistics_are_in_order(seed, size):
     assert s.trimean <= s.q3 + slack
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=seeds, valid=st.integers(1, 11))
 def test_invalid_errors_are_counted_and_take_no_part(seed, valid):
     rng = np.random.default_rng(seed)

@@ -109,7 +109,7 @@ def all_efficiencies(memory, total):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(memory=amounts, scale=st.sampled_from([0.125, 2.0, 1024.0]))
 def test_efficiencies_are_fractions_and_memory_is_in_any_unit(memory, scale):
     memory = vector(memory)
@@ -139,7 +139,7 @@ def test_the_criteria_are_the_papers():
     assert len(CRITERIA) == 7
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=criteria, weighting=st.sampled_from(sorted(WEIGHTINGS)))
 def test_score_is_a_weighted_mean(values, weighting):
     weights = WEIGHTINGS[weighting]

@@ -84,7 +84,7 @@ def test_different_numbers_of_classes_are_refused_though_they_fill_equally_many_
 label_sets = hnp.arrays(bool, (2, 6, CLASSES), elements=st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(label_sets, st.permutations(range(CLASSES)))
 def test_properties_of_a_sample_s_scores(sets, order):
     predicted, true = sets

@@ -29,7 +29,7 @@ def made(seed, levels):
     return confidence.astype(np.float32), correct, known, mask
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
 def test_the_curve_is_scikit_learns(seed, levels):
     metrics = pytest.importorskip("sklearn.metrics")
@@ -45,7 +45,7 @@ def test_the_curve_is_scikit_learns(seed, levels):
     np.testing.assert_allclose(roc_area(curve), area, atol=1e-5)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
 def test_every_point_counts_what_its_threshold_accepts(seed, levels):
     confidence, correct, known, mask = made(seed, levels)

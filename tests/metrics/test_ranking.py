@@ -144,7 +144,7 @@ def test_embeddings_that_diverged_rank_behind_everything(wrong):
     assert ranks.standard.tolist() == [4]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 9))
 def test_generalised_accuracy_cannot_exceed_standard(seed, k):
     embeddings, labels, *space = random_case(seed, images=24, facts=20)

@@ -83,7 +83,7 @@ def looped_pool(images, window, stride):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 4), st.integers(1, 5))
 def test_pooling_is_the_loops_and_pytorchs(more_rows, more_columns, window, stride):
     shape = (2, window + more_rows, window + more_columns, 3)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from everlight.models.heads import CosineHead, cosines, make_head
@@ -26,7 +26,6 @@ def test_logits_are_scaled_cosines():
     np.testing.assert_allclose(logits, expected, atol=2e-6)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
 def test_lengths_do_not_matter_and_scores_stay_within_the_scale(seed, length):
     rng = np.random.default_rng(seed)

@@ -126,7 +126,7 @@ def test_published_runs_of_new_instances_begin_alike_with_the_same_session(real_
         assert (gap < 0.4) == (begins[one] == begins[other])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     st.sampled_from(sorted(CONTENTS)),
     st.integers(0, 9),

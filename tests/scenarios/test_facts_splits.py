@@ -97,7 +97,7 @@ def test_without_ties_the_cut_is_scipy_s(linkage, tasks):
     assert len(pairs) == len(set(expected)) == tasks
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.sampled_from(["ward", "single"]))
 def test_every_task_has_facts_and_the_listing_does_not_matter(seed, tasks, linkage):
     """Ties at height 0 abound here."""

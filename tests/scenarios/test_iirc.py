@@ -285,7 +285,7 @@ def test_incremental_joint_is_the_package_s(package, cifar):
 @given(st.lists(st.integers(1, 120), min_size=1, max_size=14))
 # One of ten subclasses is too small to validate, and the cap counts those that do.
 @example([30] * 8 + [5])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_overlap_and_cap_round_as_in_the_package(sizes):
     pytest.importorskip("iirc")
     # One great class, so that the superclass is never without samples.
