@@ -62,7 +62,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     started = time.monotonic()
     whole = load_frames(plan, settings.seed)
     frames = thin_test(whole, plan.test_frames)
-    beginning = begin_with(folder, plan, settings.seed, settings.weights)
+    beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed, settings.gain)
 
     def outcome(scenario: BatchScenario, name: str) -> Outcome:

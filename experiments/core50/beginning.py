@@ -42,13 +42,11 @@ Layers = dict[str, dict[str, Array]]
 
 
 class Beginning(NamedTuple):
-    """Weights that all strategies start from, and how images are brought to them."""
+    """Weights that all strategies start from, and the frames on the device as these take them."""
 
     layers: Layers
     """All but the head."""
-    mean: Float[np.ndarray, "3"]
-    """Of the channels, 0 to 255, in the net's order."""
-    deviation: Float[np.ndarray, "3"]
+    stored: StoredImages
     remark: str
     """Where the weights are from, for the report."""
 
@@ -106,7 +104,9 @@ def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
     return kind(classes) if hidden else kind(classes, hidden=())
 
 
-def begin_with(folder: RunFolder, plan: Plan, seed: int, weights: Path | None) -> Beginning:
+def begin_with(
+    folder: RunFolder, plan: Plan, frames: Core50, seed: int, weights: Path | None
+) -> Beginning:
     """The plan's beginning: learnt on other objects, given by the user, or drawn.
 
     Raises:
@@ -115,7 +115,7 @@ def begin_with(folder: RunFolder, plan: Plan, seed: int, weights: Path | None) -
     if plan.pretraining is not None:
         if weights is not None:
             raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
-        return _learn_other_objects(folder, plan, plan.pretraining, seed)
+        return _learn_other_objects(folder, plan, plan.pretraining, frames, seed)
     net, images = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
     layers = net.init(jax.random.key(seed), images, False)["params"]
     del layers[HEADS[plan.net]]
@@ -127,11 +127,15 @@ def begin_with(folder: RunFolder, plan: Plan, seed: int, weights: Path | None) -
         except ValueError as error:
             raise DataError(f"{weights}: {error}; the head is always drawn") from error
         remark = f"given by the user, {weights.name}; layers that it does not name are drawn"
-    return Beginning(layers, np.array(BGR_MEAN), np.ones(3), remark)
+    # Blue first, as Caffe reads images.
+    stored = StoredImages(
+        jnp.asarray(frames.images[..., ::-1]), jnp.array(BGR_MEAN), jnp.ones(3, jnp.float32)
+    )
+    return Beginning(layers, stored, remark)
 
 
 def _learn_other_objects(
-    folder: RunFolder, plan: Plan, pretraining: Pretraining, seed: int
+    folder: RunFolder, plan: Plan, pretraining: Pretraining, frames: Core50, seed: int
 ) -> Beginning:
     world = WORLD._replace(
         superclasses=12,
@@ -186,20 +190,14 @@ def _learn_other_objects(
         f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
         "stands in for ILSVRC-2012"
     )
-    return Beginning(layers, np.asarray(stored.mean), np.asarray(stored.deviation), remark)
+    return Beginning(layers, stored._replace(images=jnp.asarray(frames.images)), remark)
 
 
-def store_frames(frames: Core50, beginning: Beginning, plan: Plan) -> StoredImages:
-    """The frames on the device, in the channel order of the plan's net."""
-    images = frames.images if plan.net == "small" else frames.images[..., ::-1]
-    channels = (jnp.asarray(each, jnp.float32) for each in (beginning.mean, beginning.deviation))
-    return StoredImages(jnp.asarray(images), *channels)
-
-
-def trunk_features(stored: StoredImages, beginning: Beginning, plan: Plan) -> Features:
+def trunk_features(beginning: Beginning, plan: Plan) -> Features:
     """What the convolutions, frozen, make of every frame; computed here and nowhere else."""
     net = make_net(plan, classes=1, hidden=False)
     trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
+    stored = beginning.stored
     count = len(stored.images)
     samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
 

@@ -96,12 +96,16 @@ def plot_sessions(path: Path, frames: Core50, shown: int = 8) -> Path:
 
 
 def plot_lines(
-    path: Path, curves: Mapping[str, tuple[list[int], list[float]]], xlabel: str
+    path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]], xlabel: str
 ) -> Path:
-    """Accuracy in percent over a number, a line per name."""
-    canvas, (axis,) = new_canvas(1, 5.0, 3.6)
-    for color, (name, (places, values)) in zip(COLORS, curves.items(), strict=False):
-        axis.plot(places, values, color=color, marker="o", markersize=3, label=name)
-    axis.set(xlabel=xlabel, ylabel="accuracy, %", ylim=(0, 100))
-    axis.legend()
+    """Accuracy by a number, a panel per title and a line per name."""
+    canvas, axes = new_canvas(len(panels), 4.6, 3.4)
+    colors = _colors(panels)
+    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        for name, values in lines.items():
+            percent = [100 * value for value in values.values()]
+            axis.plot(list(values), percent, color=colors[name], marker="o", markersize=3)
+        axis.set(title=title, xlabel=xlabel, ylim=(0, 100), xticks=list(values))
+    axes[0].set_ylabel("accuracy, %")
+    axes[-1].legend(axes[-1].lines, colors, loc="lower right")
     return save(canvas, path)

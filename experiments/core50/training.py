@@ -30,7 +30,6 @@ from experiments.core50.beginning import (
     Beginning,
     Features,
     make_net,
-    store_frames,
     trunk_features,
 )
 from experiments.core50.methods import METHODS, SequenceData, build_method
@@ -85,18 +84,17 @@ class Trainer:
         seed: int,
         gain: float = 1.0,
     ):
-        """Brings the frames to the device; `gain` is CWR's."""
+        """`gain` is CWR's."""
         self._folder, self._plan, self._frames = folder, plan, frames
         self._beginning, self._level, self._seed, self._gain = beginning, level, seed, gain
         self.classes = len(frames.object_names if level == "object" else frames.category_names)
-        self._stored = store_frames(frames, beginning, plan)
         self._sequences: dict[tuple[Scenario, int], TaskSequence] = {}
-        self._builds: dict[tuple[str, float], Build] = {}
+        self._builds: dict[tuple[str, float, bool], Build] = {}
 
     @functools.cached_property
     def features(self) -> Features:
         """What the frozen trunk makes of the frames, computed when first asked for."""
-        return trunk_features(self._stored, self._beginning, self._plan)
+        return trunk_features(self._beginning, self._plan)
 
     def sequence(self, scenario: Scenario, order: int = 0) -> TaskSequence:
         """The batches in the published order of that number."""
@@ -156,7 +154,7 @@ class Trainer:
           scenario, order: of the batches.
           length: of the training on each batch.
           keep: from what the sequence left, and its evaluation, to what the run keeps.
-          drawn: begin with a random net.
+          drawn: begin with a random net, all layers of which have one rate.
         """
         facts = {
             "method": name,
@@ -171,7 +169,7 @@ class Trainer:
         # What else the run trains is nothing to this sequence.
         for other in ("tuned", "frozen", "cumulative", "scratch", "orders", "cumulative_orders"):
             del facts[other]
-        build, data = self._build(name, scenario), self._data(name, length, drawn)
+        build, data = self._build(name, scenario, drawn), self._data(name, length, drawn)
         protocol = protocol_of(length, self._plan.batch_size)
         sequence = self.sequence(scenario, order)
 
@@ -202,14 +200,14 @@ class Trainer:
             self.features.operations if METHODS[name].approach == "frozen" else 0.0,
         )
 
-    def _build(self, name: str, scenario: Scenario) -> Build:
+    def _build(self, name: str, scenario: Scenario, drawn: bool = False) -> Build:
         # The gain makes up for a first batch of more classes, which NI has not.
         gain = 1.0 if scenario == "NI" else self._gain
-        asked = name, gain
+        asked = name, gain, drawn
         if asked not in self._builds:
             frozen = METHODS[name].approach == "frozen"
             net = LinearClassifier(self.classes) if frozen else make_net(self._plan, self.classes)
-            dense_rate = 1.0 if frozen else self._plan.dense_rate
+            dense_rate = 1.0 if frozen or drawn else self._plan.dense_rate
             self._builds[asked] = build_method(name, net, self.classes, dense_rate, gain)
         return self._builds[asked]
 
@@ -218,7 +216,7 @@ class Trainer:
         if METHODS[name].approach == "frozen":
             values = StoredImages(self.features.values, jnp.float32(0), jnp.float32(1))
             return SequenceData(values, {}, *rates)
-        return SequenceData(self._stored, {} if drawn else self._beginning.layers, *rates)
+        return SequenceData(self._beginning.stored, {} if drawn else self._beginning.layers, *rates)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
