@@ -39,8 +39,8 @@ class BatchesRun(RunSettings):
     """Runs, each with the published order of its number; None is the scale's."""
     test_frames: int | None = None
     """Of every object and session in the test set, evenly spaced; None is the scale's."""
-    gain: float = 3.0
-    """CWR's of the weights consolidated at the first batch of NC and NIC."""
+    gain: float | None = None
+    """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
 
@@ -54,6 +54,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     plan = dataclasses.replace(
         plan,
         orders=plan.orders if settings.orders is None else settings.orders,
+        gain=plan.gain if settings.gain is None else settings.gain,
         test_frames=plan.test_frames if settings.test_frames is None else settings.test_frames,
     )
     if not 1 <= plan.orders <= RUNS:
@@ -63,7 +64,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     whole = load_frames(plan, settings.seed)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
-    trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed, settings.gain)
+    trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed)
 
     def outcome(scenario: BatchScenario, name: str) -> Outcome:
         orders = range(plan.orders)
@@ -113,8 +114,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         ("Steps of each batch", _lengths(trainer, settings.scenarios)),
         (
             "CWR",
-            f"a head over the frozen trunk's features, computed once; gain {settings.gain:g} of "
-            "the first batch's weights in NC and NIC, 1 in NI",
+            f"a head over the frozen trunk's features, computed once; gain {plan.gain:g} of the "
+            "first batch's weights in NC and NIC (published: 3), 1 in NI",
         ),
         ("Selection rule", "none needed: the last step counts; strengths of others are untuned"),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),

@@ -36,6 +36,8 @@ OTHER_WORLD = 1_000
 """Added to the seed of the world whose objects the small net learns first."""
 FORWARD = 128
 """Frames a pass through the frozen trunk."""
+HEAD_DEVIATION = 0.01
+"""Of the small net's first weights there; the Caffe nets' have the same."""
 HEADS = {"small": "Dense_1", "Mid-CaffeNet": "head", "Mid-VGG": "head"}
 
 Layers = dict[str, dict[str, Array]]
@@ -99,7 +101,8 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
 def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
     """The plan's net, whole, or with the head right behind the trunk."""
     if plan.net == "small":
-        return SmallCNN(classes, plan.channels, plan.hidden if hidden else None, (0.0, 0.0, 0.0))
+        units = plan.hidden if hidden else None
+        return SmallCNN(classes, plan.channels, units, (0.0, 0.0, 0.0), HEAD_DEVIATION)
     kind = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}[plan.net]
     return kind(classes) if hidden else kind(classes, hidden=())
 

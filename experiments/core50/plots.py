@@ -43,12 +43,14 @@ def plot_curves(
             paper = published.get(title, {}).get(name)
             if paper:
                 axis.plot(batches, paper, color=colors[name], linestyle="--", lw=1)
-                handles[paper_name] = Line2D([], [], color="black", linestyle="--", lw=1)
         axis.set(title=title, xlabel="batches learnt", ylim=(0, 100))
         if len(batches) < 20:
             axis.set_xticks(batches)
     axes[0].set_ylabel(ylabel)
-    canvas.legend(handles.values(), handles, loc="outside lower center", ncols=4)
+    if published:
+        handles[paper_name] = Line2D([], [], color="black", linestyle="--", lw=1)
+    columns = min(4, 1 + len(panels))
+    canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
     return save(canvas, path)
 
 

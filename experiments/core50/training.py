@@ -82,11 +82,9 @@ class Trainer:
         beginning: Beginning,
         level: Level,
         seed: int,
-        gain: float = 1.0,
     ):
-        """`gain` is CWR's."""
         self._folder, self._plan, self._frames = folder, plan, frames
-        self._beginning, self._level, self._seed, self._gain = beginning, level, seed, gain
+        self._beginning, self._level, self._seed = beginning, level, seed
         self.classes = len(frames.object_names if level == "object" else frames.category_names)
         self._sequences: dict[tuple[Scenario, int], TaskSequence] = {}
         self._builds: dict[tuple[str, float, bool], Build] = {}
@@ -161,7 +159,6 @@ class Trainer:
             "order": order,
             "seed": self._seed,
             "level": self._level,
-            "gain": self._gain,
             "beginning": None if drawn else self._beginning.fingerprint,
             "length": dataclasses.asdict(length),
             **dataclasses.asdict(self._plan),
@@ -202,7 +199,7 @@ class Trainer:
 
     def _build(self, name: str, scenario: Scenario, drawn: bool = False) -> Build:
         # The gain makes up for a first batch of more classes, which NI has not.
-        gain = 1.0 if scenario == "NI" else self._gain
+        gain = 1.0 if scenario == "NI" else self._plan.gain
         asked = name, gain, drawn
         if asked not in self._builds:
             frozen = METHODS[name].approach == "frozen"

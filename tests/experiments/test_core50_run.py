@@ -37,6 +37,7 @@ TINY = Plan(
     scratch=Length(3, 3, 0.01),
     batch_size=16,
     orders=2,
+    gain=3.0,
     pretraining=Pretraining(subclasses=1, images=8, epochs=1),
     frames=2,
     test_frames=1,

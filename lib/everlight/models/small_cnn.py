@@ -18,12 +18,14 @@ class SmallCNN(nn.Module):
       channels: of the two blocks' convolutions.
       hidden: units of the dense layer; None connects the last block to the head.
       dropout: rates after the two blocks and the dense layer.
+      head_deviation: of the head's first weights; None is one over the root of its inputs.
     """
 
     classes: int
     channels: tuple[int, int] = (32, 64)
     hidden: int | None = 512
     dropout: Sequence[float] = (0.25, 0.25, 0.5)
+    head_deviation: float | None = None
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
@@ -37,8 +39,12 @@ class SmallCNN(nn.Module):
             blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
             hidden = nn.Dropout(rate, deterministic=not train)(jnp.max(blocks, axis=(2, 4)))
         features = hidden.reshape(hidden.shape[0], -1)
-        if self.hidden is None:
-            return Outputs(nn.Dense(self.classes)(features), features)
-        features = nn.relu(nn.Dense(self.hidden)(features))
-        features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
-        return Outputs(nn.Dense(self.classes)(features), features)
+        if self.hidden is not None:
+            features = nn.relu(nn.Dense(self.hidden)(features))
+            features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
+        start = (
+            nn.initializers.lecun_normal()
+            if self.head_deviation is None
+            else nn.initializers.normal(self.head_deviation)
+        )
+        return Outputs(nn.Dense(self.classes, kernel_init=start)(features), features)
