@@ -8,6 +8,8 @@ import tyro
 
 from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.core50.batches import BatchesRun, run_batches
+from experiments.core50.static import StaticRun, run_static
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.tour import TourRun, run_tour
 from experiments.two_camera.estimate import EstimateSettings, estimate
@@ -24,6 +26,8 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera estimate": (EstimateSettings, estimate),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
+    "core50 batches": (BatchesRun, run_batches),
+    "core50 static": (StaticRun, run_static),
 }
 
 

@@ -14,6 +14,7 @@ from everlight.continual.sequence import Protocol
 from everlight.continual.steps import (
     begin_task,
     close_epoch,
+    count_steps,
     end_epoch,
     end_task,
     init_learner,
@@ -104,6 +105,21 @@ def test_batches_hold_every_sample_once_at_weight_1(size):
     # The filling is samples of the epoch, for what normalises over the batch.
     assert set(pairs) == set(pairs[:8])
     np.testing.assert_array_equal(memory, label[:, 0] == 3)
+
+
+def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
+    """Three steps of 6 from 8 samples: the order once, again, and its first two."""
+    protocol = Protocol(epoch_steps=3, batch_size=6)
+    order = shuffle_compiled(EPOCH, KEY)
+    assert count_steps(order, protocol) == 3
+    take = jax.jit(lambda step: take_batch(EPOCH, order, step, 6, rounds=True))
+    batches = [take(jnp.array(step)) for step in range(3)]
+    index, label, weight, _ = jax.tree.map(lambda *leaves: np.concatenate(leaves), *batches)
+    once = ordered(EPOCH, KEY)
+    assert list(zip(index.tolist(), label[:, 0].tolist(), strict=True)) == [*once, *once, *once[:2]]
+    assert np.all(weight == 1)
+    # Of a task that has nothing to learn from there is no step.
+    assert count_steps(order._replace(count=jnp.array(0)), protocol) == 0
 
 
 def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
@@ -221,6 +237,15 @@ def test_a_task_begins_with_its_classes_and_a_new_optimizer_schedule_and_best_ep
     assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
     assert_trees_close(after.best.params, learner.params, rtol=0.0, atol=0.0)
     assert after.step == 1
+
+
+def test_a_task_may_begin_with_a_rate_of_its_own():
+    setup = small_setup()._replace(task_rate=lambda number: jnp.where(number == 0, 1.0, 0.25))
+    learner = init_learner(setup, CLASSES, KEY)
+    for number, factor in ((0, 1.0), (1, 0.25), (2, 0.25)):
+        task = task_of(number, [number], samples_of([number]))
+        _, learner = begin_task(setup, naive(setup), (), learner, task, KEY)
+        assert learner.schedule == (factor, -np.inf, 0)
 
 
 TRAIN = Samples(

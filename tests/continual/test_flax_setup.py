@@ -47,6 +47,22 @@ def test_images_are_normalised_by_channel():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+def test_features_stand_where_images_do():
+    features = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
+    stored = StoredImages(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))
+
+    class Head(nn.Module):
+        @nn.compact
+        def __call__(self, inputs, train):
+            return Outputs(nn.Dense(3)(inputs), inputs)
+
+    setup = flax_setup(Head(), stored, softmax_objective(), optax.sgd(0.1))
+    params, _ = setup.init(jax.random.key(0))
+    assert params["Dense_0"]["kernel"].shape == (5, 3)
+    found = setup.gather(jnp.array([4, 1]), jax.random.key(0))
+    np.testing.assert_allclose(found, (features[[4, 1]] - 1) / 2, rtol=1e-6)
+
+
 def test_training_images_alone_are_augmented_each_by_its_own_key():
     def shifted(image, key):
         return image + jax.random.randint(key, (), 1, 200).astype(jnp.uint8)

@@ -142,6 +142,8 @@ class Setup(NamedTuple):
     `gather(index, key)` gives the network's inputs of stored samples, augmented where there is a
     key. `trainable(params)` is a tree of booleans: where false, updates are dropped after the
     optimizer, since momentum and weight decay would move a parameter whose gradient is zero.
+    `task_rate(number)` is the factor on the optimizer's rate with which a task begins, 1 where it
+    is None.
     """
 
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
@@ -150,6 +152,7 @@ class Setup(NamedTuple):
     optimizer: optax.GradientTransformation
     gather: Callable[[Int[Array, "b"], PRNGKeyArray | None], Float[Array, "b *shape"]]
     trainable: Callable[[PyTree], PyTree] | None = None
+    task_rate: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None
 
 
 class StepInfo(NamedTuple):

@@ -14,9 +14,12 @@ from everlight.continual.base import Objective, Outputs, Setup
 
 
 class StoredImages(NamedTuple):
-    """Images as they lie on the device once, and how they are normalised when taken from there."""
+    """Images as they lie on the device once, and how they are normalised when taken from there.
 
-    images: UInt8[Array, "n h w c"]
+    Features that were computed once stand there as images do.
+    """
+
+    images: Shaped[Array, "n *shape"]
     mean: Float[Array, "c"]
     """Of each channel, 0 to 255."""
     deviation: Float[Array, "c"]
@@ -28,7 +31,7 @@ class StoredImages(NamedTuple):
 
     def take(
         self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
-    ) -> UInt8[Array, "b h w c"]:
+    ) -> Shaped[Array, "b *shape"]:
         """Images as they are stored; nothing in them is drawn."""
         return self.images[index]
 
@@ -88,7 +91,7 @@ def flax_setup(
     def apply(
         params: PyTree,
         batch_stats: PyTree,
-        inputs: Float[Array, "b h w c"],
+        inputs: Float[Array, "b *shape"],
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
@@ -100,7 +103,7 @@ def flax_setup(
         )
         return outputs, changed.get("batch_stats", {})
 
-    def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b h w c"]:
+    def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b *shape"]:
         keys = None if key is None else jax.random.split(key, index.shape[0])
         images = source.take(index, keys)
         if keys is not None and augment is not None:

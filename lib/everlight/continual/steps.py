@@ -38,6 +38,9 @@ class Protocol:
     """Of the first task; None is as many as of any other."""
     batch_size: int = 32
     """Samples a step."""
+    epoch_steps: int | None = None
+    """Steps of an epoch, which then takes its samples round after round in one order; None is one
+    round. With it tasks of any size take equally many steps."""
     select: Literal["best", "last"] = "best"
     """Keep the epoch with the best in-task validation (early stopping), or the last."""
     plateau_factor: float = 1.0
@@ -50,7 +53,7 @@ class Protocol:
     """Samples a forward pass in validation and evaluation."""
 
     def __post_init__(self):
-        counts = ("epochs", "batch_size", "evaluation_batch", "first_epochs")
+        counts = ("epochs", "batch_size", "evaluation_batch", "first_epochs", "epoch_steps")
         for name in counts:
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -123,14 +126,16 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
     return Order(jnp.lexsort((drawn, ~mask)), jnp.sum(mask))
 
 
-def take_batch(epoch: Epoch, order: Order, step: Int[Array, ""], size: int) -> Batch:
-    """The step's samples; a partial batch is filled with samples of the epoch at weight 0."""
+def take_batch(
+    epoch: Epoch, order: Order, step: Int[Array, ""], size: int, rounds: bool = False
+) -> Batch:
+    """The step's samples; those after the first round have weight 0, unless there are `rounds`."""
     position = step * size + jnp.arange(size)
     slot = order.slots[position % order.count]
     return Batch(
         epoch.samples.index[slot],
         epoch.samples.labels[slot],
-        (position < order.count).astype(jnp.float32),
+        ((position < order.count) | rounds).astype(jnp.float32),
         epoch.from_memory[slot],
     )
 
@@ -158,11 +163,12 @@ def begin_task(
     key: PRNGKeyArray,
 ) -> tuple[Memory, Learner]:
     """Makes the task's classes seen; optimizer, schedule and best epoch start anew."""
+    rate = jnp.float32(1) if setup.task_rate is None else setup.task_rate(task.id)
     learner = learner._replace(seen=learner.seen | task.classes)
     memory, learner = strategy.begin_task(memory, learner, task, key)
     return memory, learner._replace(
         opt_state=setup.optimizer.init(learner.params),
-        schedule=Plateau(jnp.float32(1), jnp.float32(-jnp.inf), jnp.int32(0)),
+        schedule=Plateau(rate, jnp.float32(-jnp.inf), jnp.int32(0)),
         best=Best(jnp.float32(-jnp.inf), learner.params, learner.batch_stats),
     )
 
@@ -256,8 +262,10 @@ def open_epoch(
 
 
 def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
-    """Steps of an epoch."""
-    return -(-order.count // protocol.batch_size)
+    """Steps of an epoch; none where it has no samples."""
+    if protocol.epoch_steps is None:
+        return -(-order.count // protocol.batch_size)
+    return jnp.where(order.count > 0, protocol.epoch_steps, 0)
 
 
 def epoch_step(
@@ -271,7 +279,8 @@ def epoch_step(
     key: PRNGKeyArray,
 ) -> tuple[tuple[Memory, Learner], Float[Array, ""]]:
     """Takes a step's batch from its epoch and trains on it; `key` is the epoch's."""
-    batch = take_batch(*opened, step, protocol.batch_size)
+    rounds = protocol.epoch_steps is not None
+    batch = take_batch(*opened, step, protocol.batch_size, rounds)
     key_step = jax.random.fold_in(key, step)
     *carry, loss = train_step(setup, strategy, *carry, batch, task, key_step)
     return tuple(carry), loss

@@ -16,18 +16,20 @@ class SmallCNN(nn.Module):
     Attributes:
       classes: outputs of the head.
       channels: of the two blocks' convolutions.
-      hidden: units of the dense layer.
+      hidden: units of the dense layer; None connects the last block to the head.
       dropout: rates after the two blocks and the dense layer.
+      head_deviation: of the head's first weights; None is one over the root of its inputs.
     """
 
     classes: int
     channels: tuple[int, int] = (32, 64)
-    hidden: int = 512
+    hidden: int | None = 512
     dropout: Sequence[float] = (0.25, 0.25, 0.5)
+    head_deviation: float | None = None
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and the dense layer's features; dropout draws from the rng "dropout"."""
+        """Logits and what the head reads; dropout draws from the rng "dropout"."""
         hidden = images
         for width, rate in zip(self.channels, self.dropout[:2], strict=True):
             for _ in range(2):
@@ -36,6 +38,13 @@ class SmallCNN(nn.Module):
             batch, height, side, depth = hidden.shape
             blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
             hidden = nn.Dropout(rate, deterministic=not train)(jnp.max(blocks, axis=(2, 4)))
-        features = nn.relu(nn.Dense(self.hidden)(hidden.reshape(hidden.shape[0], -1)))
-        features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
-        return Outputs(nn.Dense(self.classes)(features), features)
+        features = hidden.reshape(hidden.shape[0], -1)
+        if self.hidden is not None:
+            features = nn.relu(nn.Dense(self.hidden)(features))
+            features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
+        start = (
+            nn.initializers.lecun_normal()
+            if self.head_deviation is None
+            else nn.initializers.normal(self.head_deviation)
+        )
+        return Outputs(nn.Dense(self.classes, kernel_init=start)(features), features)

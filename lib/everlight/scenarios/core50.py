@@ -1,4 +1,4 @@
-"""CORe50's scenarios (Lomonaco and Maltoni 2017): new instances, new classes, or both.
+"""CORe50's scenarios (Lomonaco and Maltoni 2017): new instances, new classes, both, or neither.
 
 Five objects of each of ten categories were filmed in 11 sessions. A batch is some objects in some
 training sessions; what is in it never depends on the run, only the order of the batches does.
@@ -23,7 +23,7 @@ TEST_SESSIONS = (2, 6, 9)
 FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_A_CATEGORY))
 """One of each category: the first batch of NC and NIC in every run."""
 
-Scenario = Literal["NI", "NC", "NIC"]
+Scenario = Literal["NI", "NC", "NIC", "static"]
 Level = Literal["object", "category"]
 
 
@@ -53,7 +53,7 @@ def core50(
       objects: the object of each frame, 0 to 49, `[n]`; its category is a fifth of that.
       sessions: the session of each frame, 0 to 10, `[n]`.
       scenario: "NI", 8 batches of one session; "NC", 9 of new objects; "NIC", 79 of five objects
-        (the first: ten) in one session.
+        (the first: ten) in one session; "static", all in one (section 4).
       run: 0 to 9, which of the published orders.
       level: classes are the 50 objects, or the 10 categories.
       train_sessions: of the batches, in the order from which a run shuffles them. Sessions 1 to k
@@ -103,16 +103,21 @@ def training_batches(
     """The batches of a run, in its order.
 
     Args:
-      scenario: "NI", "NC" or "NIC".
+      scenario: "NI", "NC", "NIC" or "static".
       run: 0 to 9.
       train_sessions: in the order from which a run shuffles them.
 
     Raises:
       ValueError: a scenario, run or session that there is not, a session twice, or none.
     """
-    contents = {"NI": _new_instances, "NC": _new_classes, "NIC": _new_instances_and_classes}
+    contents = {
+        "NI": _new_instances,
+        "NC": _new_classes,
+        "NIC": _new_instances_and_classes,
+        "static": lambda sessions: [TrainingBatch(tuple(range(OBJECTS)), sessions)],
+    }
     if scenario not in contents:
-        raise ValueError(f"scenario={scenario!r}; choose 'NI', 'NC' or 'NIC'")
+        raise ValueError(f"scenario={scenario!r}; choose one of {', '.join(contents)}")
     if not 0 <= run < RUNS:
         raise ValueError(f"run={run}; the published runs are 0 to {RUNS - 1}")
     _check_sessions("train_sessions", train_sessions)

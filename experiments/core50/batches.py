@@ -1,0 +1,141 @@
+"""The three scenarios: accuracy on one fixed test set after every batch (figures 4, 5 and 6).
+
+    python -m experiments core50 batches --scale demo
+
+The scales are those of `plans.py`; demo and cpu need no data.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from data_pipelines.errors import DataError
+from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
+from experiments.common.report import write_report
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.core50.beginning import begin_with, load_frames, thin_test
+from experiments.core50.methods import METHODS, PAPER_METHODS
+from experiments.core50.plans import PLANS, SCENARIOS, BatchScenario, Length, Plan
+from experiments.core50.report import report_sections
+from experiments.core50.scores import Outcome, score_method
+from experiments.core50.training import Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchesRun(RunSettings):
+    """CORe50: new instances, new classes or both; naive, CWR, cumulative and others."""
+
+    scenarios: tuple[BatchScenario, ...] = SCENARIOS
+    """NI has 8 batches, NC 9, NIC 79."""
+    methods: tuple[str, ...] | None = None
+    """None is the paper's of each scenario; names as in the report."""
+    level: Level = "object"
+    """Classes are the 50 objects or the 10 categories."""
+    orders: int | None = None
+    """Runs, each with the published order of its number; None is the scale's."""
+    test_frames: int | None = None
+    """Of every object and session in the test set, evenly spaced; None is the scale's."""
+    gain: float | None = None
+    """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
+    weights: Path | None = None
+    """An .npz of a Caffe net's layers, for the scale paper; no head."""
+
+
+def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+    """Runs it all; returns the report's path."""
+    unknown = set(settings.methods or ()) - set(METHODS)
+    if unknown:
+        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
+    plan = plans[settings.scale]
+    plan = dataclasses.replace(
+        plan,
+        orders=plan.orders if settings.orders is None else settings.orders,
+        gain=plan.gain if settings.gain is None else settings.gain,
+        test_frames=plan.test_frames if settings.test_frames is None else settings.test_frames,
+    )
+    if not 1 <= plan.orders <= RUNS:
+        raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
+    folder = RunFolder("core50", "batches", settings)
+    started = time.monotonic()
+    whole = load_frames(plan, settings.seed)
+    frames = thin_test(whole, plan.test_frames)
+    beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
+    trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed)
+
+    def outcome(scenario: BatchScenario, name: str) -> Outcome:
+        orders = range(plan.orders)
+        if name == "cumulative":
+            orders = orders[: plan.cumulative_orders.get(scenario)]
+        learnt = [trainer.train(scenario, name, order) for order in orders]
+        sequences = [trainer.sequence(scenario, order) for order in orders]
+        return score_method(trainer.cost(scenario, name), sequences, learnt)
+
+    outcomes = {
+        scenario: {
+            name: outcome(scenario, name) for name in settings.methods or PAPER_METHODS[scenario]
+        }
+        for scenario in settings.scenarios
+    }
+    folder.save_results(
+        **{
+            f"{scenario}/{name}/{field}": value
+            for scenario, by_name in outcomes.items()
+            for name, result in by_name.items()
+            for field, value in result._asdict().items()
+            if field != "cost"
+        }
+    )
+    tested, recorded = (
+        np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
+    )
+    summary = [
+        (
+            "Data",
+            f"{frames.name}, {plan.side}×{plan.side} pixels, {trainer.classes} classes "
+            f"({settings.level} level), {len(frames.images) - tested:,} training frames",
+        ),
+        (
+            "Test set",
+            f"sessions 3, 7 and 10: {tested:,} of {recorded:,} frames"
+            + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
+        ),
+        ("Weights", f"every strategy begins from the same, {beginning.remark}"),
+        ("Runs", f"{plan.orders}, in the published orders of these numbers; seed {settings.seed}"),
+        (
+            "Training",
+            f"{_net(plan)}; SGD with momentum .9, anew at every batch, weight decay 5e-4, batches "
+            f"of {plan.batch_size}; fully connected layers of the whole net at "
+            f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
+        ),
+        ("Steps of each batch", _lengths(trainer, settings.scenarios)),
+        (
+            "CWR",
+            f"a head over the frozen trunk's features, computed once; gain {plan.gain:g} of the "
+            "first batch's weights in NC and NIC (published: 3), 1 in NI",
+        ),
+        ("Selection rule", "none needed: the last step counts; strengths of others are untuned"),
+        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+    ]
+    sections = report_sections(folder.path, outcomes, trainer, frames, settings.level)
+    title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
+    return write_report(folder.path, title, summary, sections)
+
+
+def _net(plan: Plan) -> str:
+    if plan.net == "small":
+        return f"small CNN, channels {plan.channels}, {plan.hidden} hidden units"
+    return plan.net
+
+
+def _lengths(trainer: Trainer, scenarios: tuple[BatchScenario, ...]) -> str:
+    def words(length: Length) -> str:
+        later = length.rate * length.later_factor
+        return f"{length.first} at {length.rate:g}, then {length.later} at {later:g}"
+
+    tuned = [f"naive in {each} {words(trainer.length('naive', each))}" for each in scenarios]
+    others = [f"{name} {words(trainer.length(name, 'NC'))}" for name in ("CWR", "cumulative")]
+    return "; ".join([*tuned, *others])

@@ -1,0 +1,216 @@
+"""What every strategy begins with: the frames, a net's weights, and the frozen trunk's features."""
+
+import dataclasses
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from data_pipelines.caffe_weights import load_caffe_weights
+from data_pipelines.core50 import Core50, load_core50
+from data_pipelines.core50_procedural import WORLD, load_procedural_core50
+from data_pipelines.errors import DataError
+from data_pipelines.procedural import load_procedural
+from everlight.continual.base import Samples, Setup, Strategy
+from everlight.continual.evaluation import sample_features
+from everlight.continual.fixed_test_objective import fixed_test_objective
+from everlight.continual.flax_setup import StoredImages, flax_setup
+from everlight.continual.naive import naive
+from everlight.continual.sequence import Protocol
+from everlight.continual.steps import init_learner
+from everlight.models.caffe_nets import BGR_MEAN, MidCaffeNet, MidVGG, with_weights
+from everlight.models.small_cnn import SmallCNN
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.core50 import TEST_SESSIONS
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import store_images, train_unit
+from experiments.core50.plans import Plan, Pretraining
+
+OTHER_WORLD = 1_000
+"""Added to the seed of the world whose objects the small net learns first."""
+FORWARD = 128
+"""Frames a pass through the frozen trunk."""
+HEAD_DEVIATION = 0.01
+"""Of the small net's first weights there; the Caffe nets' have the same."""
+HEADS = {"small": "Dense_1", "Mid-CaffeNet": "head", "Mid-VGG": "head"}
+
+Layers = dict[str, dict[str, Array]]
+
+
+class Beginning(NamedTuple):
+    """Weights that all strategies start from, and the frames on the device as these take them."""
+
+    layers: Layers
+    """All but the head."""
+    stored: StoredImages
+    remark: str
+    """Where the weights are from, for the report."""
+
+    @property
+    def fingerprint(self) -> int:
+        """Tells these weights from others."""
+        leaves = jax.tree.leaves(self.layers)
+        return zlib.crc32(b"".join(np.asarray(leaf).tobytes() for leaf in leaves))
+
+
+class Features(NamedTuple):
+    """What the frozen trunk makes of every frame."""
+
+    values: Float[Array, "n f"]
+    operations: float
+    """Floating-point operations of one frame."""
+
+
+def load_frames(plan: Plan, seed: int) -> Core50:
+    """The plan's frames."""
+    if plan.data == "core50":
+        return load_core50(plan.side)
+    return load_procedural_core50(plan.frames, WORLD._replace(size=plan.side, seed=seed))
+
+
+def thin_test(frames: Core50, count: int | None) -> Core50:
+    """The frames with at most `count`, evenly spaced, of each object in each test session.
+
+    Raises:
+      DataError: a count below 1.
+    """
+    if count is None:
+        return frames
+    if count < 1:
+        raise DataError(f"--test-frames {count}; give 1 or more")
+    recording = frames.session * len(frames.object_names) + frames.object
+    _, place, sizes = np.unique(recording, return_inverse=True, return_counts=True)
+    # Frames lie in the order of their recordings.
+    rank = np.arange(len(recording)) - np.concatenate([[0], np.cumsum(sizes)[:-1]])[place]
+    chosen = (rank + 1) * count // sizes[place] > rank * count // sizes[place]
+    kept = np.flatnonzero(chosen | ~np.isin(frames.session, TEST_SESSIONS) | (sizes[place] < count))
+    return frames._replace(
+        images=frames.images[kept],
+        session=frames.session[kept],
+        object=frames.object[kept],
+        frame=frames.frame[kept],
+    )
+
+
+def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
+    """The plan's net, whole, or with the head right behind the trunk."""
+    if plan.net == "small":
+        units = plan.hidden if hidden else None
+        return SmallCNN(classes, plan.channels, units, (0.0, 0.0, 0.0), HEAD_DEVIATION)
+    kind = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}[plan.net]
+    return kind(classes) if hidden else kind(classes, hidden=())
+
+
+def begin_with(
+    folder: RunFolder, plan: Plan, frames: Core50, seed: int, weights: Path | None
+) -> Beginning:
+    """The plan's beginning: learnt on other objects, given by the user, or drawn.
+
+    Raises:
+      DataError: weights for a net that learns its own, or that are none of the net's; named.
+    """
+    if plan.pretraining is not None:
+        if weights is not None:
+            raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
+        return _learn_other_objects(folder, plan, plan.pretraining, frames, seed)
+    net, images = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
+    layers = net.init(jax.random.key(seed), images, False)["params"]
+    del layers[HEADS[plan.net]]
+    remark = "drawn at random: no weights were given, so nothing is learnt before the first batch"
+    if weights is not None:
+        arrays = load_caffe_weights(weights)
+        try:
+            layers = with_weights(layers, arrays)
+        except ValueError as error:
+            raise DataError(f"{weights}: {error}; the head is always drawn") from error
+        remark = f"given by the user, {weights.name}; layers that it does not name are drawn"
+    # Blue first, as Caffe reads images.
+    stored = StoredImages(
+        jnp.asarray(frames.images[..., ::-1]), jnp.array(BGR_MEAN), jnp.ones(3, jnp.float32)
+    )
+    return Beginning(layers, stored, remark)
+
+
+def _learn_other_objects(
+    folder: RunFolder, plan: Plan, pretraining: Pretraining, frames: Core50, seed: int
+) -> Beginning:
+    world = WORLD._replace(
+        superclasses=12,
+        subclasses=pretraining.subclasses,
+        size=plan.side,
+        seed=OTHER_WORLD + seed,
+    )
+    classes, tested = world.superclasses * world.subclasses, 10
+    facts = {
+        "world": world._asdict(),
+        **dataclasses.asdict(pretraining),
+        "channels": plan.channels,
+        "hidden": plan.hidden,
+    }
+    images = load_procedural(world, pretraining.images, tested)
+    stored = store_images(images)
+    net = make_net(plan, classes)
+
+    def build(data: StoredImages) -> tuple[Setup, Strategy]:
+        optimizer = optax.adam(pretraining.rate)
+        setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
+        return setup, naive(setup)
+
+    arrays = train_unit(
+        folder,
+        "pretraining",
+        facts,
+        build,
+        Protocol(epochs=pretraining.epochs, select="last"),
+        stored,
+        class_incremental(
+            images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
+        ),
+        jax.random.key(OTHER_WORLD + seed),
+        lambda result: {
+            "accuracy": result.evaluation.accuracy,
+            **{
+                f"{layer}/{leaf}": value
+                for layer, leaves in result.learner.params.items()
+                for leaf, value in leaves.items()
+            },
+        },
+    )
+    accuracy = float(arrays.pop("accuracy")[0])
+    layers: Layers = {}
+    for name, value in arrays.items():
+        layer, leaf = name.split("/")
+        layers.setdefault(layer, {})[leaf] = jnp.asarray(value)
+    del layers[HEADS[plan.net]]
+    remark = (
+        f"learnt on {classes} other objects of a procedural world of another seed, "
+        f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
+        "stands in for ILSVRC-2012"
+    )
+    return Beginning(layers, stored._replace(images=jnp.asarray(frames.images)), remark)
+
+
+def trunk_features(beginning: Beginning, plan: Plan) -> Features:
+    """What the convolutions, frozen, make of every frame; computed here and nowhere else."""
+    net = make_net(plan, classes=1, hidden=False)
+    trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
+    stored = beginning.stored
+    count = len(stored.images)
+    samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
+
+    def features(stored: StoredImages, trunk: Any, samples: Samples) -> Float[Array, "n f"]:
+        setup = flax_setup(net, stored, fixed_test_objective(1), optax.identity())
+        learner = init_learner(setup, 1, jax.random.key(0))
+        learner = learner._replace(params={**learner.params, **trunk})
+        return sample_features(setup, learner, samples, FORWARD)
+
+    program = jax.jit(features).lower(stored, trunk, samples).compile()
+    # Of the loop over the passes the analysis counts one.
+    operations = float(program.cost_analysis()["flops"]) / FORWARD
+    return Features(program(stored, trunk, samples), operations)

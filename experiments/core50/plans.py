@@ -1,0 +1,163 @@
+"""What each scale of the CORe50 runs changes.
+
+Scales:
+  demo: the procedural world in CORe50's structure at 32x32, one run; a small net that has learnt
+    other objects of such a world first, in place of ILSVRC-2012; two minutes on two idle cores.
+  cpu: the same with more frames and three runs.
+  paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet at 128x128, ten runs (cumulative
+    five of NC, three of NIC), the authors' rates and iterations; meant for an accelerator. Weights
+    learnt on ILSVRC-2012 are the user's to give, by `--weights`; otherwise it begins at random.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from everlight.continual.steps import Protocol
+from experiments.common.run_folder import Scale
+
+Approach = Literal["tuned", "frozen", "cumulative"]
+"""Which of a plan's lengths a method has: naive's, CWR's or cumulative's."""
+BatchScenario = Literal["NI", "NC", "NIC"]
+SCENARIOS: tuple[BatchScenario, ...] = ("NI", "NC", "NIC")
+
+
+@dataclass(frozen=True)
+class Length:
+    """Of the training on each batch, in steps, and the rate."""
+
+    first: int
+    later: int
+    rate: float
+    later_rate: float | None = None
+    """Of all batches but the first; None is the same."""
+
+    @property
+    def later_factor(self) -> float:
+        """On the rate, in all batches but the first."""
+        return 1.0 if self.later_rate is None else self.later_rate / self.rate
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Of the small net, on the procedural world's other objects."""
+
+    subclasses: int = 5
+    """Of each of 12 families of shapes."""
+    images: int = 60
+    """Of each subclass."""
+    epochs: int = 8
+    rate: float = 2e-3
+    """Adam's."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a scale changes."""
+
+    data: Literal["procedural", "core50"]
+    net: Literal["small", "Mid-CaffeNet", "Mid-VGG"]
+    side: int
+    tuned: Mapping[BatchScenario, Length]
+    """Of methods that go on training the whole net."""
+    frozen: Length
+    """Of methods that train a head over the frozen trunk's features."""
+    cumulative: Length
+    """From the common beginning at every batch."""
+    scratch: Length
+    """Of the static benchmark's net that begins at random."""
+    batch_size: int
+    orders: int
+    """Runs, each with the published order of its number."""
+    gain: float
+    """CWR's, of the weights consolidated at the first batch of NC and NIC: 3 as published; 2, as
+    its classes are twice as many, where 3 leaves them all predictions (demo and cpu)."""
+    cumulative_orders: Mapping[BatchScenario, int] = field(default_factory=dict)
+    """Where cumulative has fewer."""
+    pretraining: Pretraining | None = None
+    """None for nets whose weights the user gives."""
+    frames: int = 300
+    """Of every object and session, of the procedural world."""
+    test_frames: int | None = None
+    """Of every object and session in tests after batches, evenly spaced; None is all."""
+    channels: tuple[int, int] = (8, 16)
+    """Of the small net."""
+    hidden: int = 64
+    """Of the small net."""
+    dense_rate: float = 10.0
+    """Factor on the rate of the whole nets' fully connected layers; biases have twice as much."""
+
+
+def protocol_of(length: Length, batch_size: int) -> Protocol:
+    """The protocol of equally many steps a batch, whatever it holds; nothing is validated."""
+    chunk = math.gcd(length.first, length.later)
+    return Protocol(
+        epochs=length.later // chunk,
+        first_epochs=length.first // chunk,
+        batch_size=batch_size,
+        epoch_steps=chunk,
+        select="last",
+        evaluation_batch=128,
+    )
+
+
+PLANS: Mapping[Scale, Plan] = {
+    "demo": Plan(
+        data="procedural",
+        net="small",
+        side=32,
+        tuned={
+            "NI": Length(60, 6, 3e-4),
+            "NC": Length(60, 20, 3e-4),
+            "NIC": Length(60, 10, 3e-4),
+        },
+        frozen=Length(30, 30, 1e-4),
+        cumulative=Length(60, 60, 3e-4),
+        scratch=Length(240, 240, 3e-4),
+        batch_size=32,
+        orders=1,
+        gain=2.0,
+        pretraining=Pretraining(),
+        frames=8,
+        test_frames=2,
+        dense_rate=1.0,
+    ),
+    "cpu": Plan(
+        data="procedural",
+        net="small",
+        side=32,
+        tuned={
+            "NI": Length(120, 6, 3e-4),
+            "NC": Length(120, 20, 3e-4),
+            "NIC": Length(120, 10, 3e-4),
+        },
+        frozen=Length(30, 30, 1e-4),
+        cumulative=Length(120, 120, 3e-4),
+        scratch=Length(600, 600, 3e-4),
+        batch_size=32,
+        orders=3,
+        gain=2.0,
+        pretraining=Pretraining(images=120),
+        frames=20,
+        test_frames=4,
+        dense_rate=1.0,
+    ),
+    "paper": Plan(
+        data="core50",
+        net="Mid-CaffeNet",
+        side=128,
+        tuned={
+            "NI": Length(2000, 100, 1e-3),
+            "NC": Length(2000, 300, 1e-3, 1e-5),
+            "NIC": Length(2000, 300, 1e-3, 1e-4),
+        },
+        frozen=Length(300, 300, 1e-4),
+        cumulative=Length(2000, 2000, 1e-3),
+        scratch=Length(10_000, 10_000, 1e-2),
+        batch_size=256,
+        orders=10,
+        gain=3.0,
+        cumulative_orders={"NC": 5, "NIC": 3},
+    ),
+}

@@ -1,0 +1,113 @@
+"""Pictures of CORe50 runs, after the paper's figures 3 to 6."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.lines import Line2D
+
+from data_pipelines.core50 import Core50
+from experiments.common.plots import COLORS, new_canvas, save
+from experiments.core50.scores import ROC_POINTS
+
+Curves = Mapping[str, Float[np.ndarray, "runs t"]]
+Published = Mapping[str, tuple[float, ...]]
+
+
+def _colors(panels: Mapping[str, Mapping]) -> dict[str, str]:
+    names = dict.fromkeys(name for curves in panels.values() for name in curves)
+    return {name: COLORS[place % len(COLORS)] for place, name in enumerate(names)}
+
+
+def plot_curves(
+    path: Path,
+    panels: Mapping[str, Curves],
+    published: Mapping[str, Published],
+    paper_name: str,
+    ylabel: str,
+) -> Path:
+    """Mean and deviation after every batch, a panel per scenario; published ones dashed."""
+    canvas, axes = new_canvas(len(panels), 4.6, 3.9)
+    colors, handles = _colors(panels), {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            batches = 1 + np.arange(values.shape[1])
+            mean, spread = values.mean(axis=0), values.std(axis=0)
+            marker = "o" if len(batches) < 20 else None
+            line = {"color": colors[name], "marker": marker, "markersize": 3}
+            (handles[name],) = axis.plot(batches, mean, **line)
+            axis.fill_between(
+                batches, mean - spread, mean + spread, color=colors[name], alpha=0.15, lw=0
+            )
+            paper = published.get(title, {}).get(name)
+            if paper:
+                axis.plot(batches, paper, color=colors[name], linestyle="--", lw=1)
+        axis.set(title=title, xlabel="batches learnt", ylim=(0, 100))
+        if len(batches) < 20:
+            axis.set_xticks(batches)
+    axes[0].set_ylabel(ylabel)
+    if published:
+        handles[paper_name] = Line2D([], [], color="black", linestyle="--", lw=1)
+    columns = min(4, 1 + len(panels))
+    canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+    return save(canvas, path)
+
+
+def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "points"]]]) -> Path:
+    """Known test samples accepted over unknown ones accepted, a panel per moment."""
+    canvas, axes = new_canvas(len(panels), 3.6, 3.9)
+    canvas.set_layout_engine("compressed")
+    colors = _colors(panels)
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
+        for name, values in curves.items():
+            axis.plot(ROC_POINTS, values, color=colors[name], label=name)
+        axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
+        axis.set_aspect("equal")
+    axes[0].set_ylabel("known samples accepted")
+    axes[-1].legend(loc="lower right")
+    return save(canvas, path)
+
+
+def plot_sessions(path: Path, frames: Core50, shown: int = 8) -> Path:
+    """A frame of some objects, in rows, in every session, in columns (figure 3)."""
+    objects = np.linspace(0, len(frames.object_names) - 1, shown).astype(int)
+    sessions = np.unique(frames.session)
+    rows = []
+    for number in objects:
+        own = [
+            np.flatnonzero((frames.object == number) & (frames.session == each))[0]
+            for each in sessions
+        ]
+        framed = np.pad(frames.images[own], ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=255)
+        rows.append(np.concatenate(framed, axis=1))
+    side = frames.images.shape[1] + 2
+    canvas, (axis,) = new_canvas(1, 9.0, 9.0 * shown / len(sessions) * 0.85)
+    canvas.set_layout_engine("compressed")
+    axis.imshow(np.concatenate(rows), interpolation="nearest")
+    axis.grid(False)
+    axis.set_xticks(side * (np.arange(len(sessions)) + 0.5))
+    axis.set_xticklabels([f"s{1 + each}" for each in sessions])
+    axis.set_yticks(side * (np.arange(shown) + 0.5))
+    axis.set_yticklabels([frames.object_names[number] for number in objects])
+    axis.tick_params(length=0)
+    for edge in axis.spines.values():
+        edge.set_visible(False)
+    return save(canvas, path)
+
+
+def plot_lines(
+    path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]], xlabel: str
+) -> Path:
+    """Accuracy by a number, a panel per title and a line per name."""
+    canvas, axes = new_canvas(len(panels), 4.6, 3.4)
+    colors = _colors(panels)
+    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        for name, values in lines.items():
+            percent = [100 * value for value in values.values()]
+            axis.plot(list(values), percent, color=colors[name], marker="o", markersize=3)
+        axis.set(title=title, xlabel=xlabel, ylim=(0, 100), xticks=list(values))
+    axes[0].set_ylabel("accuracy, %")
+    axes[-1].legend(axes[-1].lines, colors, loc="lower right")
+    return save(canvas, path)

@@ -1,0 +1,227 @@
+"""The report of the CORe50 scenarios: curves, costs, findings, classes not learnt yet, batches."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from data_pipelines.core50 import Core50
+from everlight.scenarios.core50 import Level
+from experiments.common.report import PAPER, Column, Figure, Section, Table
+from experiments.core50.findings import Outcomes, findings_table
+from experiments.core50.paper_table import PAPER_CURVES, PAPER_NAME
+from experiments.core50.plots import plot_curves, plot_roc, plot_sessions
+from experiments.core50.scores import Outcome
+from experiments.core50.training import Trainer
+
+FIGURES = {"NI": "figure 4", "NC": "figure 5", "NIC": "figure 6"}
+MOST_COLUMNS = 10
+"""Of a table of batches; of more batches, so many are shown."""
+
+
+def report_sections(
+    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level
+) -> list[Section]:
+    """All sections; pictures are written into the run's folder."""
+    # The published accuracies are of objects.
+    published = PAPER_CURVES if level == "object" else {}
+    curves = {
+        scenario: {name: 100 * outcome.accuracy for name, outcome in by_name.items()}
+        for scenario, by_name in outcomes.items()
+    }
+    picture = plot_curves(
+        path / "curves.png", curves, published, PAPER_NAME, "accuracy on the full test set, %"
+    )
+    caption = (
+        "Accuracy on the full test set after every batch "
+        f"({', '.join(FIGURES[scenario] for scenario in outcomes)}); bands are one standard "
+        f"deviation over the runs. Dashed: {PAPER_NAME}."
+    )
+    tables = [_batch_table(scenario, outcomes, published) for scenario in outcomes]
+    return [
+        Section("Accuracy after every batch", items=[Figure(caption, picture), *tables]),
+        Section(
+            "What it takes, and how near it comes to cumulative training",
+            [
+                "The paper asks to judge by the accuracy relative to cumulative training, the "
+                "extra storage and the computation."
+            ],
+            [_cost_table(scenario, outcomes, trainer) for scenario in outcomes],
+        ),
+        Section("The paper's findings, one by one", items=[findings_table(outcomes)]),
+        _open_set_section(path, outcomes),
+        Section(
+            "Frames and batches",
+            items=[
+                Figure(
+                    "Some objects, in rows, in each of the eleven sessions (figure 3); sessions 3, "
+                    "7 and 10 are the test set.",
+                    plot_sessions(path / "sessions.png", frames),
+                ),
+                _batches(trainer, outcomes),
+            ],
+        ),
+    ]
+
+
+def _batch_table(scenario: str, outcomes: Outcomes, published: dict) -> Table:
+    batches = next(iter(outcomes[scenario].values())).accuracy.shape[1]
+    shown = _spread_out(batches)
+    rows = []
+    for name, outcome in outcomes[scenario].items():
+        cells = [_spread(column) for column in outcome.accuracy[:, shown].T]
+        rows.append([f"{name} ({len(outcome.accuracy)} runs)", *cells])
+        paper = published.get(scenario, {}).get(name)
+        if paper:
+            rows.append([f"{name}, {PAPER_NAME}", *(f"{paper[place]:.1f}" for place in shown)])
+    columns = [Column("strategy"), *(Column(str(1 + place), "after batch") for place in shown)]
+    caption = f"{scenario}: accuracy in percent, mean ± standard deviation over the runs."
+    return Table(caption, columns, rows)
+
+
+def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
+    frames = int(np.sum(trainer.sequence(scenario).tasks.train.mask))
+    by_name, paper = outcomes[scenario], PAPER_CURVES.get(scenario, {})
+    rows = []
+    for name, outcome in by_name.items():
+        relative, published = "–", "–"
+        if "cumulative" in by_name:
+            runs = min(len(outcome.accuracy), len(by_name["cumulative"].accuracy))
+            best = by_name["cumulative"].accuracy[:runs]
+            relative = _spread(outcome.accuracy[:runs, -1] / best[:, -1])
+        if name in paper:
+            published = f"{100 * paper[name][-1] / paper['cumulative'][-1]:.1f}"
+        cost = outcome.cost
+        rows.append(
+            [
+                name,
+                _spread(outcome.accuracy[:, -1]),
+                _spread(outcome.accuracy.mean(axis=1)),
+                relative,
+                published,
+                f"{cost.parameters:,}",
+                f"{outcome.storage:,}",
+                f"{int(outcome.stored_samples.max()):,}",
+                f"{outcome.steps.sum(axis=1).mean():,.0f}",
+                f"{outcome.operations(frames):.2e}",
+                f"{outcome.evaluation_share:.0%}",
+            ]
+        )
+    columns = [
+        Column("strategy"),
+        Column("at the end", "accuracy, %"),
+        Column("mean over batches", "accuracy, %"),
+        Column("at the end", "relative to cumulative, %"),
+        Column("at the end, other data", PAPER),
+        Column("parameters that learn"),
+        Column("bytes", "extra storage"),
+        Column("frames among them", "extra storage"),
+        Column("steps", "training"),
+        Column("operations", "training"),
+        Column("share of the time", "evaluation"),
+    ]
+    caption = (
+        f"{scenario}: mean ± standard deviation over the runs. Extra storage is the strategy's "
+        "memory and the earlier samples it holds at most (frames, or features where the trunk is "
+        "frozen). Operations are the compiled step's times the steps, and the frozen trunk's once "
+        "a training frame. Evaluation: measured passes over the test set after every batch, of "
+        "the sequence's time with compilation."
+    )
+    return Table(caption, columns, rows)
+
+
+def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
+    partial = {
+        scenario: {name: 100 * outcome.partial for name, outcome in by_name.items()}
+        for scenario, by_name in outcomes.items()
+    }
+    items: list[Figure | Table] = [
+        Figure(
+            "Option 1: accuracy on the test samples of the classes learnt so far, which grow in "
+            "number.",
+            plot_curves(path / "partial.png", partial, {}, "", "accuracy on the classes so far, %"),
+        )
+    ]
+    moments = {
+        f"{scenario}, batch {1 + place}": {
+            name: outcome.roc[:, place].mean(axis=0) for name, outcome in by_name.items()
+        }
+        for scenario, by_name in outcomes.items()
+        for place in _moments(by_name)
+    }
+    if moments:
+        caption = (
+            "Option 3: a sample is rejected where its greatest class probability is below a "
+            "threshold; every threshold is a point, mean over the runs."
+        )
+        items += [Figure(caption, plot_roc(path / "rejection.png", moments)), _areas(outcomes)]
+    text = (
+        "The full test set asks for classes not learnt yet. The paper's two other options leave "
+        "those out, or let the classifier reject."
+    )
+    return Section("Classes not learnt yet", [text], items)
+
+
+def _moments(by_name: dict[str, Outcome]) -> list[int]:
+    """Early, half-way and last of the batches after which a class is still unknown."""
+    area = next(iter(by_name.values())).roc_area
+    there = np.flatnonzero(np.isfinite(area).all(axis=0))
+    if not len(there):
+        return []
+    return sorted({int(there[place * (len(there) - 1) // 2]) for place in range(3)})
+
+
+def _areas(outcomes: Outcomes) -> Table:
+    rows = []
+    for scenario, by_name in outcomes.items():
+        places = _moments(by_name)
+        for name, outcome in by_name.items() if places else ():
+            cells = [f"{1 + place}: {_spread(outcome.roc_area[:, place])}" for place in places]
+            rows.append([f"{scenario}, {name}", *cells, *[""] * (3 - len(cells))])
+    columns = [Column("strategy"), *(Column(name, "area, %") for name in ("early", "half", "late"))]
+    caption = (
+        "Area under the ROC curve after a batch: how often a sample of a known class is the more "
+        "confident one; 50 is chance."
+    )
+    return Table(caption, columns, rows)
+
+
+def _batches(trainer: Trainer, outcomes: Outcomes) -> Table:
+    rows = []
+    for scenario in outcomes:
+        sequence = trainer.sequence(scenario)
+        sizes = np.asarray(sequence.tasks.train.mask).sum(axis=1)
+        new = np.asarray(sequence.tasks.classes).sum(axis=1)
+        rows.append(
+            [
+                scenario,
+                str(len(sizes)),
+                f"{sizes.sum():,}",
+                f"{sizes[0]:,}",
+                f"{sizes[1:].mean():,.0f}",
+                f"{new[0]}",
+                f"{np.count_nonzero(new[1:])}",
+                f"{len(sequence.test.index):,}",
+            ]
+        )
+    columns = [
+        Column("scenario"),
+        Column("batches"),
+        Column("in all", "training frames"),
+        Column("first batch", "training frames"),
+        Column("later batches, mean", "training frames"),
+        Column("of the first batch", "classes"),
+        Column("later batches that bring new ones", "classes"),
+        Column("test frames"),
+    ]
+    return Table("The batches of the first run's order.", columns, rows)
+
+
+def _spread_out(batches: int) -> list[int]:
+    if batches <= MOST_COLUMNS:
+        return list(range(batches))
+    return np.linspace(0, batches - 1, MOST_COLUMNS).round().astype(int).tolist()
+
+
+def _spread(values: Float[np.ndarray, "runs"]) -> str:
+    return f"{100 * values.mean():.1f} ± {100 * values.std():.1f}"

@@ -1,0 +1,223 @@
+"""The static benchmark: all training sessions at once (table 2), and frames fused over time.
+
+    python -m experiments core50 static --scale demo
+
+The scales are those of `plans.py`; demo and cpu need no data.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from sklearn.svm import LinearSVC
+
+from data_pipelines.core50 import Core50, category_of
+from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
+from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
+from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.core50.beginning import Beginning, begin_with, load_frames, trunk_features
+from experiments.core50.fusion import fuse_adjacent
+from experiments.core50.paper_table import PAPER_NAME, PAPER_STATIC
+from experiments.core50.plans import PLANS, Plan
+from experiments.core50.plots import plot_lines
+from experiments.core50.training import Evaluate, Trainer
+
+WINDOWS = (1, 2, 4, 8, 16, 32)
+"""Frames that are fused; the table has single ones and `FUSED`."""
+FUSED = 8
+LEARNT = (1, 2, 4, 6, 8, 10)
+"""So many sessions, from the first on, the SVM learns, to be tested on the others."""
+SCRATCH, SVM, TUNING = PAPER_STATIC
+
+Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""By level, strategy and window."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticRun(RunSettings):
+    """CORe50, all at once: from scratch, frozen features with an SVM, fine-tuning."""
+
+    levels: tuple[Level, ...] = ("object", "category")
+    """Classes are the 50 objects or the 10 categories."""
+    weights: Path | None = None
+    """An .npz of a Caffe net's layers, for the scale paper; no head."""
+
+
+def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+    """Runs it all; returns the report's path."""
+    folder, plan = RunFolder("core50", "static", settings), plans[settings.scale]
+    started = time.monotonic()
+    frames = load_frames(plan, settings.seed)
+    beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
+    benchmark = _Benchmark(folder, plan, frames, beginning, settings.seed)
+    accuracies = {level: benchmark.accuracies(level) for level in settings.levels}
+    sessions = {level: benchmark.by_sessions(level) for level in settings.levels}
+    folder.save_results(
+        **{
+            f"{level}/{name}": np.array(list(values.values()))
+            for level, by_name in accuracies.items()
+            for name, values in (*by_name.items(), ("sessions", sessions[level]))
+        }
+    )
+    summary = [
+        ("Data", f"{frames.name}, {plan.side}×{plan.side} pixels, {len(frames.images):,} frames"),
+        ("Test set", f"sessions 3, 7 and 10, all {np.count_nonzero(benchmark.tested):,} frames"),
+        ("Weights", f"the SVM's features and fine-tuning have the same, {beginning.remark}"),
+        (
+            "Training",
+            f"fine-tuning {plan.cumulative.first} steps of {plan.batch_size} at "
+            f"{plan.cumulative.rate:g} ({plan.dense_rate:g} times that in fully connected layers), "
+            f"from scratch {plan.scratch.first} at {plan.scratch.rate:g}; one run, seed "
+            f"{settings.seed}; linear SVM, one class against the rest, C = 1, on features of mean "
+            "length 1",
+        ),
+        ("Selection rule", "none needed: the last step counts, and C was not chosen"),
+        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+    ]
+    title = f"CORe50, static: {frames.name} ({settings.scale})"
+    return write_report(folder.path, title, summary, _sections(folder.path, accuracies, sessions))
+
+
+class _Benchmark:
+    """Trains each strategy once and keeps the confidences that it has in the test frames."""
+
+    def __init__(
+        self, folder: RunFolder, plan: Plan, frames: Core50, beginning: Beginning, seed: int
+    ):
+        self._folder, self._plan, self._frames = folder, plan, frames
+        self._beginning, self._seed = beginning, seed
+        self._features = np.asarray(trunk_features(beginning, plan).values)
+        self.tested = np.isin(frames.session, TEST_SESSIONS)
+
+    def accuracies(self, level: Level) -> dict[str, dict[int, float]]:
+        """Of each strategy, by the frames that are fused."""
+        labels, tested = self._labels(level), self.tested
+        recording = self._frames.session[tested] * OBJECTS + self._frames.object[tested]
+        found = {}
+        for name in PAPER_STATIC:
+            confidence = self._svm(level) if name == SVM else self._net(level, name == SCRATCH)
+            found[name] = {
+                window: _accuracy(fuse_adjacent(confidence, recording, window), labels[tested])
+                for window in WINDOWS
+            }
+        return found
+
+    def by_sessions(self, level: Level) -> dict[int, float]:
+        """Of the SVM after the first sessions, on all later ones."""
+        facts = {"level": level, "learnt": LEARNT, **self._facts()}
+        found = self._folder.read_unit(f"sessions-{level}", facts)
+        if found is None:
+            labels, session = self._labels(level), self._frames.session
+            values = []
+            for count in LEARNT:
+                tested = session >= count
+                confidence = _svm_confidence(self._features, labels, tested)
+                values.append(_accuracy(confidence, labels[tested]))
+            found = {"accuracy": np.array(values)}
+            self._folder.save_unit(f"sessions-{level}", facts, **found)
+        return dict(zip(LEARNT, found["accuracy"].tolist(), strict=True))
+
+    def _labels(self, level: Level) -> Int[np.ndarray, "n"]:
+        objects = self._frames.object
+        return objects if level == "object" else category_of(objects)
+
+    def _facts(self) -> dict:
+        return {"beginning": self._beginning.fingerprint, "frames": len(self._frames.images)}
+
+    def _svm(self, level: Level) -> Float[np.ndarray, "m c"]:
+        facts = {"level": level, **self._facts()}
+        found = self._folder.read_unit(f"svm-{level}", facts)
+        if found is None:
+            labels = self._labels(level)
+            found = {"confidence": _svm_confidence(self._features, labels, self.tested)}
+            self._folder.save_unit(f"svm-{level}", facts, **found)
+        return found["confidence"]
+
+    def _net(self, level: Level, scratch: bool) -> Float[np.ndarray, "m c"]:
+        plan = self._plan
+        trainer = Trainer(self._folder, plan, self._frames, self._beginning, level, self._seed)
+        length = plan.scratch if scratch else plan.cumulative
+        unit = f"{'scratch' if scratch else 'tuning'}-{level}"
+
+        def keep(result: object, evaluate: Evaluate) -> dict:
+            return {"confidence": jax.nn.softmax(evaluate())}
+
+        return trainer.train_unit(unit, "naive", "static", 0, length, keep, scratch)["confidence"]
+
+
+def _svm_confidence(
+    features: Float[np.ndarray, "n f"], labels: Int[np.ndarray, "n"], tested: Bool[np.ndarray, "n"]
+) -> Float[np.ndarray, "m c"]:
+    """Distances from the class boundaries learnt on all frames but the tested, of these."""
+    learnt = features[~tested]
+    scale = np.linalg.norm(learnt, axis=1).mean()
+    machine = LinearSVC(random_state=0).fit(learnt / scale, labels[~tested])
+    return machine.decision_function(features[tested] / scale)
+
+
+def _accuracy(confidence: Float[np.ndarray, "m c"], labels: Int[np.ndarray, "m"]) -> float:
+    return float(np.mean(confidence.argmax(axis=1) == labels))
+
+
+def _sections(
+    path: Path, accuracies: Accuracies, sessions: Mapping[str, Mapping[int, float]]
+) -> list[Section]:
+    titled = {f"{level} level": by_name for level, by_name in accuracies.items()}
+    learnt = {"all later sessions": sessions}
+    fusion = (
+        "The class confidences of a frame and of those just before it in its recording are summed "
+        "(softmax of the nets, distances from the SVM's boundaries)."
+    )
+    split = (
+        "Instead of three sessions chosen for the test, the first k are learnt and all later ones "
+        "tested: frozen features and the SVM."
+    )
+    return [
+        Section("Accuracy on the test set", items=[_table(accuracies)]),
+        Section(
+            "Adjacent frames together",
+            [fusion],
+            [
+                Figure(
+                    "Accuracy by the number of frames that are fused.",
+                    plot_lines(path / "fusion.png", titled, "frames"),
+                )
+            ],
+        ),
+        Section(
+            "The first sessions against the rest",
+            [split],
+            [
+                Figure(
+                    "Accuracy by the number of sessions learnt.",
+                    plot_lines(path / "first_sessions.png", learnt, "sessions learnt"),
+                )
+            ],
+        ),
+    ]
+
+
+def _table(accuracies: Accuracies) -> Table:
+    rows = []
+    for name, published in PAPER_STATIC.items():
+        own = [accuracies[level][name] for level in accuracies]
+        rows.append(
+            [
+                name,
+                *(f"{100 * values[1]:.1f}" for values in own),
+                *(f"{100 * values[FUSED]:.1f}" for values in own),
+                *(f"{published[level]:.1f}" for level in accuracies),
+            ]
+        )
+    columns = [
+        Column("strategy"),
+        *(Column(level, "single frames, %") for level in accuracies),
+        *(Column(level, f"{FUSED} frames fused, %") for level in accuracies),
+        *(Column(level, PAPER) for level in accuracies),
+    ]
+    caption = f"50 objects and 10 categories (table 2). Paper: {PAPER_NAME}, single frames."
+    return Table(caption, columns, rows)

@@ -1,0 +1,50 @@
+"""NIC's 79 batches with checkpoints; prints the peak resident bytes after batch 10 and batch 79."""
+
+import resource
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.continual.flax_setup import StoredImages
+from everlight.models.small_cnn import SmallCNN
+from everlight.scenarios.core50 import core50
+from experiments.common.sequences import train_sequence
+from experiments.core50.methods import SequenceData, build_method
+from experiments.core50.plans import Length, protocol_of
+
+FRAMES, SIDE = 10, 32
+
+
+def peak() -> int:
+    kibibyte = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kibibyte
+
+
+def main() -> None:
+    session, number, _ = (axis.ravel() for axis in np.indices((11, 50, FRAMES)))
+    images = np.random.default_rng(0).integers(0, 256, (len(number), SIDE, SIDE, 3), np.uint8)
+    stored = StoredImages(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
+    data = SequenceData(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
+    build = build_method("cumulative", SmallCNN(50, (4, 8), 16), 50, 1.0, 1.0)
+    peaks = []
+    with tempfile.TemporaryDirectory() as folder:
+        train_sequence(
+            build,
+            protocol_of(Length(2, 2, 1e-3), 16),
+            data,
+            core50(number, session, "NIC"),
+            jax.random.key(0),
+            Path(folder),
+            {},
+            # Told once a batch, before its first step.
+            announce=lambda _: peaks.append(peak()),
+        )
+    print(peaks[10], peak())
+
+
+if __name__ == "__main__":
+    main()
