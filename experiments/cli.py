@@ -8,6 +8,7 @@ import tyro
 
 from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.tour import TourRun, run_tour
 from experiments.two_camera.estimate import EstimateSettings, estimate
@@ -24,6 +25,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera estimate": (EstimateSettings, estimate),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
+    "facts lifelong": (LifelongRun, run_lifelong),
 }
 
 
