@@ -173,7 +173,9 @@ def load_images(benchmark: Benchmark, side: int, photographs: Path | None) -> St
     normalisation = None
     for offset, part in ((0, train), (len(train.fact), test)):
         for start in range(0, len(part.fact), CHUNK):
-            made = make_images(part, np.arange(start, min(start + CHUNK, len(part.fact))), side, photographs)
+            made = make_images(
+                part, np.arange(start, min(start + CHUNK, len(part.fact))), side, photographs
+            )
             if normalisation is None:
                 labels = part.fact[: len(made)]
                 normalisation = store_images(ImageSet("", made, labels, labels[:0], ()))
@@ -192,7 +194,9 @@ def make_images(
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
 
 
-def layout_features(benchmark: Benchmark) -> tuple[Float[np.ndarray, "n 13"], Float[np.ndarray, "m 13"]]:
+def layout_features(
+    benchmark: Benchmark,
+) -> tuple[Float[np.ndarray, "n 13"], Float[np.ndarray, "m 13"]]:
     """Where the boxes are, of training and of test examples."""
     return box_features(benchmark.train.samples), box_features(benchmark.test.samples)
 

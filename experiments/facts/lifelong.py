@@ -35,8 +35,8 @@ from experiments.facts.benchmarks import (
 )
 from experiments.facts.layout import layout_embeddings
 from experiments.facts.methods import METHODS, SEQUENTIAL, nearest_facts
-from experiments.facts.report import Results, report_sections
-from experiments.facts.scores import Outcome, group_tests, score_ranks
+from experiments.facts.report import report_sections
+from experiments.facts.scores import Outcome, Results, group_tests, score_ranks
 from experiments.facts.training import BenchmarkPlan, Net, Trainer
 
 TUNING_SEED = 1_000
@@ -177,7 +177,9 @@ def _run_benchmark(
         for name in plan.methods:
             grid = trainer.try_strengths(name, split, TUNING_SEED + seed)
             default = before.get((split, name), 0.0)
-            strength = max(grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=default)
+            strength = max(
+                grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=default
+            )
             if METHODS[name].strengths:
                 grids[split, name], strengths[split, name] = grid, strength
             runs = []

@@ -29,7 +29,7 @@ GATE_SIDE = 8
 
 
 class SequenceData(NamedTuple):
-    """What a compiled sequence gets as its data; another split, strength or seed compiles nothing."""
+    """What a compiled sequence gets as its data; another split or strength compiles nothing."""
 
     images: StoredImages
     facts: Facts
@@ -103,9 +103,7 @@ def _keeping_examples(plain: Objective, data: SequenceData) -> Objective:
         sequence: TaskSequence, scores: Float[Array, "m w"], seen: Bool[Array, "c"]
     ) -> Kept:
         embeddings = scores[data.shown].reshape(data.shown.shape[0], 3, -1)
-        return Kept(
-            plain.evaluate(sequence, scores, seen), nearest_facts(embeddings, data.facts)
-        )
+        return Kept(plain.evaluate(sequence, scores, seen), nearest_facts(embeddings, data.facts))
 
     return plain._replace(evaluate=evaluate)
 

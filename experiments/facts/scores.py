@@ -10,8 +10,13 @@ from jaxtyping import Bool, Float, Int
 
 from everlight.continual.base import TaskSequence
 from everlight.metrics.accuracy_matrix import gem_backward_transfer, gem_forward_transfer
-from everlight.metrics.ranking import Means, Ranks, TopK, mean_hits, top_k
-from everlight.metrics.ranking_groups import SPO_CASES, accuracy_by_count, few_shot, spo_generalisation
+from everlight.metrics.ranking import Means, Ranks, mean_hits, top_k
+from everlight.metrics.ranking_groups import (
+    SPO_CASES,
+    accuracy_by_count,
+    few_shot,
+    spo_generalisation,
+)
 from experiments.facts.benchmarks import Benchmark, Split
 from experiments.facts.methods import TOP
 
@@ -54,6 +59,19 @@ class Groups(NamedTuple):
     """Training examples of each test example's fact."""
     few: Bool[np.ndarray, "m"]
     spo: Bool[np.ndarray, "thresholds 7 m"]
+
+
+class Results(NamedTuple):
+    """All of a benchmark."""
+
+    benchmark: Benchmark
+    seeds: int
+    outcomes: Outcomes
+    grids: Mapping[tuple[Split, str], Mapping[float, float]]
+    """Top-5 on the held-out scenes by strength; empty where strengths are taken over."""
+    strengths: Mapping[tuple[Split, str], float]
+    groups: Groups
+    shown: Int[np.ndarray, "s"]
 
 
 def group_tests(benchmark: Benchmark) -> Groups:
@@ -117,3 +135,6 @@ def final(outcome: Outcome, metric: str = "generalised") -> Float[np.ndarray, "r
     return last(getattr(outcome, metric).over_examples)
 
 
+def sequential(methods: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Those that learn task after task."""
+    return {name: each for name, each in methods.items() if np.isfinite(each.backward).all()}

@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.evaluation import predict_samples
@@ -72,9 +72,7 @@ class Trainer:
         self.images = load_images(benchmark, net.side, photographs)
         self.facts = Facts(jnp.asarray(benchmark.pieces), jnp.asarray(benchmark.words.vectors))
         self.shown = shown_samples(benchmark)
-        module = JointEmbedding(
-            benchmark.words.vectors.shape[1], net.trunk, net.branch, net.hidden
-        )
+        module = JointEmbedding(benchmark.words.vectors.shape[1], net.trunk, net.branch, net.hidden)
         self._builds = {
             method: build_method(method, module, plan.size.tasks, net.rate)
             for method in plan.methods
@@ -123,9 +121,7 @@ class Trainer:
         return evaluate(self._data(0.0), sequence)
 
     def _data(self, strength: float) -> SequenceData:
-        return SequenceData(
-            self.images, self.facts, jnp.asarray(self.shown), jnp.float32(strength)
-        )
+        return SequenceData(self.images, self.facts, jnp.asarray(self.shown), jnp.float32(strength))
 
     def _train(
         self,
@@ -172,9 +168,7 @@ def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:
 
 def _sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
     fact_task = benchmark.fact_task[split]
-    return fact_sequence(
-        fact_task, benchmark.train_examples, _NONE, benchmark.test_examples
-    )
+    return fact_sequence(fact_task, benchmark.train_examples, _NONE, benchmark.test_examples)
 
 
 def _tuning_sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
