@@ -74,7 +74,7 @@ def _few_shot(name: str, result: Results) -> Table:
     paper = name == "large-scale"
     columns = [Column("method")]
     for split in SPLITS:
-        tasks = result.outcomes[split]["finetune"].few.by_task.shape[-1]
+        tasks = len(np.unique(result.benchmark.fact_task[split]))
         columns += [Column(f"T{task + 1}", split) for task in range(tasks)]
         columns.append(Column("mean", split))
     columns += [Column(split, PAPER) for split in SPLITS if paper]
