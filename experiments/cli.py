@@ -10,6 +10,7 @@ from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.static import StaticRun, run_static
+from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.tour import TourRun, run_tour
 from experiments.two_camera.estimate import EstimateSettings, estimate
@@ -28,6 +29,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "iirc benchmark": (IIRCRun, run_iirc),
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
+    "facts lifelong": (LifelongRun, run_lifelong),
 }
 
 

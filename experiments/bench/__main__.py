@@ -18,6 +18,7 @@ from pathlib import Path
 import jax
 import tyro
 
+from experiments.bench.fact_ranking import RankingSizes, RankingSpeed, ranking_speed
 from experiments.bench.herding import HerdingSpeed, herding_speed
 from experiments.bench.iirc_metrics import MetricSpeed, metric_speed
 from experiments.bench.iirc_training import (
@@ -65,6 +66,7 @@ class Sizes:
     herding: tuple[int, int, int, int] = (115, 500, 64, 20)
     """Classes, samples of each, features, exemplars of each."""
     herding_rounds: int = 3
+    ranking: RankingSizes = field(default_factory=RankingSizes)
     copy_megabytes: int = 256
     matmul_size: int = 2048
 
@@ -92,6 +94,7 @@ def bench(sizes: Sizes, folder: Path) -> str:
     metrics = metric_speed(sizes.metric_tasks, sizes.metric_samples, sizes.metric_rounds, bandwidth)
     replay = replay_speed(sizes.iirc)
     herding = herding_speed(*sizes.herding, sizes.herding_rounds)
+    ranking = ranking_speed(sizes.ranking)
     results = {
         "sizes": dataclasses.asdict(sizes),
         "machine": _machine(load_before)
@@ -108,13 +111,15 @@ def bench(sizes: Sizes, folder: Path) -> str:
         "metrics": metrics._asdict(),
         "replay": replay._asdict(),
         "herding": herding._asdict(),
+        "ranking": ranking._asdict(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.json").write_text(json.dumps(results, indent=2))
     colour = _colour_markdown(results["machine"], fits, errors, trainings)
     continual = _sequence_markdown(sizes.sequences, sequences, checkpoint)
     hierarchical = _iirc_markdown(metrics, replay, herding)
-    return f"{colour}\n\n{continual}\n\n{hierarchical}"
+    facts = _ranking_markdown(sizes.ranking, ranking)
+    return f"{colour}\n\n{continual}\n\n{hierarchical}\n\n{facts}"
 
 
 def run_race(sizes: TrainingSizes, folder: Path) -> str:
@@ -227,6 +232,19 @@ def _iirc_markdown(metrics: MetricSpeed, replay: ReplaySpeed, herding: HerdingSp
             f"{_ms(herding.numpy_s)}, {herding.ratio:.2g} times as long, with the same choices in "
             f"{herding.same_classes} classes.",
         ]
+    )
+
+
+def _ranking_markdown(sizes: RankingSizes, speed: RankingSpeed) -> str:
+    images, facts = sizes.part
+    return (
+        f"Ranking {sizes.images:,} images among {sizes.facts:,} facts of {sizes.words:,} words: "
+        f"{speed.everlight_s:.1f} s, {speed.everlight_bytes / 1e6:.0f} MB beside the arguments; "
+        f"the full matrix alone would take {speed.matrix_bytes / 1e9:.1f} GB. {images:,} images "
+        f"among {facts:,} facts: {_ms(speed.part_everlight_s)} and "
+        f"{speed.part_everlight_bytes / 1e6:.0f} MB; NumPy's full matrix "
+        f"{_ms(speed.part_numpy_s)}, {speed.ratio:.1f} times as long, and "
+        f"{speed.part_numpy_bytes / 1e6:.0f} MB, with {speed.same_ranks:.2%} of the ranks the same."
     )
 
 

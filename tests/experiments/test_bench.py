@@ -10,6 +10,7 @@ import pytest
 from data_pipelines.iirc_metadata import official_metadata
 from experiments.bench import net_training
 from experiments.bench.__main__ import Sizes, bench, run_race
+from experiments.bench.fact_ranking import RankingSizes
 from experiments.bench.herding import herding_speed
 from experiments.bench.iirc_training import TrainingSizes
 from experiments.bench.task_sequences import SequenceSizes
@@ -58,6 +59,7 @@ TINY = Sizes(
     ),
     herding=(4, 30, 6, 3),
     herding_rounds=1,
+    ranking=RankingSizes(images=30, facts=50, words=12, part=(20, 40), dimension=4, rounds=1),
     copy_megabytes=4,
     matmul_size=64,
 )

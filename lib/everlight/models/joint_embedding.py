@@ -36,8 +36,11 @@ class JointEmbedding(nn.Module):
         for number, channels in enumerate(self.trunk):
             shared = _block(shared, channels, f"trunk_{number}")
         subject, relation = (self._branch(shared, name) for name in ("subject", "relation"))
+        # Else the first outputs are ten times as long as unit word vectors, and the steps that
+        # shrink them leave the ReLUs before them dead: every image gets the mean embedding.
+        small = nn.initializers.variance_scaling(1e-4, "fan_in", "truncated_normal")
         pieces = [
-            nn.Dense(self.size, name=name)(of)
+            nn.Dense(self.size, kernel_init=small, name=name)(of)
             for name, of in (("S", subject), ("P", relation), ("O", relation))
         ]
         return Outputs(

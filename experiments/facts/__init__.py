@@ -1,0 +1,1 @@
+"""Lifelong fact learning (Elhoseiny et al. 2018)."""

@@ -1,0 +1,207 @@
+"""The benchmarks: facts chosen from a data set, divided into tasks in two ways, with their images.
+
+A test image may show a fact that is not in training; the facts of both are one label space.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt8
+
+from data_pipelines.fact_render import procedural_facts, render_facts
+from data_pipelines.facts import Fact, read_images
+from data_pipelines.image_set import ImageSet
+from data_pipelines.locations import locate
+from data_pipelines.vrd import BoxedFacts, BoxedSamples, box_features, load_vrd, squares
+from data_pipelines.word_vectors import (
+    WordVectors,
+    default_word_vectors,
+    load_word_vectors,
+)
+from everlight.continual.flax_setup import StoredImages
+from everlight.scenarios.facts import Examples
+from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
+from experiments.common.sequences import store_images
+
+DataSet = Literal["procedural", "vrd"]
+Split = Literal["random", "semantic"]
+SPLITS: tuple[Split, ...] = ("random", "semantic")
+VRD_VECTORS = "vrd_spo_facts/vrd_word_embeddings.npz"
+VRD_SOURCE = "word2vec's GoogleNews vectors of Visual Relationship Detection's words"
+CHUNK = 1 << 13
+"""Images that are made at once and then laid into the device's array."""
+HELD_OUT = 10
+"""Every so many-th training scene chooses strengths, with all its facts."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a benchmark is."""
+
+    facts: int | None
+    """Those with the most training images, and a test image; None is all."""
+    tasks: int
+    per_fact: tuple[int, int]
+    """At most so many training and test images of each fact, evenly spaced in their order."""
+
+
+class Part(NamedTuple):
+    """Training or test examples; an example's image is its own, at its place here."""
+
+    samples: BoxedSamples
+    fact: Int[np.ndarray, "n"]
+    links: tuple[str, ...]
+    """Of the photographs that the annotations describe."""
+
+
+class Benchmark(NamedTuple):
+    """A label space with its examples, divided twice."""
+
+    facts: tuple[Fact, ...]
+    pieces: Int[np.ndarray, "f 3"]
+    """Of every fact, places in `words`, -1 where undefined."""
+    words: WordVectors
+    train: Part
+    test: Part
+    fact_task: Mapping[Split, Int[np.ndarray, "f"]]
+    semantic: SemanticSplit
+
+    @property
+    def train_counts(self) -> Int[np.ndarray, "f"]:
+        """Training examples of every fact."""
+        return np.bincount(self.train.fact, minlength=len(self.facts))
+
+    @property
+    def train_examples(self) -> Examples:
+        """Their images come first on the device."""
+        return Examples(np.arange(len(self.train.fact)), self.train.fact)
+
+    @property
+    def test_examples(self) -> Examples:
+        """Their images follow those of training."""
+        return Examples(len(self.train.fact) + np.arange(len(self.test.fact)), self.test.fact)
+
+    @property
+    def held_out(self) -> Bool[np.ndarray, "n"]:
+        """The training examples that choose strengths: whole scenes, with all that they show."""
+        samples = self.train.samples
+        return samples.scenes.image[samples.subject] % HELD_OUT == HELD_OUT - 1
+
+
+def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts:
+    """A data set's facts with their boxes; `scenes` and `seed` are of the procedural world."""
+    return load_vrd() if data == "vrd" else procedural_facts(*scenes, seed)
+
+
+def make_benchmark(source: BoxedFacts, data: DataSet, size: Size, seed: int) -> Benchmark:
+    """Chooses facts and examples, and divides them into tasks."""
+    train, test = source.facts.train, source.facts.test
+    everything = len(source.facts.facts)
+    counts = [np.bincount(part.facts, minlength=everything) for part in (train, test)]
+    chosen = np.arange(everything)
+    if size.facts is not None:
+        chosen = np.sort(np.argsort(-counts[0] * (counts[1] > 0), kind="stable")[: size.facts])
+    facts = tuple(source.facts.facts[number] for number in chosen)
+    vocabulary = sorted({piece for fact in facts for piece in fact if piece})
+    place = {word: number for number, word in enumerate(vocabulary)} | {"": -1}
+    pieces = np.array([[place[piece] for piece in fact] for fact in facts])
+    words = _word_vectors(data, vocabulary)
+    parts = [
+        _part(samples, part.facts, part.images, chosen, most)
+        for samples, part, most in zip(
+            (source.train, source.test), (train, test), size.per_fact, strict=True
+        )
+    ]
+    kept = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
+    semantic = semantic_split(pieces, words.vectors, size.tasks)
+    fact_task = {
+        "random": random_split(*kept, size.tasks, seed),
+        "semantic": semantic.fact_task,
+    }
+    return Benchmark(facts, pieces, words, *parts, fact_task, semantic)
+
+
+def spaced_examples(
+    fact: Int[np.ndarray, "n"], chosen: Int[np.ndarray, "f"], most: int
+) -> Int[np.ndarray, "k"]:
+    """Places of at most `most` examples of each chosen fact, evenly spaced in their order."""
+    order = np.argsort(fact, kind="stable")
+    counts = np.bincount(fact)[fact[order]]
+    first = np.searchsorted(fact[order], fact[order])
+    position = np.arange(len(fact)) - first
+    # The place in the shortened list grows by at most one a step; each growth keeps an example.
+    grows = position * most // counts > (position - 1) * most // counts
+    kept = order[(grows | (counts <= most)) & np.isin(fact[order], chosen)]
+    return np.sort(kept)
+
+
+def _part(
+    samples: BoxedSamples,
+    fact: Int[np.ndarray, "n"],
+    links: tuple[str, ...],
+    chosen: Int[np.ndarray, "f"],
+    most: int,
+) -> Part:
+    rows = spaced_examples(fact, chosen, most)
+    shown = samples._replace(subject=samples.subject[rows], other=samples.other[rows])
+    return Part(shown, np.searchsorted(chosen, fact[rows]), tuple(links[row] for row in rows))
+
+
+def _word_vectors(data: DataSet, vocabulary: list[str]) -> WordVectors:
+    if data == "vrd":
+        return load_word_vectors(locate(VRD_VECTORS, VRD_SOURCE, "0.2 MB"), vocabulary)
+    return default_word_vectors(vocabulary)
+
+
+def load_images(benchmark: Benchmark, side: int, photographs: Path | None) -> StoredImages:
+    """All images of a benchmark on the device, made in chunks; training first.
+
+    They are normalised by the channels of the first chunk of training images.
+
+    Args:
+      benchmark: whose.
+      side: in pixels.
+      photographs: the folder of the data set's photographs; None renders the annotated boxes.
+    """
+    train, test = benchmark.train, benchmark.test
+    stored = jnp.zeros((len(train.fact) + len(test.fact), side, side, 3), jnp.uint8)
+    normalisation = None
+    for offset, part in ((0, train), (len(train.fact), test)):
+        for start in range(0, len(part.fact), CHUNK):
+            made = make_images(
+                part, np.arange(start, min(start + CHUNK, len(part.fact))), side, photographs
+            )
+            if normalisation is None:
+                labels = part.fact[: len(made)]
+                normalisation = store_images(ImageSet("", made, labels, labels[:0], ()))
+            stored = _lay_in(stored, jnp.asarray(made), offset + start)
+    return normalisation._replace(images=stored)
+
+
+def make_images(
+    part: Part, rows: Int[np.ndarray, "n"], side: int, photographs: Path | None
+) -> UInt8[np.ndarray, "n h w 3"]:
+    """Images of some examples: rendered, or cut out of the photographs."""
+    samples = part.samples
+    shown = samples._replace(subject=samples.subject[rows], other=samples.other[rows])
+    if photographs is None:
+        return render_facts(shown, side)
+    return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
+
+
+def layout_features(
+    benchmark: Benchmark,
+) -> tuple[Float[np.ndarray, "n 13"], Float[np.ndarray, "m 13"]]:
+    """Where the boxes are, of training and of test examples."""
+    return box_features(benchmark.train.samples), box_features(benchmark.test.samples)
+
+
+_lay_in: Callable[[Array, Array, int], Array] = jax.jit(
+    lambda stored, made, start: jax.lax.dynamic_update_slice_in_dim(stored, made, start, 0),
+    donate_argnums=0,
+)

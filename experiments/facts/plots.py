@@ -1,0 +1,170 @@
+"""Pictures of lifelong fact learning, after the paper's figures 3 to 7."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+from scipy.cluster.hierarchy import dendrogram, set_link_color_palette
+
+from everlight.scenarios.facts_splits import SemanticSplit
+from experiments.common.plots import COLORS, new_canvas, save
+
+LEAVES = 40
+"""Of a truncated dendrogram."""
+LOOKS = [(color, "-") for color in COLORS] + [(color, "--") for color in COLORS]
+
+
+class Answers(NamedTuple):
+    """A picture, what it shows, and what each method takes it for."""
+
+    image: UInt8[np.ndarray, "h w 3"]
+    truth: str
+    found: Mapping[str, tuple[str, bool]]
+    """The nearest fact, and whether the true one is among the nearest five."""
+
+
+def plot_curves(
+    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs t"]]]
+) -> Path:
+    """Mean and standard deviation after every task; what learnt all at once is a level line."""
+    canvas, axes = new_canvas(len(panels), 4.4, 3.7)
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    handles = {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            color, line = LOOKS[names.index(name)]
+            mean, spread = values.mean(axis=0), values.std(axis=0)
+            if len(mean) == 1:
+                handles[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
+                continue
+            tasks = 1 + np.arange(len(mean))
+            (handles[name],) = axis.plot(tasks, mean, color=color, linestyle=line, marker="o", ms=3)
+            axis.fill_between(tasks, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
+            axis.set_xticks(tasks)
+        axis.set(title=title, xlabel="tasks learnt")
+        axis.set_ylim(0, None)
+    axes[0].set_ylabel("generalised Top-5 on all tests")
+    canvas.legend(handles.values(), handles, loc="outside right center")
+    return save(canvas, path)
+
+
+def plot_bins(
+    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "bins"]]], bins: Sequence[str]
+) -> Path:
+    """From tail to head: a value in every bin of training examples."""
+    canvas, axes = new_canvas(len(panels), 4.6, 3.7)
+    names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
+    handles = {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            color, line = LOOKS[names.index(name)]
+            (handles[name],) = axis.plot(values, color=color, linestyle=line, marker="o", ms=3)
+        axis.set(title=title, xlabel="training examples of the fact", xticks=range(len(bins)))
+        axis.set_xticklabels(bins)
+    canvas.legend(handles.values(), handles, loc="outside right center")
+    return save(canvas, path)
+
+
+def plot_matrices(
+    path: Path, matrices: Mapping[str, Float[np.ndarray, "r c"]], labels: tuple[str, str, str]
+) -> Path:
+    """Numbered grids side by side, on one scale; labels are of rows, columns and colours."""
+    canvas, axes = new_canvas(len(matrices), 2.7, 3.1)
+    low = min(0.0, *(np.nanmin(matrix) for matrix in matrices.values()))
+    high = max(np.nanmax(matrix) for matrix in matrices.values())
+    for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
+        picture = axis.imshow(matrix, vmin=low, vmax=high, cmap="viridis")
+        ticks = np.arange(len(matrix))
+        axis.set(title=name, xlabel=labels[1], xticks=ticks, yticks=ticks)
+        axis.set_xticklabels(1 + ticks)
+        axis.set_yticklabels(1 + ticks)
+        axis.grid(False)
+    axes[0].set_ylabel(labels[0])
+    canvas.colorbar(picture, ax=axes, label=labels[2], shrink=0.8)
+    return save(canvas, path)
+
+
+def plot_tail(path: Path, panels: Mapping[str, Mapping[str, Int[np.ndarray, "_"]]]) -> Path:
+    """Histograms: facts of each type by their training examples, a panel per title."""
+    canvas, axes = new_canvas(len(panels), 5.0, 3.4)
+    for axis, (title, by_type) in zip(axes, panels.items(), strict=True):
+        most = max(counts.max() for counts in by_type.values())
+        # Whole numbers first, then bins of equal width on the logarithmic axis.
+        edges = np.unique(np.concatenate([[0.7], np.geomspace(1, most + 1, 16).round() - 0.5]))
+        shown = [np.maximum(counts, 0.75) for counts in by_type.values()]
+        axis.hist(shown, edges, stacked=True, color=COLORS[: len(shown)], label=list(by_type))
+        axis.set(title=title, xscale="log", yscale="log", xlabel="training examples of a fact")
+    axes[0].set_ylabel("facts")
+    axes[0].legend()
+    return save(canvas, path)
+
+
+def plot_dendrograms(path: Path, trees: Mapping[str, SemanticSplit]) -> Path:
+    """The last merges, with the cut into tasks."""
+    canvas, axes = new_canvas(len(trees), 6.4, 3.6)
+    for axis, (title, split) in zip(axes, trees.items(), strict=True):
+        heights = split.linkage[:, 2]
+        tasks = int(split.fact_task.max()) + 1
+        cut = (heights[-tasks] + heights[1 - tasks]) / 2
+        set_link_color_palette(list(COLORS[:6]))
+        dendrogram(
+            split.linkage,
+            p=LEAVES,
+            truncate_mode="lastp",
+            color_threshold=cut,
+            above_threshold_color="#999999",
+            ax=axis,
+            leaf_rotation=90,
+            leaf_font_size=6,
+        )
+        axis.axhline(cut, color=COLORS[6], linestyle="--", lw=1)
+        axis.set(title=title, ylabel="height of the merge", xlabel="facts (their number)")
+        axis.grid(False)
+    return save(canvas, path)
+
+
+def plot_components(
+    path: Path, embeddings: Float[np.ndarray, "f d"], panels: Mapping[str, Int[np.ndarray, "f"]]
+) -> Path:
+    """The facts' embeddings on their first two principal components, coloured by task."""
+    centred = embeddings - embeddings.mean(axis=0)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
+    plane = centred @ vectors[:, [-1, -2]]
+    canvas, axes = new_canvas(len(panels), 4.4, 4.0)
+    for axis, (title, fact_task) in zip(axes, panels.items(), strict=True):
+        # In random order, or the last task would cover the others.
+        for fact in np.random.default_rng(0).permutation(len(plane)):
+            axis.plot(*plane[fact], ".", color=COLORS[fact_task[fact] % len(COLORS)], ms=3)
+        for task in range(int(fact_task.max()) + 1):
+            axis.plot([], [], "o", color=COLORS[task % len(COLORS)], label=f"task {task + 1}")
+        axis.set(title=title, xlabel="first component")
+    axes[0].set_ylabel("second component")
+    handles, names = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside right center")
+    return save(canvas, path)
+
+
+def plot_answers(path: Path, answers: Sequence[Answers]) -> Path:
+    """A row for every picture: what it shows and the nearest fact of each method."""
+    methods = list(answers[0].found)
+    canvas, (axis,) = new_canvas(1, 1.5 * (len(methods) + 2), 0.75 * (len(answers) + 0.6))
+    for row, answer in enumerate(answers):
+        axis.imshow(answer.image, extent=(0, 0.5, row + 0.96, row), interpolation="nearest")
+        axis.text(0.55, row + 0.5, _lines(answer.truth), va="center", fontsize=8, weight="bold")
+        for column, method in enumerate(methods):
+            fact, right = answer.found[method]
+            color = COLORS[2] if right else COLORS[1]
+            axis.text(1.6 + column, row + 0.5, _lines(fact), va="center", fontsize=8, color=color)
+    for column, method in enumerate(methods):
+        axis.text(1.6 + column, -0.15, method, fontsize=9)
+    axis.text(0.55, -0.15, "shown", fontsize=9)
+    axis.set(xlim=(0, 1.6 + len(methods)), ylim=(len(answers), -0.5), aspect="auto")
+    axis.axis("off")
+    return save(canvas, path)
+
+
+def _lines(fact: str) -> str:
+    """At most three lines: subject, predicate and object."""
+    return fact.replace(", ", ",\n")

@@ -1,0 +1,197 @@
+"""The report: accuracies, what the paper observes, the tail, examples, and the splits."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from experiments.common.report import PAPER, Column, Figure, Section, Table
+from experiments.facts.benchmarks import SPLITS, Split, make_images
+from experiments.facts.findings import findings_table
+from experiments.facts.formats import percent, spread
+from experiments.facts.paper_tables import OTHER_DATA, TOP5, TRANSFER
+from experiments.facts.plots import Answers, plot_answers, plot_curves, plot_matrices
+from experiments.facts.report_splits import splits_sections
+from experiments.facts.report_tail import tail_section
+from experiments.facts.scores import Outcome, Outcomes, Results, last, sequential
+
+PICTURES = 8
+"""Of examples, for each split."""
+
+
+def report_sections(
+    path: Path, results: Mapping[str, Results], side: int, photographs: Path | None
+) -> list[Section]:
+    """All sections; pictures are written into the run's folder."""
+    outcomes = {name: each.outcomes for name, each in results.items()}
+    found = [
+        Section("Knowledge gained over time", items=[_curves(path, results)]),
+        Section(
+            "What the paper observes, one by one",
+            ["Top-5 over examples in percent; counted is in how many of our seeds a claim holds."],
+            [findings_table(outcomes)],
+        ),
+    ]
+    for name, each in results.items():
+        tables = [_top5(name, split, each.outcomes[split]) for split in SPLITS]
+        found.append(Section(f"{name}: Top-5 after the last task", _WORDS, tables))
+        items = [_transfer(name, each.outcomes), *_matrices(path, name, each.outcomes)]
+        found.append(Section(f"{name}: transfer and forgetting", items=items))
+        found.append(tail_section(path, name, each))
+    for name, each in results.items():
+        items = [_examples(path, name, split, each, side, photographs) for split in SPLITS]
+        found.append(Section(f"{name}: right and wrong", items=items))
+    return [*found, *splits_sections(path, results), _grids(results)]
+
+
+_WORDS = [
+    "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
+    "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
+    "gives every image the mean embedding of the training facts."
+]
+
+
+def _curves(path: Path, results: Mapping[str, Results]) -> Figure:
+    panels = {
+        f"{name}, {split}": {
+            method: outcome.generalised.over_examples for method, outcome in methods.items()
+        }
+        for name, each in results.items()
+        for split, methods in each.outcomes.items()
+    }
+    caption = (
+        "Generalised Top-5 on the test examples of all tasks after each task (figure 5); bands are "
+        "one standard deviation over seeds. Dotted: what learns all at once."
+    )
+    return Figure(caption, plot_curves(path / "gained_knowledge.png", panels))
+
+
+def _top5(name: str, split: Split, methods: Mapping[str, Outcome]) -> Table:
+    paper = TOP5.get((name, split), {})
+    tasks = next(iter(methods.values())).standard.by_task.shape[-1]
+    columns = [Column("method")]
+    for group in ("standard", "generalised"):
+        columns += [Column(f"T{task + 1}", group) for task in range(tasks)]
+        columns += [Column("tasks", group), Column("examples", group)]
+    columns += [Column(which, "drop") for which in ("tasks", "examples")]
+    columns += [Column(which, PAPER) for which in ("standard", "generalised", "drop")]
+    rows = []
+    for method, outcome in methods.items():
+        row = [method]
+        for means in (outcome.standard, outcome.generalised):
+            row += [f"{100 * value:.1f}" for value in last(means.by_task).mean(axis=0)]
+            row += [percent(last(means.over_tasks)), percent(last(means.over_examples))]
+        row += [percent(last(outcome.drop.over_tasks)), percent(last(outcome.drop.over_examples))]
+        there = paper.get(method)
+        row += (
+            ["–"] * 3
+            if there is None
+            else [
+                f"{value:.1f}"
+                for value in (
+                    there.standard_examples,
+                    there.generalised_examples,
+                    there.standard_examples - there.generalised_examples,
+                )
+            ]
+        )
+        rows.append(row)
+    caption = (
+        f"{split.capitalize()} split, percent, mean ± standard deviation over seeds; by task, mean "
+        f"over tasks and over examples. The paper's: over examples, {OTHER_DATA}."
+    )
+    return Table(caption, columns, rows)
+
+
+def _transfer(name: str, outcomes: Outcomes) -> Table:
+    paper = name == "large-scale"
+    columns = [Column("method")]
+    columns += [Column(f"{of}, {split}") for split in SPLITS for of in ("BWT", "FWT")]
+    if paper:
+        columns += [Column(f"{of}, {split}", PAPER) for split in SPLITS for of in ("BWT", "FWT")]
+    rows = []
+    for method in sequential(outcomes["random"]):
+        row = [method]
+        for split in SPLITS:
+            outcome = outcomes[split][method]
+            row += [spread(outcome.backward), spread(outcome.forward)]
+        if paper:
+            for split in SPLITS:
+                there = TRANSFER[split].get(method)
+                row += ["–"] * 2 if there is None else [f"{value:.2f}" for value in there]
+        rows.append(row)
+    caption = (
+        "GEM's backward and forward transfer on the generalised Top-5, from the accuracies below "
+        "and those before the first task (table 10)."
+        + (f" The paper's: {OTHER_DATA}." if paper else "")
+    )
+    return Table(caption, columns, rows)
+
+
+def _matrices(path: Path, name: str, outcomes: Outcomes) -> list[Figure]:
+    figures = []
+    for split in SPLITS:
+        matrices = {
+            method: outcome.generalised.by_task.mean(axis=0)
+            for method, outcome in sequential(outcomes[split]).items()
+        }
+        labels = ("after learning task", "tested on task", "generalised Top-5")
+        picture = plot_matrices(path / f"matrices_{name}_{split}.png", matrices, labels)
+        caption = f"{split.capitalize()} split: mean over seeds (figures 6 and 7)."
+        figures.append(Figure(caption, picture))
+    return figures
+
+
+def _examples(
+    path: Path, name: str, split: Split, result: Results, side: int, photographs: Path | None
+) -> Figure:
+    benchmark, methods = result.benchmark, result.outcomes[split]
+    label = benchmark.test.fact[result.shown]
+    right = {
+        method: np.any(outcome.found[0] == label[:, None], axis=1)
+        for method, outcome in methods.items()
+    }
+    # Where methods differ most; among equals from head to tail, as they are listed.
+    differ = np.stack([right[method] for method in sequential(methods)]).mean(axis=0)
+    chosen = np.sort(np.argsort(np.abs(differ - 0.5), kind="stable")[:PICTURES])
+    images = make_images(benchmark.test, result.shown[chosen], side, photographs)
+
+    def words(fact: int) -> str:
+        return ", ".join(piece for piece in benchmark.facts[fact] if piece)
+
+    answers = [
+        Answers(
+            image,
+            words(label[place]),
+            {
+                method: (words(outcome.found[0, place, 0]), bool(right[method][place]))
+                for method, outcome in methods.items()
+            },
+        )
+        for place, image in zip(chosen, images, strict=True)
+    ]
+    caption = (
+        f"{split.capitalize()} split, first seed, after the last task: the nearest of all facts; "
+        "green where the true one is among the nearest five. Of the kept test examples those on "
+        "which methods differ most, so no fair sample."
+    )
+    return Figure(caption, plot_answers(path / f"examples_{name}_{split}.png", answers))
+
+
+def _grids(results: Mapping[str, Results]) -> Section:
+    rows = []
+    for name, each in results.items():
+        for (split, method), grid in each.grids.items():
+            chosen = each.strengths[split, method]
+            edge = " (edge of the grid)" if grid and chosen in (min(grid), max(grid)) else ""
+            tried = "; ".join(
+                f"{strength:g}: {'diverged' if np.isnan(value) else f'{100 * value:.1f}'}"
+                for strength, value in grid.items()
+            )
+            rows.append([f"{name}, {split}, {method}", tried or "as before", f"{chosen:g}{edge}"])
+    caption = (
+        "Generalised Top-5 over the held-out examples, by strength; the tasks in reverse, a net "
+        "that is not reported. As before: the strength of the benchmark above."
+    )
+    columns = [Column("method"), Column("strength: Top-5, percent"), Column("chosen")]
+    return Section("How strengths were chosen", [], [Table(caption, columns, rows)])

@@ -1,0 +1,182 @@
+"""Every method trained on both splits of a benchmark, once and for good."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+
+from everlight.continual.base import TaskSequence
+from everlight.continual.evaluation import predict_samples
+from everlight.continual.steps import Protocol, begin_sequence
+from everlight.metrics.ranking import Facts, Ranks
+from everlight.models.joint_embedding import JointEmbedding
+from everlight.scenarios.facts import Examples, fact_sequence
+from everlight.scenarios.shapes import same_shapes
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import DivergedRunError, train_unit
+from experiments.facts.benchmarks import (
+    SPLITS,
+    Benchmark,
+    Size,
+    Split,
+    load_images,
+)
+from experiments.facts.methods import METHODS, TOP, SequenceData, build_method
+
+SHOWN = 48
+"""Test samples of different facts, from head to tail, whose nearest facts are kept."""
+
+
+@dataclass(frozen=True)
+class BenchmarkPlan:
+    """A benchmark and what is trained on it."""
+
+    size: Size
+    methods: tuple[str, ...]
+    protocol: Protocol
+    seeds: int
+    strengths_tried: int = 3
+    """Of each method's, from the smallest on; 0 takes those chosen on the benchmark before it."""
+
+
+@dataclass(frozen=True)
+class Net:
+    """The network, and Adam's rate."""
+
+    side: int
+    """Of the images."""
+    trunk: tuple[int, ...]
+    branch: int
+    hidden: int
+    rate: float = 1e-3
+
+
+class Trainer:
+    """Trains methods on a benchmark and keeps what each left in the run's folder."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        name: str,
+        plan: BenchmarkPlan,
+        net: Net,
+        benchmark: Benchmark,
+        photographs: Path | None,
+    ):
+        self._folder, self._name, self._plan, self._net = folder, name, plan, net
+        self.benchmark = benchmark
+        self.images = load_images(benchmark, net.side, photographs)
+        self.facts = Facts(jnp.asarray(benchmark.pieces), jnp.asarray(benchmark.words.vectors))
+        self.shown = shown_samples(benchmark)
+        module = JointEmbedding(benchmark.words.vectors.shape[1], net.trunk, net.branch, net.hidden)
+        self._builds = {
+            method: build_method(method, module, plan.size.tasks, net.rate)
+            for method in plan.methods
+        }
+        reported = [_sequence(benchmark, split) for split in SPLITS]
+        tuning = [_tuning_sequence(benchmark, split) for split in SPLITS]
+        padded = same_shapes([*reported, *tuning])
+        self._reported = dict(zip(SPLITS, padded[: len(SPLITS)], strict=True))
+        self._tuning = dict(zip(SPLITS, padded[len(SPLITS) :], strict=True))
+
+    def sequence(self, split: Split) -> TaskSequence:
+        """The tasks that are reported."""
+        return self._reported[split]
+
+    def train(self, method: str, split: Split, strength: float, seed: int) -> dict[str, np.ndarray]:
+        """Arrays of `Kept` after every task; read back if it was trained before."""
+        unit = f"{self._name}-{split}-{method}-{seed}"
+        return self._train(unit, method, self._reported[split], split, strength, seed)
+
+    def try_strengths(self, method: str, split: Split, seed: int) -> dict[float, float]:
+        """Generalised Top-5 on the held-out scenes, over examples; NaN where it diverged."""
+        grid = {}
+        member = np.asarray(self._tuning[split].test.mask)
+        for strength in METHODS[method].strengths[: self._plan.strengths_tried]:
+            unit = f"strength-{self._name}-{split}-{method}-{strength:g}"
+            try:
+                kept = self._train(unit, method, self._tuning[split], split, strength, seed)
+            except DivergedRunError:
+                grid[strength] = np.nan
+            else:
+                grid[strength] = float(np.mean(kept["generalised"][-1][member] <= TOP))
+        return grid
+
+    def initial_ranks(self, split: Split, seed: int) -> Ranks:
+        """Ranks before the first task: the same for all methods of a seed."""
+        build = self._builds[self._plan.methods[0]]
+        sequence, size = self._reported[split], self._plan.protocol.evaluation_batch
+
+        @jax.jit
+        def evaluate(data: SequenceData, sequence: TaskSequence) -> Ranks:
+            setup, strategy = build(data)
+            start = begin_sequence(setup, strategy, len(self.facts.pieces), jax.random.key(seed))
+            scores = predict_samples(setup, strategy, *start, sequence.test, size)
+            return setup.objective.evaluate(sequence, scores, start[1].seen).ranks
+
+        return evaluate(self._data(0.0), sequence)
+
+    def _data(self, strength: float) -> SequenceData:
+        return SequenceData(self.images, self.facts, jnp.asarray(self.shown), jnp.float32(strength))
+
+    def _train(
+        self,
+        unit: str,
+        method: str,
+        sequence: TaskSequence,
+        split: Split,
+        strength: float,
+        seed: int,
+    ) -> dict[str, np.ndarray]:
+        facts = {
+            "method": method,
+            "split": split,
+            "strength": strength,
+            "seed": seed,
+            "size": dataclasses.asdict(self._plan.size),
+            "protocol": dataclasses.asdict(self._plan.protocol),
+            "net": dataclasses.asdict(self._net),
+        }
+        return train_unit(
+            self._folder,
+            unit,
+            facts,
+            self._builds[method],
+            self._plan.protocol,
+            self._data(strength),
+            sequence,
+            jax.random.key(seed),
+            lambda result: {
+                **result.evaluation.ranks._asdict(),
+                "found": result.evaluation.found,
+                "losses": result.losses,
+            },
+        )
+
+
+def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:
+    """The first test samples of facts that are evenly spaced by their training examples."""
+    facts, first = np.unique(benchmark.test.fact, return_index=True)
+    order = np.argsort(-benchmark.train_counts[facts], kind="stable")
+    spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
+    return first[order[spaced]]
+
+
+def _sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
+    fact_task = benchmark.fact_task[split]
+    return fact_sequence(fact_task, benchmark.train_examples, _NONE, benchmark.test_examples)
+
+
+def _tuning_sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
+    """The tasks in reverse, tested on scenes that are held out of training."""
+    fact_task = benchmark.fact_task[split]
+    held_out, every = benchmark.held_out, benchmark.train_examples
+    kept, tested = (Examples(*(part[where] for part in every)) for where in (~held_out, held_out))
+    return fact_sequence(fact_task.max() - fact_task, kept, _NONE, tested)
+
+
+_NONE = Examples(np.zeros(0, int), np.zeros(0, int))

@@ -1,0 +1,165 @@
+"""The run of lifelong fact learning, on a tiny plan of the procedural world, and its parts."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_pipelines.errors import DataError
+from everlight.continual.steps import Protocol
+from everlight.metrics.ranking import Means
+from experiments.facts.benchmarks import Size, load_source, make_benchmark, spaced_examples
+from experiments.facts.findings import CLAIMS, findings_table
+from experiments.facts.layout import layout_embeddings
+from experiments.facts.lifelong import LifelongRun, Plan, run_lifelong
+from experiments.facts.methods import gate_features
+from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
+from experiments.facts.scores import Outcome
+from experiments.facts.training import BenchmarkPlan, Net
+
+MID = BenchmarkPlan(
+    Size(24, 2, (10, 5)),
+    ("MAS", "joint"),
+    Protocol(epochs=1, batch_size=32, select="last"),
+    seeds=2,
+    strengths_tried=1,
+)
+TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, scenes=(200, 40))
+
+
+def test_it_reports_both_splits_and_continues_from_finished_parts(tmp_path):
+    settings = LifelongRun(runs=tmp_path)
+    report = run_lifelong(settings, {"demo": TINY})
+    page = report.read_text()
+    for wanted in ("rendered, not photographs", "other data", "single linkage", "layout only"):
+        assert wanted in page
+    assert "not run: ExpertGate, IMM mode, SI, finetune" in page
+    with np.load(report.parent / "results.npz") as results:
+        first = dict(results)
+    for split in ("random", "semantic"):
+        for method in ("MAS", "joint"):
+            name = f"mid-scale/{split}/{method}"
+            drop = first[f"{name}/drop/by_task"]
+            assert drop.shape == (2, 2 if method == "MAS" else 1, 2)
+            assert np.all(drop >= 0)
+            for run in range(2):
+                unit = report.parent / "units" / f"mid-scale-{split}-{method}-{run}.npz"
+                with np.load(unit) as kept:
+                    size = first[f"{name}/hits"].shape[1]
+                    within = kept["generalised"][-1, :size] <= 5
+                np.testing.assert_array_equal(first[f"{name}/hits"][run], within)
+                last = first[f"{name}/generalised/over_examples"][run, -1]
+                np.testing.assert_allclose(last, within.mean(), rtol=1e-6)
+    # All splits test on the same images, and what learns all at once knows no split.
+    layout = [first[f"mid-scale/{s}/layout only/hits"] for s in ("random", "semantic")]
+    np.testing.assert_array_equal(*layout)
+    assert np.isfinite(first["mid-scale/random/MAS/backward"]).all()
+    assert np.isnan(first["mid-scale/random/joint/backward"]).all()
+    again = run_lifelong(settings, {"demo": TINY})
+    with np.load(again.parent / "results.npz") as results:
+        for name, array in results.items():
+            np.testing.assert_array_equal(array, first[name])
+    other = replace(TINY, net=replace(TINY.net, hidden=5))
+    with pytest.raises(DataError, match=r"'hidden': 4.* there, .*'hidden': 5.* now"):
+        run_lifelong(settings, {"demo": other})
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=60).map(np.array),
+    st.sets(st.integers(0, 3), min_size=1),
+    st.integers(1, 9),
+)
+def test_kept_examples_are_spaced_evenly(fact, chosen, most):
+    kept = spaced_examples(fact, np.array(sorted(chosen)), most)
+    assert set(fact[kept].tolist()) == chosen & set(fact.tolist())
+    for number in chosen & set(fact.tolist()):
+        places = np.flatnonzero(fact == number)
+        own = np.flatnonzero(np.isin(places, kept))
+        assert len(own) == min(most, len(places))
+        # Steps of the two whole numbers around the mean.
+        assert np.ptp(np.diff(own, append=len(places))) <= 1
+
+
+def test_scenes_that_choose_strengths_are_held_out_whole():
+    source = load_source("procedural", (60, 20), 0)
+    benchmark = make_benchmark(source, "procedural", Size(None, 2, (100, 100)), 0)
+    samples = benchmark.train.samples
+    scene = samples.scenes.image[samples.subject]
+    assert set(scene[benchmark.held_out]) == {9, 19, 29, 39, 49, 59}
+    assert not set(scene[benchmark.held_out]) & set(scene[~benchmark.held_out])
+    # Every scene states one triple, one pair and two singles.
+    assert benchmark.held_out.sum() == 6 * 4
+    assert len(benchmark.train.fact) == 60 * 4
+    words = [source.facts.facts[number] for number in source.facts.train.facts]
+    assert [benchmark.facts[number] for number in benchmark.train.fact] == words
+
+
+def test_without_features_every_image_gets_the_mean_of_the_facts_that_define_a_piece(rng):
+    vectors = rng.normal(size=(5, 4))
+    pieces = np.array([[0, -1, -1], [1, 2, -1], [1, 3, 4], [0, -1, -1]])
+    found = layout_embeddings((np.zeros((4, 0)), np.zeros((2, 0))), pieces, vectors, 0)
+    wanted = [
+        (vectors[0] + vectors[1] + vectors[1] + vectors[0]) / 4,
+        (vectors[2] + vectors[3]) / 2,
+        vectors[4],
+    ]
+    np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
+
+
+def test_what_the_layout_tells_is_learnt_from_it(rng):
+    vectors = np.eye(3)
+    above = rng.random((300, 2)) > 0.5
+    features = above + 0.05 * rng.standard_normal((300, 2))
+    pieces = np.stack([above[:, 0] + 0, np.full(300, 2), 1 - above[:, 1]], axis=1)
+    found = layout_embeddings((features[:200], features[200:]), pieces[:200], vectors, 0)
+    np.testing.assert_array_equal(found.argmax(axis=2), pieces[200:])
+
+
+def test_the_gate_sees_means_of_blocks(rng):
+    images = rng.normal(size=(2, 16, 16, 3)).astype(np.float32)
+    found = gate_features(jnp.asarray(images))
+    by_hand = [
+        images[1, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2, channel].mean()
+        for row in range(8)
+        for column in range(8)
+        for channel in range(3)
+    ]
+    np.testing.assert_allclose(found[1], by_hand, rtol=1e-5, atol=1e-6)
+
+
+def test_the_papers_own_tables_bear_out_what_is_said_of_its_claims():
+    """Claims of which the paper says that they hold do so in its numbers, and no others."""
+    outcomes = {}
+    for (benchmark, split), rows in TOP5.items():
+        outcomes.setdefault(benchmark, {})[split] = {
+            name: paper_outcome(row, split, name) for name, row in rows.items()
+        }
+    for claim, row in zip(CLAIMS, findings_table(outcomes).rows, strict=True):
+        if row[1] in ("not given", "no joint") or "joint" in row[3]:
+            continue
+        holds = {"holds": "1 of 1", "not": "0 of 1"}[row[1].split()[0].strip(",;:")]
+        assert row[2] == holds, claim
+
+
+def paper_outcome(row, split, name):
+    def means(value):
+        return Means(np.full((1, 1, 1), np.nan), np.full((1, 1), np.nan), np.array([[value / 100]]))
+
+    few = Means(np.array([[np.nan]]), np.array([FEW_SHOT[split][name] / 100]), np.array([np.nan]))
+    backward, forward = TRANSFER[split].get(name, (np.nan, np.nan))
+    drop = row.standard_examples - row.generalised_examples
+    return Outcome(
+        means(row.standard_examples),
+        means(row.generalised_examples),
+        means(drop),
+        np.array([backward]),
+        np.array([forward]),
+        hits=np.zeros((1, 0), bool),
+        few=few,
+        by_count=np.zeros((1, 2, 0)),
+        spo=np.zeros((1, 2, 7)),
+        found=np.zeros((1, 0, 5), int),
+    )
