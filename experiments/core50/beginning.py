@@ -119,8 +119,8 @@ def begin_with(
         if weights is not None:
             raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
         return _learn_other_objects(folder, plan, plan.pretraining, frames, seed)
-    net, images = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
-    layers = net.init(jax.random.key(seed), images, False)["params"]
+    net, image = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
+    layers = dict(jax.jit(lambda key: net.init(key, image, False)["params"])(jax.random.key(seed)))
     del layers[HEADS[plan.net]]
     remark = "drawn at random: no weights were given, so nothing is learnt before the first batch"
     if weights is not None:

@@ -91,6 +91,7 @@ class _Benchmark:
         self._folder, self._plan, self._frames = folder, plan, frames
         self._beginning, self._seed = beginning, seed
         self._features = np.asarray(trunk_features(beginning, plan).values)
+        self._trainers: dict[Level, Trainer] = {}
         self.tested = np.isin(frames.session, TEST_SESSIONS)
 
     def accuracies(self, level: Level) -> dict[str, dict[int, float]]:
@@ -139,14 +140,17 @@ class _Benchmark:
 
     def _net(self, level: Level, scratch: bool) -> Float[np.ndarray, "m c"]:
         plan = self._plan
-        trainer = Trainer(self._folder, plan, self._frames, self._beginning, level, self._seed)
+        if level not in self._trainers:
+            parts = (self._folder, plan, self._frames, self._beginning, level, self._seed)
+            self._trainers[level] = Trainer(*parts)
         length = plan.scratch if scratch else plan.cumulative
         unit = f"{'scratch' if scratch else 'tuning'}-{level}"
 
         def keep(result: object, evaluate: Evaluate) -> dict:
             return {"confidence": jax.nn.softmax(evaluate())}
 
-        return trainer.train_unit(unit, "naive", "static", 0, length, keep, scratch)["confidence"]
+        found = self._trainers[level].train_unit(unit, "naive", "static", 0, length, keep, scratch)
+        return found["confidence"]
 
 
 def _svm_confidence(

@@ -87,7 +87,7 @@ class Trainer:
         self._beginning, self._level, self._seed = beginning, level, seed
         self.classes = len(frames.object_names if level == "object" else frames.category_names)
         self._sequences: dict[tuple[Scenario, int], TaskSequence] = {}
-        self._builds: dict[tuple[str, float, bool], Build] = {}
+        self._builds: dict[tuple[str, float, float], Build] = {}
 
     @functools.cached_property
     def features(self) -> Features:
@@ -200,11 +200,11 @@ class Trainer:
     def _build(self, name: str, scenario: Scenario, drawn: bool = False) -> Build:
         # The gain makes up for a first batch of more classes, which NI has not.
         gain = 1.0 if scenario == "NI" else self._plan.gain
-        asked = name, gain, drawn
+        frozen = METHODS[name].approach == "frozen"
+        dense_rate = 1.0 if frozen or drawn else self._plan.dense_rate
+        asked = name, gain, dense_rate
         if asked not in self._builds:
-            frozen = METHODS[name].approach == "frozen"
             net = LinearClassifier(self.classes) if frozen else make_net(self._plan, self.classes)
-            dense_rate = 1.0 if frozen or drawn else self._plan.dense_rate
             self._builds[asked] = build_method(name, net, self.classes, dense_rate, gain)
         return self._builds[asked]
 
