@@ -66,6 +66,8 @@ class Benchmark(NamedTuple):
     pieces: Int[np.ndarray, "f 3"]
     """Of every fact, places in `words`, -1 where undefined."""
     words: WordVectors
+    all_counts: Int[np.ndarray, "f"]
+    """Training examples of every fact in the data set."""
     train: Part
     test: Part
     fact_task: Mapping[Split, Int[np.ndarray, "f"]]
@@ -73,7 +75,7 @@ class Benchmark(NamedTuple):
 
     @property
     def train_counts(self) -> Int[np.ndarray, "f"]:
-        """Training examples of every fact."""
+        """Training examples of every fact in the benchmark."""
         return np.bincount(self.train.fact, minlength=len(self.facts))
 
     @property
@@ -123,7 +125,7 @@ def make_benchmark(source: BoxedFacts, data: DataSet, size: Size, seed: int) -> 
         "random": random_split(*kept, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
-    return Benchmark(facts, pieces, words, *parts, fact_task, semantic)
+    return Benchmark(facts, pieces, words, counts[0][chosen], *parts, fact_task, semantic)
 
 
 def spaced_examples(

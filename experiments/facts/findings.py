@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from experiments.common.report import Column, Table
-from experiments.facts.scores import Outcomes, final, last
+from experiments.common.report import PAPER, Column, Table
+from experiments.facts.scores import Outcomes, final
 
 MID, LARGE = "mid-scale", "large-scale"
 
@@ -24,7 +24,8 @@ class Quantity(NamedTuple):
     metric: str = "generalised"
 
     def __str__(self) -> str:
-        return f"{self.method} ({self.split})"
+        metric = "" if self.metric == "generalised" else f", {self.metric}"
+        return f"{self.method} ({self.split}{metric})"
 
 
 class Claim(NamedTuple):
@@ -45,33 +46,49 @@ def findings_table(outcomes: Mapping[str, Outcomes]) -> Table:
         for claim in CLAIMS
         if {quantity.benchmark for quantity in (*claim.first, *claim.second)} <= outcomes.keys()
     ]
-    columns = [Column("claim"), Column("there"), Column("holds in"), Column("means")]
-    caption = "The paper's claims, how they fare in its own tables, and what came out here."
+    columns = [Column("claim"), Column("there", PAPER), Column("holds in"), Column("means")]
+    caption = (
+        "The paper's claims, how they fare in its own tables, and what came out here; asked of the "
+        "methods that were run."
+    )
     return Table(caption, columns, rows)
 
 
 def _judge(outcomes: Mapping[str, Outcomes], claim: Claim) -> tuple[str, str]:
-    wanted = (*claim.first, *claim.second)
-    missing = {q.method for q in wanted if q.method not in outcomes[q.benchmark][q.split]}
-    if missing:
-        return "–", f"not run: {', '.join(sorted(missing))}"
-    first, second = (
-        np.stack([_value(outcomes, quantity) for quantity in side])
-        for side in (claim.first, claim.second)
+    first, second = _run(outcomes, claim)
+    if not first or not second:
+        wanted = {quantity.method for quantity in (*claim.first, *claim.second)}
+        return "–", f"too few of {', '.join(sorted(wanted))} were run"
+    upper, lower = (
+        np.stack([_value(outcomes, quantity) for quantity in side]) for side in (first, second)
     )
-    holds = _holds(first, second, claim.how)
-    numbers = "; ".join(
-        f"{quantity} {value.mean():.2f}"
-        for quantity, value in zip(wanted, (*first, *second), strict=True)
-    )
-    if claim.how == "mean":
-        numbers = f"{first.mean():.2f} against {second.mean():.2f}"
+    holds = _holds(upper, lower, claim.how)
+    return f"{np.sum(holds)} of {len(holds)}", _numbers(claim.how, (first, upper), (second, lower))
+
+
+def _run(outcomes: Mapping[str, Outcomes], claim: Claim) -> tuple[list[Quantity], list[Quantity]]:
+    """Both sides with what was run; partners stay together."""
+
+    def there(quantity: Quantity) -> bool:
+        return quantity.method in outcomes[quantity.benchmark][quantity.split]
+
     if claim.how == "each":
-        numbers = "; ".join(
-            f"{quantity} {upper.mean():.2f} against {lower.mean():.2f}"
-            for quantity, upper, lower in zip(claim.first, first, second, strict=True)
-        )
-    return f"{np.sum(holds)} of {len(holds)}", numbers
+        pairs = zip(claim.first, claim.second, strict=True)
+        kept = [pair for pair in pairs if all(map(there, pair))]
+        return [pair[0] for pair in kept], [pair[1] for pair in kept]
+    return list(filter(there, claim.first)), list(filter(there, claim.second))
+
+
+def _numbers(how: str, *sides: tuple[list[Quantity], Float[np.ndarray, "n runs"]]) -> str:
+    if how == "mean":
+        return " against ".join(f"{values.mean():.2f}" for _, values in sides)
+    named = [
+        [f"{quantity} {value.mean():.2f}" for quantity, value in zip(*side, strict=True)]
+        for side in sides
+    ]
+    if how == "each":
+        return "; ".join(f"{upper}, {lower}" for upper, lower in zip(*named, strict=True))
+    return "; ".join([*named[0], *named[1]])
 
 
 def _holds(
@@ -85,7 +102,7 @@ def _holds(
 
 
 def _value(outcomes: Mapping[str, Outcomes], quantity: Quantity) -> Float[np.ndarray, "runs"]:
-    """In percent, but for transfer and gain."""
+    """In percent, but for backward transfer and gain."""
     splits = outcomes[quantity.benchmark]
     outcome = splits[quantity.split][quantity.method]
     if quantity.metric == "gain":
@@ -93,10 +110,8 @@ def _value(outcomes: Mapping[str, Outcomes], quantity: Quantity) -> Float[np.nda
         return random / np.maximum(semantic, 1e-9) - 1
     if quantity.metric == "few":
         return 100 * outcome.few.over_tasks
-    if quantity.metric in ("backward", "forward"):
-        return getattr(outcome, quantity.metric)
-    if quantity.metric == "last task":
-        return 100 * last(outcome.generalised.by_task)[:, -1]
+    if quantity.metric == "backward":
+        return outcome.backward
     return 100 * final(outcome, quantity.metric)
 
 

@@ -19,13 +19,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+from everlight.continual.base import TaskSequence
 from everlight.continual.steps import Protocol
 from everlight.metrics.ranking import Ranks, rank_facts
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.facts.benchmarks import (
     SPLITS,
+    Benchmark,
     DataSet,
     Size,
     Split,
@@ -36,12 +39,14 @@ from experiments.facts.benchmarks import (
 from experiments.facts.layout import layout_embeddings
 from experiments.facts.methods import METHODS, SEQUENTIAL, nearest_facts
 from experiments.facts.report import report_sections
-from experiments.facts.scores import Outcome, Results, group_tests, score_ranks
+from experiments.facts.scores import Groups, Outcome, Results, group_tests, score_ranks
 from experiments.facts.training import BenchmarkPlan, Net, Trainer
 
 TUNING_SEED = 1_000
 """Nets from here on choose strengths and are never reported."""
 LAYOUT, NO_INPUT = "layout only", "no input"
+Features = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "m f"]]
+"""Of training and of test examples."""
 PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
 
 
@@ -154,7 +159,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
     title = f"Lifelong fact learning on {source.facts.name} ({settings.scale})"
-    sections = report_sections(folder.path, results, plan.net.side, settings.photographs)
+    sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections)
 
 
@@ -171,9 +176,7 @@ def _run_benchmark(
     outcomes: dict[Split, dict[str, Outcome]] = {}
     grids, strengths = {}, {}
     for split in SPLITS:
-        sequence = trainer.sequence(split)
-        initial = {each: trainer.initial_ranks(split, each) for each in seeds}
-        outcomes[split] = {}
+        kept = {}
         for name in plan.methods:
             grid = trainer.try_strengths(name, split, TUNING_SEED + seed)
             default = before.get((split, name), 0.0)
@@ -182,36 +185,46 @@ def _run_benchmark(
             )
             if METHODS[name].strengths:
                 grids[split, name], strengths[split, name] = grid, strength
-            runs = []
-            for each in seeds:
-                kept = trainer.train(name, split, strength, each)
-                ranks = Ranks(kept["standard"], kept["generalised"])
-                sequential = name in SEQUENTIAL
-                if not sequential:
-                    ranks = Ranks(*(rank[-1:] for rank in ranks))
-                runs.append(
-                    score_ranks(
-                        ranks,
-                        kept["found"][-1],
-                        initial[each] if sequential else None,
-                        sequence,
-                        groups,
+            kept[name] = [trainer.train(name, split, strength, each) for each in seeds]
+        initial = [trainer.initial_ranks(split, each) for each in seeds]
+        outcomes[split] = {
+            name: _stack(
+                [
+                    _score(
+                        one, start if name in SEQUENTIAL else None, trainer.sequence(split), groups
                     )
-                )
-            outcomes[split][name] = _stack(runs)
+                    for one, start in zip(runs, initial, strict=True)
+                ]
+            )
+            for name, runs in kept.items()
+        }
         for name, features in _baselines(benchmark).items():
             outcomes[split][name] = _stack(
                 [_score_layout(trainer, split, features, each, groups) for each in seeds]
             )
-    return Results(benchmark, plan.seeds, outcomes, grids, strengths, groups, trainer.shown)
+    pictures = np.asarray(trainer.images.images[len(benchmark.train.fact) + trainer.shown])
+    return Results(
+        benchmark, plan.seeds, outcomes, grids, strengths, groups, trainer.shown, pictures
+    )
 
 
-def _baselines(benchmark):
+def _score(
+    kept: Mapping[str, np.ndarray], initial: Ranks | None, sequence: TaskSequence, groups: Groups
+) -> Outcome:
+    """What learns all at once has its last row alone."""
+    rows = slice(None) if initial is not None else slice(-1, None)
+    ranks = Ranks(kept["standard"][rows], kept["generalised"][rows])
+    return score_ranks(ranks, kept["found"][-1], initial, sequence, groups)
+
+
+def _baselines(benchmark: Benchmark) -> dict[str, Features]:
     features = layout_features(benchmark)
     return {LAYOUT: features, NO_INPUT: tuple(part[:, :0] for part in features)}
 
 
-def _score_layout(trainer, split, features, seed, groups) -> Outcome:
+def _score_layout(
+    trainer: Trainer, split: Split, features: Features, seed: int, groups: Groups
+) -> Outcome:
     benchmark = trainer.benchmark
     embedded = jnp.asarray(
         layout_embeddings(

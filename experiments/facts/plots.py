@@ -1,13 +1,16 @@
 """Pictures of lifelong fact learning, after the paper's figures 3 to 7."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from scipy.cluster.hierarchy import dendrogram, set_link_color_palette
+from scipy.cluster.hierarchy import ClusterNode, dendrogram, set_link_color_palette, to_tree
 
+from data_pipelines.facts import Fact
 from everlight.scenarios.facts_splits import SemanticSplit
 from experiments.common.plots import COLORS, new_canvas, save
 
@@ -87,24 +90,25 @@ def plot_matrices(
 
 
 def plot_tail(path: Path, panels: Mapping[str, Mapping[str, Int[np.ndarray, "_"]]]) -> Path:
-    """Histograms: facts of each type by their training examples, a panel per title."""
+    """Histograms: facts of each type by how many examples they have, a panel per title."""
     canvas, axes = new_canvas(len(panels), 5.0, 3.4)
     for axis, (title, by_type) in zip(axes, panels.items(), strict=True):
-        most = max(counts.max() for counts in by_type.values())
-        # Whole numbers first, then bins of equal width on the logarithmic axis.
-        edges = np.unique(np.concatenate([[0.7], np.geomspace(1, most + 1, 16).round() - 0.5]))
-        shown = [np.maximum(counts, 0.75) for counts in by_type.values()]
-        axis.hist(shown, edges, stacked=True, color=COLORS[: len(shown)], label=list(by_type))
+        most = max(counts.max(initial=1) for counts in by_type.values())
+        # Between whole numbers, about as wide on the logarithmic axis.
+        edges = np.unique(np.geomspace(1, most + 1, 16).round()) - 0.5
+        for color, (kind, counts) in zip(COLORS, by_type.items(), strict=False):
+            axis.hist(counts, edges, histtype="step", lw=1.5, color=color, label=kind)
         axis.set(title=title, xscale="log", yscale="log", xlabel="training examples of a fact")
     axes[0].set_ylabel("facts")
     axes[0].legend()
     return save(canvas, path)
 
 
-def plot_dendrograms(path: Path, trees: Mapping[str, SemanticSplit]) -> Path:
-    """The last merges, with the cut into tasks."""
-    canvas, axes = new_canvas(len(trees), 6.4, 3.6)
-    for axis, (title, split) in zip(axes, trees.items(), strict=True):
+def plot_dendrograms(path: Path, trees: Mapping[str, tuple[SemanticSplit, Sequence[Fact]]]) -> Path:
+    """The last merges, with the cut into tasks; below a leaf its commonest word and its facts."""
+    canvas, axes = new_canvas(len(trees), 6.8, 4.2)
+    for axis, (title, (split, facts)) in zip(axes, trees.items(), strict=True):
+        nodes = to_tree(split.linkage, rd=True)[1]
         heights = split.linkage[:, 2]
         tasks = int(split.fact_task.max()) + 1
         cut = (heights[-tasks] + heights[1 - tasks]) / 2
@@ -116,11 +120,12 @@ def plot_dendrograms(path: Path, trees: Mapping[str, SemanticSplit]) -> Path:
             color_threshold=cut,
             above_threshold_color="#999999",
             ax=axis,
+            leaf_label_func=partial(_leaf_name, nodes, split.leaf, facts),
             leaf_rotation=90,
             leaf_font_size=6,
         )
         axis.axhline(cut, color=COLORS[6], linestyle="--", lw=1)
-        axis.set(title=title, ylabel="height of the merge", xlabel="facts (their number)")
+        axis.set(title=title, ylabel="height of the merge", xlabel="commonest word (facts)")
         axis.grid(False)
     return save(canvas, path)
 
@@ -135,8 +140,9 @@ def plot_components(
     canvas, axes = new_canvas(len(panels), 4.4, 4.0)
     for axis, (title, fact_task) in zip(axes, panels.items(), strict=True):
         # In random order, or the last task would cover the others.
-        for fact in np.random.default_rng(0).permutation(len(plane)):
-            axis.plot(*plane[fact], ".", color=COLORS[fact_task[fact] % len(COLORS)], ms=3)
+        order = np.random.default_rng(0).permutation(len(plane))
+        colors = [COLORS[task % len(COLORS)] for task in fact_task[order]]
+        axis.scatter(*plane[order].T, s=8 if len(plane) < 1000 else 2, c=colors)
         for task in range(int(fact_task.max()) + 1):
             axis.plot([], [], "o", color=COLORS[task % len(COLORS)], label=f"task {task + 1}")
         axis.set(title=title, xlabel="first component")
@@ -168,3 +174,11 @@ def plot_answers(path: Path, answers: Sequence[Answers]) -> Path:
 def _lines(fact: str) -> str:
     """At most three lines: subject, predicate and object."""
     return fact.replace(", ", ",\n")
+
+
+def _leaf_name(
+    nodes: Sequence[ClusterNode], leaf: Int[np.ndarray, "f"], facts: Sequence[Fact], node: int
+) -> str:
+    below = np.flatnonzero(np.isin(leaf, nodes[node].pre_order()))
+    words = Counter(piece for fact in below for piece in facts[fact] if piece)
+    return f"{words.most_common(1)[0][0]} ({len(below)})"

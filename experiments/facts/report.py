@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.common.report import PAPER, Column, Figure, Section, Table
-from experiments.facts.benchmarks import SPLITS, Split, make_images
+from experiments.facts.benchmarks import SPLITS, Split
 from experiments.facts.findings import findings_table
 from experiments.facts.formats import percent, spread
 from experiments.facts.paper_tables import OTHER_DATA, TOP5, TRANSFER
@@ -19,9 +19,7 @@ PICTURES = 8
 """Of examples, for each split."""
 
 
-def report_sections(
-    path: Path, results: Mapping[str, Results], side: int, photographs: Path | None
-) -> list[Section]:
+def report_sections(path: Path, results: Mapping[str, Results]) -> list[Section]:
     """All sections; pictures are written into the run's folder."""
     outcomes = {name: each.outcomes for name, each in results.items()}
     found = [
@@ -39,7 +37,7 @@ def report_sections(
         found.append(Section(f"{name}: transfer and forgetting", items=items))
         found.append(tail_section(path, name, each))
     for name, each in results.items():
-        items = [_examples(path, name, split, each, side, photographs) for split in SPLITS]
+        items = [_examples(path, name, split, each) for split in SPLITS]
         found.append(Section(f"{name}: right and wrong", items=items))
     return [*found, *splits_sections(path, results), _grids(results)]
 
@@ -142,9 +140,7 @@ def _matrices(path: Path, name: str, outcomes: Outcomes) -> list[Figure]:
     return figures
 
 
-def _examples(
-    path: Path, name: str, split: Split, result: Results, side: int, photographs: Path | None
-) -> Figure:
+def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
     benchmark, methods = result.benchmark, result.outcomes[split]
     label = benchmark.test.fact[result.shown]
     right = {
@@ -154,7 +150,6 @@ def _examples(
     # Where methods differ most; among equals from head to tail, as they are listed.
     differ = np.stack([right[method] for method in sequential(methods)]).mean(axis=0)
     chosen = np.sort(np.argsort(np.abs(differ - 0.5), kind="stable")[:PICTURES])
-    images = make_images(benchmark.test, result.shown[chosen], side, photographs)
 
     def words(fact: int) -> str:
         return ", ".join(piece for piece in benchmark.facts[fact] if piece)
@@ -168,7 +163,7 @@ def _examples(
                 for method, outcome in methods.items()
             },
         )
-        for place, image in zip(chosen, images, strict=True)
+        for place, image in zip(chosen, result.pictures[chosen], strict=True)
     ]
     caption = (
         f"{split.capitalize()} split, first seed, after the last task: the nearest of all facts; "

@@ -132,20 +132,23 @@ def _linkage(benchmarks: Mapping[str, Benchmark]) -> list[str]:
 def _tail(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
     panels = {
         name: {
-            kind: each.train_counts[np.sum(each.pieces >= 0, axis=1) == size]
+            kind: each.all_counts[np.sum(each.pieces >= 0, axis=1) == size]
             for size, kind in enumerate(TYPES, 1)
         }
         for name, each in benchmarks.items()
     }
-    caption = "Facts by their training examples; the bar left of 1 holds those without any."
+    caption = (
+        "Facts by their training examples in the data set, before the benchmark takes some of "
+        "each; facts of test examples alone are left out."
+    )
     return Figure(caption, plot_tail(path / "long_tail.png", panels))
 
 
 def _dendrograms(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
-    trees = {name: each.semantic for name, each in benchmarks.items()}
+    trees = {name: (each.semantic, each.facts) for name, each in benchmarks.items()}
     caption = (
-        "The last merges of the semantic splits and the cut into tasks (figures 3 and 13); numbers "
-        "in brackets are facts below a leaf, others the number of a single fact."
+        "The last merges of the semantic splits and the cut into tasks (figures 3 and 13); colours "
+        "are tasks, in no order."
     )
     return Figure(caption, plot_dendrograms(path / "dendrograms.png", trees))
 

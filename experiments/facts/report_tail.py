@@ -24,7 +24,10 @@ def tail_section(path: Path, name: str, result: Results) -> Section:
     paragraphs, items = [], []
     used = np.flatnonzero(inside)
     if len(used) > 1:
-        items.append(_head_to_tail(path, name, result.outcomes, used, inside))
+        items += [
+            _head_to_tail(path, name, result.outcomes, used, inside, metric)
+            for metric in ("generalised", "standard")
+        ]
     if groups.few.any():
         items.append(_few_shot(name, result))
     else:
@@ -35,17 +38,23 @@ def tail_section(path: Path, name: str, result: Results) -> Section:
 
 
 def _head_to_tail(
-    path: Path, name: str, outcomes: Outcomes, used: Int[np.ndarray, "b"], inside: list[int]
+    path: Path,
+    name: str,
+    outcomes: Outcomes,
+    used: Int[np.ndarray, "b"],
+    inside: list[int],
+    metric: str,
 ) -> Figure:
-    panels: dict[str, dict[str, Float[np.ndarray, "b"]]] = {}
-    for place, metric in enumerate(("standard", "generalised")):
-        for split in SPLITS:
-            panels[f"{split}, {metric} Top-5"] = {
-                method: outcome.by_count[:, place].mean(axis=0)[used]
-                for method, outcome in outcomes[split].items()
-            }
-    random, semantic = (panels[f"{split}, generalised Top-5"] for split in SPLITS)
-    panels["gain of random over semantic, generalised"] = {
+    place = ("standard", "generalised").index(metric)
+    panels: dict[str, dict[str, Float[np.ndarray, "b"]]] = {
+        f"{split}, {metric} Top-5": {
+            method: outcome.by_count[:, place].mean(axis=0)[used]
+            for method, outcome in outcomes[split].items()
+        }
+        for split in SPLITS
+    }
+    random, semantic = panels.values()
+    panels["relative gain of random over semantic"] = {
         method: np.divide(
             random[method] - semantic[method],
             semantic[method],
@@ -57,10 +66,11 @@ def _head_to_tail(
     names = [_bin_name(bin) for bin in used]
     sizes = ", ".join(f"{label}: {inside[bin]:,}" for label, bin in zip(names, used, strict=True))
     caption = (
-        "From tail to head, mean over seeds (figure 4); what is left out of the gain has nothing "
-        f"right on the semantic split. Test examples in the bins: {sizes}."
+        f"From tail to head, {metric}, mean over seeds (figure 4); what is left out of the gain "
+        f"has nothing right on the semantic split. Test examples in the bins: {sizes}."
     )
-    return Figure(caption, plot_bins(path / f"head_to_tail_{name}.png", panels, names))
+    picture = plot_bins(path / f"head_to_tail_{name}_{metric}.png", panels, names)
+    return Figure(caption, picture)
 
 
 def _bin_name(bin: int) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 
 from everlight.continual.base import TaskSequence
 from everlight.metrics.accuracy_matrix import gem_backward_transfer, gem_forward_transfer
@@ -72,6 +72,9 @@ class Results(NamedTuple):
     strengths: Mapping[tuple[Split, str], float]
     groups: Groups
     shown: Int[np.ndarray, "s"]
+    """Test samples of which the nearest facts are kept."""
+    pictures: UInt8[np.ndarray, "s h w 3"]
+    """What they show."""
 
 
 def group_tests(benchmark: Benchmark) -> Groups:

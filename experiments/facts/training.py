@@ -1,16 +1,18 @@
 """Every method trained on both splits of a benchmark, once and for good."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PRNGKeyArray
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.evaluation import predict_samples
+from everlight.continual.sequence import Build
 from everlight.continual.steps import Protocol, begin_sequence
 from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
@@ -77,6 +79,9 @@ class Trainer:
             method: build_method(method, module, plan.size.tasks, net.rate)
             for method in plan.methods
         }
+        self._initial = _initial_ranks(
+            self._builds[plan.methods[0]], plan.protocol.evaluation_batch
+        )
         reported = [_sequence(benchmark, split) for split in SPLITS]
         tuning = [_tuning_sequence(benchmark, split) for split in SPLITS]
         padded = same_shapes([*reported, *tuning])
@@ -108,17 +113,7 @@ class Trainer:
 
     def initial_ranks(self, split: Split, seed: int) -> Ranks:
         """Ranks before the first task: the same for all methods of a seed."""
-        build = self._builds[self._plan.methods[0]]
-        sequence, size = self._reported[split], self._plan.protocol.evaluation_batch
-
-        @jax.jit
-        def evaluate(data: SequenceData, sequence: TaskSequence) -> Ranks:
-            setup, strategy = build(data)
-            start = begin_sequence(setup, strategy, len(self.facts.pieces), jax.random.key(seed))
-            scores = predict_samples(setup, strategy, *start, sequence.test, size)
-            return setup.objective.evaluate(sequence, scores, start[1].seen).ranks
-
-        return evaluate(self._data(0.0), sequence)
+        return self._initial(self._data(0.0), self._reported[split], jax.random.key(seed))
 
     def _data(self, strength: float) -> SequenceData:
         return SequenceData(self.images, self.facts, jnp.asarray(self.shown), jnp.float32(strength))
@@ -137,6 +132,7 @@ class Trainer:
             "split": split,
             "strength": strength,
             "seed": seed,
+            "words": self.benchmark.words.source,
             "size": dataclasses.asdict(self._plan.size),
             "protocol": dataclasses.asdict(self._plan.protocol),
             "net": dataclasses.asdict(self._net),
@@ -164,6 +160,19 @@ def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:
     order = np.argsort(-benchmark.train_counts[facts], kind="stable")
     spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
     return first[order[spaced]]
+
+
+def _initial_ranks(
+    build: Build, size: int
+) -> Callable[[SequenceData, TaskSequence, PRNGKeyArray], Ranks]:
+    @jax.jit
+    def evaluate(data: SequenceData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
+        setup, strategy = build(data)
+        start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
+        scores = predict_samples(setup, strategy, *start, sequence.test, size)
+        return setup.objective.evaluate(sequence, scores, start[1].seen).ranks
+
+    return evaluate
 
 
 def _sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
