@@ -14,7 +14,6 @@ from experiments.core50.plots import plot_curves, plot_roc, plot_sessions
 from experiments.core50.scores import Outcome
 from experiments.core50.training import Trainer
 
-FIGURES = {"NI": "figure 4", "NC": "figure 5", "NIC": "figure 6"}
 MOST_COLUMNS = 10
 """Of a table of batches; of more batches, so many are shown."""
 
@@ -33,8 +32,7 @@ def report_sections(
         path / "curves.png", curves, published, PAPER_NAME, "accuracy on the full test set, %"
     )
     caption = (
-        "Accuracy on the full test set after every batch "
-        f"({', '.join(FIGURES[scenario] for scenario in outcomes)}); bands are one standard "
+        "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
         f"deviation over the runs. Dashed: {PAPER_NAME}."
     )
     tables = [_batch_table(scenario, outcomes, published) for scenario in outcomes]
@@ -44,7 +42,11 @@ def report_sections(
             "What it takes, and how near it comes to cumulative training",
             [
                 "The paper asks to judge by the accuracy relative to cumulative training, the "
-                "extra storage and the computation."
+                "extra storage and the computation. Extra storage is the strategy's memory and "
+                "the earlier samples it holds at most (frames, or features where the trunk is "
+                "frozen). Operations are the compiled step's times the steps, and the frozen "
+                "trunk's once a training frame. Evaluation's share is that of measured passes over "
+                "the test set, one a batch, in the sequence's time with compilation."
             ],
             [_cost_table(scenario, outcomes, trainer) for scenario in outcomes],
         ),
@@ -70,7 +72,8 @@ def _batch_table(scenario: str, outcomes: Outcomes, published: dict) -> Table:
     rows = []
     for name, outcome in outcomes[scenario].items():
         cells = [_spread(column) for column in outcome.accuracy[:, shown].T]
-        rows.append([f"{name} ({len(outcome.accuracy)} runs)", *cells])
+        runs = len(outcome.accuracy)
+        rows.append([f"{name} ({runs} run{'s' * (runs > 1)})", *cells])
         paper = published.get(scenario, {}).get(name)
         if paper:
             rows.append([f"{name}, {PAPER_NAME}", *(f"{paper[place]:.1f}" for place in shown)])
@@ -120,13 +123,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
         Column("operations", "training"),
         Column("share of the time", "evaluation"),
     ]
-    caption = (
-        f"{scenario}: mean ± standard deviation over the runs. Extra storage is the strategy's "
-        "memory and the earlier samples it holds at most (frames, or features where the trunk is "
-        "frozen). Operations are the compiled step's times the steps, and the frozen trunk's once "
-        "a training frame. Evaluation: measured passes over the test set after every batch, of "
-        "the sequence's time with compilation."
-    )
+    caption = f"{scenario}: accuracies are mean ± standard deviation over the runs."
     return Table(caption, columns, rows)
 
 
@@ -142,19 +139,22 @@ def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
             plot_curves(path / "partial.png", partial, {}, "", "accuracy on the classes so far, %"),
         )
     ]
-    moments = {
-        f"{scenario}, batch {1 + place}": {
-            name: outcome.roc[:, place].mean(axis=0) for name, outcome in by_name.items()
+    asked = [scenario for scenario, by_name in outcomes.items() if _moments(by_name)]
+    caption = (
+        "Option 3: a sample is rejected where its greatest class probability is below a threshold; "
+        "every threshold is a point, mean over the runs."
+    )
+    for scenario in asked:
+        moments = {
+            f"{scenario}, after batch {1 + place}": {
+                name: outcome.roc[:, place].mean(axis=0)
+                for name, outcome in outcomes[scenario].items()
+            }
+            for place in _moments(outcomes[scenario])
         }
-        for scenario, by_name in outcomes.items()
-        for place in _moments(by_name)
-    }
-    if moments:
-        caption = (
-            "Option 3: a sample is rejected where its greatest class probability is below a "
-            "threshold; every threshold is a point, mean over the runs."
-        )
-        items += [Figure(caption, plot_roc(path / "rejection.png", moments)), _areas(outcomes)]
+        items.append(Figure(caption, plot_roc(path / f"rejection_{scenario}.png", moments)))
+    if asked:
+        items.append(_areas(outcomes))
     text = (
         "The full test set asks for classes not learnt yet. The paper's two other options leave "
         "those out, or let the classifier reject."
@@ -224,4 +224,5 @@ def _spread_out(batches: int) -> list[int]:
 
 
 def _spread(values: Float[np.ndarray, "runs"]) -> str:
-    return f"{100 * values.mean():.1f} ± {100 * values.std():.1f}"
+    mean = f"{100 * values.mean():.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * values.std():.1f}"
