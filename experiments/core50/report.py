@@ -9,7 +9,7 @@ from data_pipelines.core50 import Core50
 from everlight.scenarios.core50 import Level
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.core50.findings import Outcomes, findings_table
-from experiments.core50.paper_table import PAPER_CURVES, PAPER_NAME
+from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plots import plot_curves, plot_roc, plot_sessions
 from experiments.core50.scores import Outcome
 from experiments.core50.training import Trainer
@@ -19,9 +19,9 @@ MOST_COLUMNS = 10
 
 
 def report_sections(
-    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level
+    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level, paper: str
 ) -> list[Section]:
-    """All sections; pictures are written into the run's folder."""
+    """All sections; pictures are written into the run's folder; `paper` marks published numbers."""
     # The published accuracies are of objects.
     published = PAPER_CURVES if level == "object" else {}
     curves = {
@@ -29,13 +29,13 @@ def report_sections(
         for scenario, by_name in outcomes.items()
     }
     picture = plot_curves(
-        path / "curves.png", curves, published, PAPER_NAME, "accuracy on the full test set, %"
+        path / "curves.png", curves, published, paper, "accuracy on the full test set, %"
     )
     caption = (
         "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
-        f"deviation over the runs. Dashed: {PAPER_NAME}."
+        f"deviation over the runs. Dashed: {paper}."
     )
-    tables = [_batch_table(scenario, outcomes, published) for scenario in outcomes]
+    tables = [_batch_table(scenario, outcomes, published, paper) for scenario in outcomes]
     return [
         Section("Accuracy after every batch", items=[Figure(caption, picture), *tables]),
         Section(
@@ -48,7 +48,7 @@ def report_sections(
                 "trunk's once a training frame. Evaluation's share is that of measured passes over "
                 "the test set, one a batch, in the sequence's time with compilation."
             ],
-            [_cost_table(scenario, outcomes, trainer) for scenario in outcomes],
+            [_cost_table(scenario, outcomes, published, trainer) for scenario in outcomes],
         ),
         Section("The paper's findings, one by one", items=[findings_table(outcomes)]),
         _open_set_section(path, outcomes),
@@ -66,7 +66,7 @@ def report_sections(
     ]
 
 
-def _batch_table(scenario: str, outcomes: Outcomes, published: dict) -> Table:
+def _batch_table(scenario: str, outcomes: Outcomes, published: dict, paper: str) -> Table:
     batches = next(iter(outcomes[scenario].values())).accuracy.shape[1]
     shown = _spread_out(batches)
     rows = []
@@ -74,26 +74,26 @@ def _batch_table(scenario: str, outcomes: Outcomes, published: dict) -> Table:
         cells = [_spread(column) for column in outcome.accuracy[:, shown].T]
         runs = len(outcome.accuracy)
         rows.append([f"{name} ({runs} run{'s' * (runs > 1)})", *cells])
-        paper = published.get(scenario, {}).get(name)
-        if paper:
-            rows.append([f"{name}, {PAPER_NAME}", *(f"{paper[place]:.1f}" for place in shown)])
+        theirs = published.get(scenario, {}).get(name)
+        if theirs:
+            rows.append([f"{name}, {paper}", *(f"{theirs[place]:.1f}" for place in shown)])
     columns = [Column("strategy"), *(Column(str(1 + place), "after batch") for place in shown)]
     caption = f"{scenario}: accuracy in percent, mean ± standard deviation over the runs."
     return Table(caption, columns, rows)
 
 
-def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
+def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Trainer) -> Table:
     frames = int(np.sum(trainer.sequence(scenario).tasks.train.mask))
-    by_name, paper = outcomes[scenario], PAPER_CURVES.get(scenario, {})
+    by_name, theirs = outcomes[scenario], published.get(scenario, {})
     rows = []
     for name, outcome in by_name.items():
-        relative, published = "–", "–"
+        relative, paper = "–", "–"
         if "cumulative" in by_name:
             runs = min(len(outcome.accuracy), len(by_name["cumulative"].accuracy))
             best = by_name["cumulative"].accuracy[:runs]
             relative = _spread(outcome.accuracy[:runs, -1] / best[:, -1])
-        if name in paper:
-            published = f"{100 * paper[name][-1] / paper['cumulative'][-1]:.1f}"
+        if name in theirs:
+            paper = f"{100 * theirs[name][-1] / theirs['cumulative'][-1]:.1f}"
         cost = outcome.cost
         rows.append(
             [
@@ -101,7 +101,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
                 _spread(outcome.accuracy[:, -1]),
                 _spread(outcome.accuracy.mean(axis=1)),
                 relative,
-                published,
+                paper,
                 f"{cost.parameters:,}",
                 f"{outcome.storage:,}",
                 f"{int(outcome.stored_samples.max()):,}",
@@ -115,7 +115,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
         Column("at the end", "accuracy, %"),
         Column("mean over batches", "accuracy, %"),
         Column("at the end", "relative to cumulative, %"),
-        Column("at the end, other data", PAPER),
+        Column("at the end", PAPER),
         Column("parameters that learn"),
         Column("bytes", "extra storage"),
         Column("frames among them", "extra storage"),
