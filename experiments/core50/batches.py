@@ -19,6 +19,7 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.core50.beginning import begin_with, load_frames, thin_test
 from experiments.core50.methods import METHODS, PAPER_METHODS
+from experiments.core50.paper_table import paper_name
 from experiments.core50.plans import PLANS, SCENARIOS, BatchScenario, Length, Plan
 from experiments.core50.report import report_sections
 from experiments.core50.scores import Outcome, score_method
@@ -120,7 +121,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         ("Selection rule", "none needed: the last step counts; strengths of others are untuned"),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
-    sections = report_sections(folder.path, outcomes, trainer, frames, settings.level)
+    paper = paper_name(plan.data == "core50")
+    sections = report_sections(folder.path, outcomes, trainer, frames, settings.level, paper)
     title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
 

@@ -3,9 +3,6 @@
 After every batch: Mid-CaffeNet, means of the authors' runs (their result tables, CC BY 4.0).
 """
 
-PAPER_NAME = "Mid-CaffeNet on CORe50, other data"
-"""How every report marks them."""
-
 # fmt: off
 PAPER_CURVES: dict[str, dict[str, tuple[float, ...]]] = {
     "NI": {
@@ -58,3 +55,8 @@ PAPER_STATIC = {
     "fine-tuning": {"object": 65.98, "category": 77.76},
 }
 """Table 2, Mid-CaffeNet."""
+
+
+def paper_name(same_data: bool) -> str:
+    """How a report marks them."""
+    return "Mid-CaffeNet on CORe50" + ("" if same_data else ", other data")

@@ -110,7 +110,7 @@ PLANS: Mapping[Scale, Plan] = {
         tuned={
             "NI": Length(60, 6, 3e-4),
             "NC": Length(60, 20, 3e-4),
-            "NIC": Length(60, 10, 3e-4),
+            "NIC": Length(60, 20, 3e-4),
         },
         frozen=Length(30, 30, 1e-4),
         cumulative=Length(60, 60, 3e-4),
@@ -130,7 +130,7 @@ PLANS: Mapping[Scale, Plan] = {
         tuned={
             "NI": Length(120, 6, 3e-4),
             "NC": Length(120, 20, 3e-4),
-            "NIC": Length(120, 10, 3e-4),
+            "NIC": Length(120, 20, 3e-4),
         },
         frozen=Length(30, 30, 1e-4),
         cumulative=Length(120, 120, 3e-4),

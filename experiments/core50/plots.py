@@ -9,15 +9,12 @@ from matplotlib.lines import Line2D
 
 from data_pipelines.core50 import Core50
 from experiments.common.plots import COLORS, new_canvas, save
+from experiments.core50.methods import METHODS
 from experiments.core50.scores import ROC_POINTS
 
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 Published = Mapping[str, tuple[float, ...]]
-
-
-def _colors(panels: Mapping[str, Mapping]) -> dict[str, str]:
-    names = dict.fromkeys(name for curves in panels.values() for name in curves)
-    return {name: COLORS[place % len(COLORS)] for place, name in enumerate(names)}
+METHOD_COLORS = {name: COLORS[place % len(COLORS)] for place, name in enumerate(METHODS)}
 
 
 def plot_curves(
@@ -29,20 +26,18 @@ def plot_curves(
 ) -> Path:
     """Mean and deviation after every batch, a panel per scenario; published ones dashed."""
     canvas, axes = new_canvas(len(panels), 4.6, 3.9)
-    colors, handles = _colors(panels), {}
+    handles = {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, values in curves.items():
             batches = 1 + np.arange(values.shape[1])
             mean, spread = values.mean(axis=0), values.std(axis=0)
             marker = "o" if len(batches) < 20 else None
-            line = {"color": colors[name], "marker": marker, "markersize": 3}
-            (handles[name],) = axis.plot(batches, mean, **line)
-            axis.fill_between(
-                batches, mean - spread, mean + spread, color=colors[name], alpha=0.15, lw=0
-            )
+            color = METHOD_COLORS[name]
+            (handles[name],) = axis.plot(batches, mean, color=color, marker=marker, markersize=3)
+            axis.fill_between(batches, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
             paper = published.get(title, {}).get(name)
             if paper:
-                axis.plot(batches, paper, color=colors[name], linestyle="--", lw=1)
+                axis.plot(batches, paper, color=color, linestyle="--", lw=1)
         axis.set(title=title, xlabel="batches learnt", ylim=(0, 100))
         if len(batches) < 20:
             axis.set_xticks(batches)
@@ -58,11 +53,10 @@ def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "po
     """Known test samples accepted over unknown ones accepted, a panel per moment."""
     canvas, axes = new_canvas(len(panels), 3.6, 3.9)
     canvas.set_layout_engine("compressed")
-    colors = _colors(panels)
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
         for name, values in curves.items():
-            axis.plot(ROC_POINTS, values, color=colors[name], label=name)
+            axis.plot(ROC_POINTS, values, color=METHOD_COLORS[name], label=name)
         axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
         axis.set_aspect("equal")
     axes[0].set_ylabel("known samples accepted")
@@ -102,12 +96,11 @@ def plot_lines(
 ) -> Path:
     """Accuracy by a number, a panel per title and a line per name."""
     canvas, axes = new_canvas(len(panels), 4.6, 3.4)
-    colors = _colors(panels)
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
-        for name, values in lines.items():
+        for color, (name, values) in zip(COLORS, lines.items(), strict=False):
             percent = [100 * value for value in values.values()]
-            axis.plot(list(values), percent, color=colors[name], marker="o", markersize=3)
+            axis.plot(list(values), percent, color=color, marker="o", markersize=3, label=name)
         axis.set(title=title, xlabel=xlabel, ylim=(0, 100), xticks=list(values))
     axes[0].set_ylabel("accuracy, %")
-    axes[-1].legend(axes[-1].lines, colors, loc="lower right")
+    axes[-1].legend(loc="lower right")
     return save(canvas, path)

@@ -9,20 +9,19 @@ from data_pipelines.core50 import Core50
 from everlight.scenarios.core50 import Level
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.core50.findings import Outcomes, findings_table
-from experiments.core50.paper_table import PAPER_CURVES, PAPER_NAME
+from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plots import plot_curves, plot_roc, plot_sessions
 from experiments.core50.scores import Outcome
 from experiments.core50.training import Trainer
 
-FIGURES = {"NI": "figure 4", "NC": "figure 5", "NIC": "figure 6"}
 MOST_COLUMNS = 10
 """Of a table of batches; of more batches, so many are shown."""
 
 
 def report_sections(
-    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level
+    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level, paper: str
 ) -> list[Section]:
-    """All sections; pictures are written into the run's folder."""
+    """All sections; pictures are written into the run's folder; `paper` marks published numbers."""
     # The published accuracies are of objects.
     published = PAPER_CURVES if level == "object" else {}
     curves = {
@@ -30,23 +29,26 @@ def report_sections(
         for scenario, by_name in outcomes.items()
     }
     picture = plot_curves(
-        path / "curves.png", curves, published, PAPER_NAME, "accuracy on the full test set, %"
+        path / "curves.png", curves, published, paper, "accuracy on the full test set, %"
     )
     caption = (
-        "Accuracy on the full test set after every batch "
-        f"({', '.join(FIGURES[scenario] for scenario in outcomes)}); bands are one standard "
-        f"deviation over the runs. Dashed: {PAPER_NAME}."
+        "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
+        f"deviation over the runs. Dashed: {paper}."
     )
-    tables = [_batch_table(scenario, outcomes, published) for scenario in outcomes]
+    tables = [_batch_table(scenario, outcomes, published, paper) for scenario in outcomes]
     return [
         Section("Accuracy after every batch", items=[Figure(caption, picture), *tables]),
         Section(
             "What it takes, and how near it comes to cumulative training",
             [
                 "The paper asks to judge by the accuracy relative to cumulative training, the "
-                "extra storage and the computation."
+                "extra storage and the computation. Extra storage is the strategy's memory and "
+                "the earlier samples it holds at most (frames, or features where the trunk is "
+                "frozen). Operations are the compiled step's times the steps, and the frozen "
+                "trunk's once a training frame. Evaluation's share is that of measured passes over "
+                "the test set, one a batch, in the sequence's time with compilation."
             ],
-            [_cost_table(scenario, outcomes, trainer) for scenario in outcomes],
+            [_cost_table(scenario, outcomes, published, trainer) for scenario in outcomes],
         ),
         Section("The paper's findings, one by one", items=[findings_table(outcomes)]),
         _open_set_section(path, outcomes),
@@ -64,33 +66,34 @@ def report_sections(
     ]
 
 
-def _batch_table(scenario: str, outcomes: Outcomes, published: dict) -> Table:
+def _batch_table(scenario: str, outcomes: Outcomes, published: dict, paper: str) -> Table:
     batches = next(iter(outcomes[scenario].values())).accuracy.shape[1]
     shown = _spread_out(batches)
     rows = []
     for name, outcome in outcomes[scenario].items():
         cells = [_spread(column) for column in outcome.accuracy[:, shown].T]
-        rows.append([f"{name} ({len(outcome.accuracy)} runs)", *cells])
-        paper = published.get(scenario, {}).get(name)
-        if paper:
-            rows.append([f"{name}, {PAPER_NAME}", *(f"{paper[place]:.1f}" for place in shown)])
+        runs = len(outcome.accuracy)
+        rows.append([f"{name} ({runs} run{'s' * (runs > 1)})", *cells])
+        theirs = published.get(scenario, {}).get(name)
+        if theirs:
+            rows.append([f"{name}, {paper}", *(f"{theirs[place]:.1f}" for place in shown)])
     columns = [Column("strategy"), *(Column(str(1 + place), "after batch") for place in shown)]
     caption = f"{scenario}: accuracy in percent, mean ± standard deviation over the runs."
     return Table(caption, columns, rows)
 
 
-def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
+def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Trainer) -> Table:
     frames = int(np.sum(trainer.sequence(scenario).tasks.train.mask))
-    by_name, paper = outcomes[scenario], PAPER_CURVES.get(scenario, {})
+    by_name, theirs = outcomes[scenario], published.get(scenario, {})
     rows = []
     for name, outcome in by_name.items():
-        relative, published = "–", "–"
+        relative, paper = "–", "–"
         if "cumulative" in by_name:
             runs = min(len(outcome.accuracy), len(by_name["cumulative"].accuracy))
             best = by_name["cumulative"].accuracy[:runs]
             relative = _spread(outcome.accuracy[:runs, -1] / best[:, -1])
-        if name in paper:
-            published = f"{100 * paper[name][-1] / paper['cumulative'][-1]:.1f}"
+        if name in theirs:
+            paper = f"{100 * theirs[name][-1] / theirs['cumulative'][-1]:.1f}"
         cost = outcome.cost
         rows.append(
             [
@@ -98,7 +101,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
                 _spread(outcome.accuracy[:, -1]),
                 _spread(outcome.accuracy.mean(axis=1)),
                 relative,
-                published,
+                paper,
                 f"{cost.parameters:,}",
                 f"{outcome.storage:,}",
                 f"{int(outcome.stored_samples.max()):,}",
@@ -112,7 +115,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
         Column("at the end", "accuracy, %"),
         Column("mean over batches", "accuracy, %"),
         Column("at the end", "relative to cumulative, %"),
-        Column("at the end, other data", PAPER),
+        Column("at the end", PAPER),
         Column("parameters that learn"),
         Column("bytes", "extra storage"),
         Column("frames among them", "extra storage"),
@@ -120,13 +123,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, trainer: Trainer) -> Table:
         Column("operations", "training"),
         Column("share of the time", "evaluation"),
     ]
-    caption = (
-        f"{scenario}: mean ± standard deviation over the runs. Extra storage is the strategy's "
-        "memory and the earlier samples it holds at most (frames, or features where the trunk is "
-        "frozen). Operations are the compiled step's times the steps, and the frozen trunk's once "
-        "a training frame. Evaluation: measured passes over the test set after every batch, of "
-        "the sequence's time with compilation."
-    )
+    caption = f"{scenario}: accuracies are mean ± standard deviation over the runs."
     return Table(caption, columns, rows)
 
 
@@ -142,19 +139,22 @@ def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
             plot_curves(path / "partial.png", partial, {}, "", "accuracy on the classes so far, %"),
         )
     ]
-    moments = {
-        f"{scenario}, batch {1 + place}": {
-            name: outcome.roc[:, place].mean(axis=0) for name, outcome in by_name.items()
+    asked = [scenario for scenario, by_name in outcomes.items() if _moments(by_name)]
+    caption = (
+        "Option 3: a sample is rejected where its greatest class probability is below a threshold; "
+        "every threshold is a point, mean over the runs."
+    )
+    for scenario in asked:
+        moments = {
+            f"{scenario}, after batch {1 + place}": {
+                name: outcome.roc[:, place].mean(axis=0)
+                for name, outcome in outcomes[scenario].items()
+            }
+            for place in _moments(outcomes[scenario])
         }
-        for scenario, by_name in outcomes.items()
-        for place in _moments(by_name)
-    }
-    if moments:
-        caption = (
-            "Option 3: a sample is rejected where its greatest class probability is below a "
-            "threshold; every threshold is a point, mean over the runs."
-        )
-        items += [Figure(caption, plot_roc(path / "rejection.png", moments)), _areas(outcomes)]
+        items.append(Figure(caption, plot_roc(path / f"rejection_{scenario}.png", moments)))
+    if asked:
+        items.append(_areas(outcomes))
     text = (
         "The full test set asks for classes not learnt yet. The paper's two other options leave "
         "those out, or let the classifier reject."
@@ -224,4 +224,5 @@ def _spread_out(batches: int) -> list[int]:
 
 
 def _spread(values: Float[np.ndarray, "runs"]) -> str:
-    return f"{100 * values.mean():.1f} ± {100 * values.std():.1f}"
+    mean = f"{100 * values.mean():.1f}"
+    return mean if len(values) == 1 else f"{mean} ± {100 * values.std():.1f}"

@@ -21,7 +21,7 @@ from experiments.common.report import PAPER, Column, Figure, Section, Table, wri
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.core50.beginning import Beginning, begin_with, load_frames, trunk_features
 from experiments.core50.fusion import fuse_adjacent
-from experiments.core50.paper_table import PAPER_NAME, PAPER_STATIC
+from experiments.core50.paper_table import PAPER_STATIC, paper_name
 from experiments.core50.plans import PLANS, Plan
 from experiments.core50.plots import plot_lines
 from experiments.core50.training import Evaluate, Trainer
@@ -79,7 +79,9 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
     title = f"CORe50, static: {frames.name} ({settings.scale})"
-    return write_report(folder.path, title, summary, _sections(folder.path, accuracies, sessions))
+    paper = paper_name(plan.data == "core50")
+    sections = _sections(folder.path, accuracies, sessions, paper)
+    return write_report(folder.path, title, summary, sections)
 
 
 class _Benchmark:
@@ -168,7 +170,7 @@ def _accuracy(confidence: Float[np.ndarray, "m c"], labels: Int[np.ndarray, "m"]
 
 
 def _sections(
-    path: Path, accuracies: Accuracies, sessions: Mapping[str, Mapping[int, float]]
+    path: Path, accuracies: Accuracies, sessions: Mapping[str, Mapping[int, float]], paper: str
 ) -> list[Section]:
     titled = {f"{level} level": by_name for level, by_name in accuracies.items()}
     learnt = {"all later sessions": sessions}
@@ -181,7 +183,7 @@ def _sections(
         "tested: frozen features and the SVM."
     )
     return [
-        Section("Accuracy on the test set", items=[_table(accuracies)]),
+        Section("Accuracy on the test set", items=[_table(accuracies, paper)]),
         Section(
             "Adjacent frames together",
             [fusion],
@@ -205,7 +207,7 @@ def _sections(
     ]
 
 
-def _table(accuracies: Accuracies) -> Table:
+def _table(accuracies: Accuracies, paper: str) -> Table:
     rows = []
     for name, published in PAPER_STATIC.items():
         own = [accuracies[level][name] for level in accuracies]
@@ -223,5 +225,5 @@ def _table(accuracies: Accuracies) -> Table:
         *(Column(level, f"{FUSED} frames fused, %") for level in accuracies),
         *(Column(level, PAPER) for level in accuracies),
     ]
-    caption = f"50 objects and 10 categories (table 2). Paper: {PAPER_NAME}, single frames."
+    caption = f"50 objects and 10 categories (table 2). Paper: {paper}, single frames."
     return Table(caption, columns, rows)
