@@ -137,11 +137,11 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         trainer = Trainer(folder, name, wanted, plan.net, benchmark, settings.photographs)
         results[name] = _run_benchmark(trainer, wanted, settings.seed, _strengths(results))
     folder.save_results(**_arrays(results))
-    pixels = "photographs" if settings.photographs else "rendered, not photographs"
+    pixels = "photographs" if settings.photographs else "rendered images"
     seeds = ", ".join(f"{name}: {each.seeds}" for name, each in results.items())
     summary = [
         ("Data", "; ".join(f"{name}: {_sizes(each)}" for name, each in results.items())),
-        ("Pixels", f"{source.facts.name}, {plan.net.side}×{plan.net.side}, {pixels}"),
+        ("Pixels", _pixels(settings, plan)),
         ("Word vectors", next(iter(results.values())).benchmark.words.source),
         ("Seeds", f"initial nets and batches; {seeds}; the splits are the same for all"),
         (
@@ -158,7 +158,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
-    title = f"Lifelong fact learning on {source.facts.name} ({settings.scale})"
+    title = f"Lifelong fact learning: {source.facts.name}, {pixels} ({settings.scale})"
     sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections)
 
@@ -259,6 +259,16 @@ def _arrays(results: Mapping[str, Results]) -> dict[str, np.ndarray]:
                     field = "/".join(key.name for key in path)
                     found[f"{name}/{split}/{method}/{field}"] = leaf
     return found
+
+
+def _pixels(settings: LifelongRun, plan: Plan) -> str:
+    size = f"{plan.net.side}×{plan.net.side}"
+    if settings.photographs is not None:
+        return f"{size}, squares around the annotated boxes, cut out of the photographs"
+    return (
+        f"{size}, rendered from the annotated boxes, no photographs: a category is an outline, a "
+        "texture and a palette, so no number here is one of natural images"
+    )
 
 
 def _sizes(result: Results) -> str:

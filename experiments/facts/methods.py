@@ -71,8 +71,8 @@ METHODS: dict[str, Method] = {
         lambda setup, strength, tasks: imm(setup, "mode", strength), (1e-3, 1e-2, 1e-1)
     ),
     "SI": Method(lambda setup, strength, tasks: si(setup, strength), (0.1, 1, 10)),
-    "MAS": Method(lambda setup, strength, tasks: mas(setup, strength), (0.1, 1, 10)),
-    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (10, 100, 1e3)),
+    "MAS": Method(lambda setup, strength, tasks: mas(setup, strength), (1, 10, 100)),
+    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (100, 1e3, 1e4)),
     "joint": Method(lambda setup, strength, tasks: joint(setup, tasks)),
 }
 SEQUENTIAL = tuple(name for name in METHODS if name != "joint")

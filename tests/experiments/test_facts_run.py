@@ -41,7 +41,7 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
     settings = LifelongRun(runs=tmp_path)
     report = run_lifelong(settings, {"demo": TINY})
     page = report.read_text()
-    for wanted in ("rendered, not photographs", "other data", "single linkage", "layout only"):
+    for wanted in ("no photographs", "other data", "single linkage", "layout only"):
         assert wanted in page
     assert "too few of ExpertGate, joint were run" in page
     with np.load(report.parent / "results.npz") as results:
