@@ -87,6 +87,7 @@ class Trainer:
         self._beginning, self._level, self._seed = beginning, level, seed
         self.classes = len(frames.object_names if level == "object" else frames.category_names)
         self._sequences: dict[tuple[Scenario, int], TaskSequence] = {}
+        self._costs: dict[str, Cost] = {}
         self._builds: dict[tuple[str, float, float], Build] = {}
 
     @functools.cached_property
@@ -182,7 +183,15 @@ class Trainer:
         )
 
     def cost(self, scenario: Scenario, name: str) -> Cost:
-        """What a method needs, counted from shapes and from the compiled step."""
+        """What a method needs, counted from shapes and from the compiled step.
+
+        It is counted in the scenario that is asked for first; in the others it is the same.
+        """
+        if name not in self._costs:
+            self._costs[name] = self._count(scenario, name)
+        return self._costs[name]
+
+    def _count(self, scenario: Scenario, name: str) -> Cost:
         length = self.length(name, scenario)
         build, data = self._build(name, scenario), self._data(name, length)
         protocol = protocol_of(length, self._plan.batch_size)
