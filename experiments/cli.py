@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DataError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("stopped; the same command continues where the newest checkpoint is")
+        sys.exit(
+            "stopped; the same command goes on after what is finished, at the newest checkpoint"
+        )
 
 
 def _overview(arguments: Sequence[str]) -> str:

@@ -115,10 +115,15 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     unknown = set(settings.methods or ()) - set(METHODS)
     if unknown:
         raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
+    plan = plan_of(settings, plans)
+    if plan.configurations < 1:
+        raise DataError(f"--configurations {plan.configurations}; give 1 or more")
     folder = RunFolder("iirc", "benchmark", settings)
     started = time.monotonic()
-    plan = plan_of(settings, plans)
     benchmark = load_benchmark(plan, settings.seed)
+    there = len(benchmark.metadata.configurations)
+    if plan.configurations > there:
+        raise DataError(f"--configurations {plan.configurations}; {plan.data} has {there}")
     store = open_store(plan, benchmark, settings.memory_limit)
     if store is not None and settings.undecodable == "skip":
         files = leave_out_undecodable(folder, benchmark.images, store)
@@ -155,7 +160,8 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ("Data", f"{benchmark.images.name}, {plan.side}×{plan.side} pixels: {_sizes(benchmark)}"),
         (
             "Seeds",
-            f"{plan.configurations} task configurations, each with its own order and initial net",
+            f"task configurations 0 to {plan.configurations - 1}, each with its own order and "
+            "initial net",
         ),
         (
             "Selection rule",
@@ -167,7 +173,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
             f"{_net(plan)}; SGD at {plan.rate:g}"
             + "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
             + f" with momentum, anew at every task, crops and mirrors; {plan.exemplars} exemplars "
-            f"a class; {plan.protocol}",
+            f"a class; {_epochs(plan)}",
         ),
         *(("Files", remark) for remark in getattr(benchmark.images, "remarks", ())),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
@@ -185,7 +191,19 @@ def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
         plan,
         data=settings.data or plan.data,
         methods=settings.methods or plan.methods,
-        configurations=settings.configurations or plan.configurations,
+        configurations=(
+            plan.configurations if settings.configurations is None else settings.configurations
+        ),
+    )
+
+
+def _epochs(plan: Plan) -> str:
+    protocol = plan.protocol
+    joint = f", joint {plan.joint_epochs}" if plan.joint_epochs else ""
+    return (
+        f"{protocol.epochs_of(1)} epochs a task, {protocol.epochs_of(0)} for the first{joint}, in "
+        f"batches of {protocol.batch_size}; the rate falls to a tenth after "
+        f"{protocol.plateau_patience} epochs without a better in-task validation"
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.ticker import MaxNLocator
 
 from experiments.common.plots import COLORS, new_canvas, save
 
@@ -60,13 +61,15 @@ def plot_confusion(path: Path, matrices: Mapping[str, Float[np.ndarray, "c c"]])
     """True label by predicted label, classes in order of introduction."""
     columns = -(-len(matrices) // 2)
     canvas, axes = new_canvas(columns, 3.1, 3.3, rows=2)
-    for place, axis in enumerate(axes):
+    for axis in axes:
         axis.set_axis_off()
-        axis.set_ylabel("" if place % columns else "true label, in order of introduction")
-    for axis, (name, matrix) in zip(axes, matrices.items(), strict=False):
+    for place, (axis, (name, matrix)) in enumerate(zip(axes, matrices.items(), strict=False)):
         axis.set_axis_on()
         picture = axis.imshow(matrix, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
         axis.set(title=name, xlabel="predicted label")
+        axis.set_ylabel("" if place % columns else "true label, by introduction")
+        for direction in (axis.xaxis, axis.yaxis):
+            direction.set_major_locator(MaxNLocator(5, integer=True))
         axis.grid(False)
     canvas.colorbar(picture, ax=axes, label="share of the true label's samples", shrink=0.6)
     return save(canvas, path)

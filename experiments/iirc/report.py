@@ -1,6 +1,7 @@
 """The report of an IIRC run: curves, scores, the paper's findings one by one, the splits."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -43,17 +44,16 @@ def report_sections(
             ],
             [_label_curves(path, outcomes)],
         ),
-        Section(
-            "Each task as later ones are learnt",
-            [
-                "A subclass that comes later gives a task's samples one more label to be told, so "
-                "these curves can fall without anything being forgotten."
-            ],
-            [_earlier_tasks(path, outcomes)],
-        ),
         Section("Coarse and fine classes", items=[_class_types(outcomes)]),
-        Section("Which labels are confused", items=[_confusion(path, outcomes)]),
+        Section("Which labels are confused", items=[_confusion(path, outcomes, benchmark)]),
     ]
+    if _sequential(outcomes):
+        later = (
+            "A subclass that comes later gives a task's samples one more label to be told, so "
+            "these curves can fall without anything being forgotten."
+        )
+        figure = _earlier_tasks(path, outcomes)
+        sections.insert(3, Section("Each task as later ones are learnt", [later], [figure]))
     if ablation:
         sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
     return [*sections, Section("The splits", items=[_splits(trainer, plan), _groups(benchmark)])]
@@ -68,13 +68,16 @@ def _curves(path: Path, outcomes: Outcomes) -> Figure:
     caption = (
         "Precision-weighted Jaccard similarity after each task, on the samples of all tasks so "
         "far (figures 3 and 4) and of the newest (figure 5); bands are one standard deviation over "
-        "configurations. Joint learns all at once (dotted)."
+        "configurations."
     )
+    if "joint" in outcomes:
+        caption += " Joint learns all at once (dotted)."
     return Figure(caption, plot_curves(path / "curves.png", panels, labels, tuple(outcomes)))
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
-    shown = [name for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER") if name in outcomes]
+    named = [name for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER") if name in outcomes]
+    shown = named or list(outcomes)[:4]
     panels = {
         name: {
             "JS": outcomes[name].union[..., 1],
@@ -121,14 +124,15 @@ def _exemplars(path: Path, ablation: Ablation) -> Figure:
     return Figure(caption, plot_exemplars(path / "exemplars.png", values))
 
 
-def _confusion(path: Path, outcomes: Outcomes) -> Figure:
+def _confusion(path: Path, outcomes: Outcomes, benchmark: Benchmark) -> Figure:
     first = next(iter(outcomes.values()))
     matrices = {"truth": first.truth[0]}
     matrices |= {name: o.confusion[0] for name, o in outcomes.items() if name != "joint"}
+    order = tuple(chain.from_iterable(benchmark.metadata.configurations[0].tasks))
     caption = (
         "After the last task of the first configuration: of the samples with one label, the share "
         "for which another is predicted (figure 6). Lines of the truth off its diagonal are "
-        "superclasses and their subclasses."
+        f"superclasses and their subclasses. In order: {_first(order, len(order))}."
     )
     return Figure(caption, plot_confusion(path / "confusion.png", matrices))
 
@@ -160,8 +164,9 @@ def _scores_table(outcomes: Outcomes) -> Table:
         Column("true", "labels a sample, at the end"),
     ]
     caption = (
-        "Mean ± standard deviation over configurations. The authors' recall is that of batches of "
-        f"{RECALL_BATCH}, averaged."
+        "Mean ± standard deviation over configurations. Recall is the mean over samples; by "
+        f"batches, as the authors have it, labels found over true labels of each {RECALL_BATCH} "
+        "samples, averaged."
     )
     return Table(caption, columns, rows)
 
@@ -224,4 +229,6 @@ def _sequential(outcomes: Outcomes) -> dict[str, Outcome]:
 
 def _spread(values: Float[np.ndarray, "runs"]) -> str:
     # No class is of a type that the benchmark does not have.
-    return "–" if np.isnan(values).all() else f"{values.mean():.3f} ± {values.std():.3f}"
+    if np.isnan(values).all():
+        return "–"
+    return f"{values.mean():.3f}" + (f" ± {values.std():.3f}" if len(values) > 1 else "")

@@ -7,8 +7,9 @@ import pytest
 
 from data_pipelines.errors import DataError
 from everlight.continual.steps import Protocol
+from experiments.iirc import iirc
 from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.iirc.training import Plan
+from experiments.iirc.training import Plan, load_benchmark
 
 TINY = Plan(
     data="procedural",
@@ -52,3 +53,11 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
 def test_an_unknown_method_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no method \['ICARL'\]; there are joint, incremental"):
         run_iirc(IIRCRun(runs=tmp_path, methods=("ICARL",)), {"demo": TINY})
+
+
+@pytest.mark.parametrize(("wanted", "words"), [(0, "give 1 or more"), (3, "procedural has 2")])
+def test_configurations_that_there_are_not_are_refused(tmp_path, monkeypatch, wanted, words):
+    pytest.importorskip("iirc")
+    monkeypatch.setattr(iirc, "load_benchmark", lambda plan, seed: load_benchmark(TINY, seed))
+    with pytest.raises(DataError, match=f"--configurations {wanted}.*{words}"):
+        run_iirc(IIRCRun(runs=tmp_path, configurations=wanted), {"demo": TINY})
