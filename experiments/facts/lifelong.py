@@ -147,7 +147,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         (
             "Selection rule",
             "last epoch; strengths: greatest generalised Top-5 on a tenth of the training scenes, "
-            "held out, with the tasks in reverse and a net that is not reported",
+            "held out, of a net that is not reported",
         ),
         (
             "Training",
