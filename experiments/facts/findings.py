@@ -62,6 +62,8 @@ def _judge(outcomes: Mapping[str, Outcomes], claim: Claim) -> tuple[str, str]:
     upper, lower = (
         np.stack([_value(outcomes, quantity) for quantity in side]) for side in (first, second)
     )
+    if not np.isfinite([*upper, *lower]).all():
+        return "–", "no test example of such facts"
     holds = _holds(upper, lower, claim.how)
     return f"{np.sum(holds)} of {len(holds)}", _numbers(claim.how, (first, upper), (second, lower))
 

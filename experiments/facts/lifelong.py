@@ -85,10 +85,10 @@ PLANS: Mapping[Scale, Plan] = {
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
-                Size(186, 4, (30, 15)), tuple(METHODS), _select_last(6, 32), seeds=3
+                Size(186, 4, (25, 10)), tuple(METHODS), _select_last(6, 32), seeds=3
             ),
             "large-scale": BenchmarkPlan(
-                Size(None, 8, (10, 3)),
+                Size(None, 8, (20, 3)),
                 PAPER_METHODS,
                 _select_last(2, 32),
                 seeds=3,
@@ -147,7 +147,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         (
             "Selection rule",
             "last epoch; strengths: greatest generalised Top-5 on a tenth of the training scenes, "
-            "held out, with the tasks in reverse and a net that is not reported",
+            "held out, of a net that is not reported",
         ),
         (
             "Training",

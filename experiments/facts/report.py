@@ -148,7 +148,7 @@ def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
         for method, outcome in methods.items()
     }
     # Where methods differ most; among equals from head to tail, as they are listed.
-    differ = np.stack([right[method] for method in sequential(methods)]).mean(axis=0)
+    differ = np.stack(list(right.values())).mean(axis=0)
     chosen = np.sort(np.argsort(np.abs(differ - 0.5), kind="stable")[:PICTURES])
 
     def words(fact: int) -> str:
@@ -185,8 +185,8 @@ def _grids(results: Mapping[str, Results]) -> Section:
             )
             rows.append([f"{name}, {split}, {method}", tried or "as before", f"{chosen:g}{edge}"])
     caption = (
-        "Generalised Top-5 over the held-out examples, by strength; the tasks in reverse, a net "
-        "that is not reported. As before: the strength of the benchmark above."
+        "Generalised Top-5 over the held-out examples, by strength, of a net that is not reported. "
+        "As before: the strength of the benchmark above."
     )
     columns = [Column("method"), Column("strength: Top-5, percent"), Column("chosen")]
     return Section("How strengths were chosen", [], [Table(caption, columns, rows)])

@@ -181,11 +181,14 @@ def _sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
 
 
 def _tuning_sequence(benchmark: Benchmark, split: Split) -> TaskSequence:
-    """The tasks in reverse, tested on scenes that are held out of training."""
-    fact_task = benchmark.fact_task[split]
+    """The tasks tested on scenes that are held out of training.
+
+    In the order that is reported: in another, a great task may come last, and what is chosen then
+    is to forget.
+    """
     held_out, every = benchmark.held_out, benchmark.train_examples
     kept, tested = (Examples(*(part[where] for part in every)) for where in (~held_out, held_out))
-    return fact_sequence(fact_task.max() - fact_task, kept, _NONE, tested)
+    return fact_sequence(benchmark.fact_task[split], kept, _NONE, tested)
 
 
 _NONE = Examples(np.zeros(0, int), np.zeros(0, int))
