@@ -132,6 +132,12 @@ def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tm
     herding = results["herding"]
     assert herding["same_classes"] == 4
     np.testing.assert_allclose(herding["ratio"], herding["numpy_s"] / herding["everlight_s"])
+    ranking = results["ranking"]
+    assert ranking["same_ranks"] == 1
+    assert ranking["matrix_bytes"] == 4 * 30 * 50
+    np.testing.assert_allclose(
+        ranking["ratio"], ranking["part_numpy_s"] / ranking["part_everlight_s"]
+    )
     assert ".[bench]" in page
     assert "| 20 of 24 pixels |" in page
 
