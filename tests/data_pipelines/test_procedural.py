@@ -355,6 +355,7 @@ def learn(train_labels, test_labels, tasks, classes, epochs):
     return program(jnp.asarray(loaded().images), sequence, jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_joint_training_reaches_70_to_90_percent_and_superclasses_are_easier():
     data = loaded()
     labels = data.train_labels, data.test_labels

@@ -142,6 +142,7 @@ def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tm
     assert "| 20 of 24 pixels |" in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_iirc")
 def test_pytorch_runs_beside_it(tmp_path):
     pytest.importorskip("torch")

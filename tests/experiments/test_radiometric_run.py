@@ -56,6 +56,7 @@ def test_it_leaves_what_a_run_leaves(folder):
     np.testing.assert_allclose(means["random", "GW"], results["random/GW"].mean(axis=1), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_its_models_can_be_loaded_and_answer(folder):
     path = folder / "models" / "Nikon_5100_(NPL)+Sigma_SDMerill_(NPL)-470"
     model = load_model(path)
