@@ -34,6 +34,8 @@ from experiments.core50.plans import Plan, Pretraining
 
 OTHER_WORLD = 1_000
 """Added to the seed of the world whose objects the small net learns first."""
+DRAWN_DEVIATION = 64.0
+"""Of the channels, 0 to 255, about."""
 FORWARD = 128
 """Frames a pass through the frozen trunk."""
 HEAD_DEVIATION = 0.01
@@ -122,18 +124,22 @@ def begin_with(
     net, image = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
     layers = dict(jax.jit(lambda key: net.init(key, image, False)["params"])(jax.random.key(seed)))
     del layers[HEADS[plan.net]]
-    remark = "drawn at random: no weights were given, so nothing is learnt before the first batch"
-    if weights is not None:
-        arrays = load_caffe_weights(weights)
+    if weights is None:
+        # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
+        deviation = DRAWN_DEVIATION
+        remark = (
+            "drawn at random: no weights were given, so nothing is learnt before the first batch"
+        )
+    else:
+        arrays, deviation = load_caffe_weights(weights), 1.0
         try:
             layers = with_weights(layers, arrays)
         except ValueError as error:
             raise DataError(f"{weights}: {error}; the head is always drawn") from error
         remark = f"given by the user, {weights.name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.
-    stored = StoredImages(
-        jnp.asarray(frames.images[..., ::-1]), jnp.array(BGR_MEAN), jnp.ones(3, jnp.float32)
-    )
+    images = jnp.asarray(frames.images[..., ::-1])
+    stored = StoredImages(images, jnp.array(BGR_MEAN), jnp.full(3, deviation))
     return Beginning(layers, stored, remark)
 
 

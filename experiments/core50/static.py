@@ -69,13 +69,16 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ("Weights", f"the SVM's features and fine-tuning have the same, {beginning.remark}"),
         (
             "Training",
-            f"fine-tuning {plan.cumulative.first} steps of {plan.batch_size} at "
-            f"{plan.cumulative.rate:g} ({plan.dense_rate:g} times that in fully connected layers), "
+            f"fine-tuning {plan.fine_tuning.first} steps of {plan.batch_size} at "
+            f"{plan.fine_tuning.rate:g} ({plan.dense_rate:g} times that in fully connected layers), "
             f"from scratch {plan.scratch.first} at {plan.scratch.rate:g}; one run, seed "
             f"{settings.seed}; linear SVM, one class against the rest, C = 1, on features of mean "
             "length 1",
         ),
-        ("Selection rule", "none needed: the last step counts, and C was not chosen"),
+        (
+            "Selection rule",
+            f"the last step counts, C was not chosen; fine-tuning's steps and rate are {plan.chosen}",
+        ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
     title = f"CORe50, static: {frames.name} ({settings.scale})"
@@ -145,7 +148,7 @@ class _Benchmark:
         if level not in self._trainers:
             parts = (self._folder, plan, self._frames, self._beginning, level, self._seed)
             self._trainers[level] = Trainer(*parts)
-        length = plan.scratch if scratch else plan.cumulative
+        length = plan.scratch if scratch else plan.fine_tuning
         unit = f"{'scratch' if scratch else 'tuning'}-{level}"
 
         def keep(result: object, evaluate: Evaluate) -> dict:

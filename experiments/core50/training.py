@@ -35,6 +35,11 @@ from experiments.core50.beginning import (
 from experiments.core50.methods import METHODS, SequenceData, build_method
 from experiments.core50.plans import Length, Plan, protocol_of
 
+ELSEWHERE = (
+    *("tuned", "frozen", "cumulative", "fine_tuning", "scratch"),
+    *("orders", "cumulative_orders", "chosen"),
+)
+"""Of a plan, what says nothing about one sequence: its own length is told apart."""
 Evaluate = Callable[[], Float[Array, "m c"]]
 """Scores of the test set by what a sequence left."""
 
@@ -164,8 +169,7 @@ class Trainer:
             "length": dataclasses.asdict(length),
             **dataclasses.asdict(self._plan),
         }
-        # What else the run trains is nothing to this sequence.
-        for other in ("tuned", "frozen", "cumulative", "scratch", "orders", "cumulative_orders"):
+        for other in ELSEWHERE:
             del facts[other]
         build, data = self._build(name, scenario, drawn), self._data(name, length, drawn)
         protocol = protocol_of(length, self._plan.batch_size)

@@ -34,10 +34,12 @@ TINY = Plan(
     tuned={"NI": Length(2, 1, 0.01), "NC": Length(4, 2, 0.01, 0.001), "NIC": Length(2, 1, 0.01)},
     frozen=Length(2, 2, 0.01),
     cumulative=Length(3, 3, 0.01),
+    fine_tuning=Length(2, 2, 0.01),
     scratch=Length(3, 3, 0.01),
     batch_size=16,
     orders=2,
     gain=3.0,
+    chosen="not chosen",
     pretraining=Pretraining(subclasses=1, images=8, epochs=1),
     frames=2,
     test_frames=1,
@@ -188,6 +190,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     assert np.std(begun.layers["conv2"]["kernel"]) > 0
     np.testing.assert_array_equal(begun.stored.images, frames.images[..., ::-1])
     np.testing.assert_array_equal(begun.stored.mean, [104, 117, 123])
+    np.testing.assert_array_equal(begun.stored.deviation, [1, 1, 1])
     np.savez(tmp_path / "head.npz", **{"head/weight": np.zeros((1, 2048))})
     with pytest.raises(DataError, match=r"head\.npz: the net has no layer 'head'.*always drawn"):
         begin_with(folder, PLANS["paper"], frames, 0, tmp_path / "head.npz")
@@ -204,7 +207,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net(tmp_path):
     assert features.values.shape == (300, 2 * 2 * 4)
     dense = begun.layers["Dense_0"]
     hidden = np.maximum(features.values @ dense["kernel"] + dense["bias"], 0)
-    net, inputs = make_net(plan, 3), begun.stored.images - begun.stored.mean
+    net, inputs = make_net(plan, 3), (begun.stored.images - begun.stored.mean) / 64
     head = {"kernel": jnp.ones((8, 3)), "bias": jnp.zeros(3)}
     outputs = net.apply({"params": {**begun.layers, "Dense_1": head}}, inputs, False)
     np.testing.assert_allclose(outputs.features, hidden, rtol=1e-4, atol=1e-3)
