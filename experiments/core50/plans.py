@@ -107,8 +107,8 @@ def protocol_of(length: Length, batch_size: int) -> Protocol:
 
 
 _ON_FIRST_ORDER = (
-    "chosen by single trials on the test frames of the first order of this world, so that the "
-    "curves have the published shape"
+    "chosen by single trials on this world's test frames and first order, so that the curves have "
+    "the published shape"
 )
 PLANS: Mapping[Scale, Plan] = {
     "demo": Plan(

@@ -70,14 +70,14 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         (
             "Training",
             f"fine-tuning {plan.fine_tuning.first} steps of {plan.batch_size} at "
-            f"{plan.fine_tuning.rate:g} ({plan.dense_rate:g} times that in fully connected layers), "
+            f"{plan.fine_tuning.rate:g}, {plan.dense_rate:g} times that in fully connected layers; "
             f"from scratch {plan.scratch.first} at {plan.scratch.rate:g}; one run, seed "
             f"{settings.seed}; linear SVM, one class against the rest, C = 1, on features of mean "
             "length 1",
         ),
         (
             "Selection rule",
-            f"the last step counts, C was not chosen; fine-tuning's steps and rate are {plan.chosen}",
+            f"the last step counts; C was not chosen, the nets' steps and rates are {plan.chosen}",
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
@@ -185,8 +185,21 @@ def _sections(
         "Instead of three sessions chosen for the test, the first k are learnt and all later ones "
         "tested: frozen features and the SVM."
     )
+    published = {
+        level: {name: values[level] for name, values in PAPER_STATIC.items()}
+        for level in accuracies
+    }
+    here = {
+        level: {name: values[1] for name, values in by_name.items()}
+        for level, by_name in accuracies.items()
+    }
+    orders = [
+        f"{level.capitalize()} level, from the least: {_order(here[level])}; in the paper "
+        f"{_order(published[level])}."
+        for level in accuracies
+    ]
     return [
-        Section("Accuracy on the test set", items=[_table(accuracies, paper)]),
+        Section("Accuracy on the test set", orders, [_table(accuracies, paper)]),
         Section(
             "Adjacent frames together",
             [fusion],
@@ -208,6 +221,10 @@ def _sections(
             ],
         ),
     ]
+
+
+def _order(accuracy: Mapping[str, float]) -> str:
+    return ", ".join(sorted(accuracy, key=lambda name: accuracy[name]))
 
 
 def _table(accuracies: Accuracies, paper: str) -> Table:
