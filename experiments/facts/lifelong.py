@@ -90,7 +90,7 @@ PLANS: Mapping[Scale, Plan] = {
             "large-scale": BenchmarkPlan(
                 Size(None, 8, (20, 3)),
                 PAPER_METHODS,
-                _select_last(2, 32),
+                _select_last(4, 32),
                 seeds=3,
                 strengths_tried=0,
             ),

@@ -65,14 +65,14 @@ METHODS: dict[str, Method] = {
     "ExpertGate": Method(lambda setup, strength, tasks: expert_gate(setup, tasks, gate_features)),
     "finetune": Method(lambda setup, strength, tasks: naive(setup)),
     "IMM mean": Method(
-        lambda setup, strength, tasks: imm(setup, "mean", strength), (1e-3, 1e-2, 1e-1)
+        lambda setup, strength, tasks: imm(setup, "mean", strength), (1e-3, 1e-2, 1e-1, 1)
     ),
     "IMM mode": Method(
-        lambda setup, strength, tasks: imm(setup, "mode", strength), (1e-3, 1e-2, 1e-1)
+        lambda setup, strength, tasks: imm(setup, "mode", strength), (1e-4, 1e-3, 1e-2, 1e-1)
     ),
-    "SI": Method(lambda setup, strength, tasks: si(setup, strength), (0.1, 1, 10)),
-    "MAS": Method(lambda setup, strength, tasks: mas(setup, strength), (1, 10, 100)),
-    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (100, 1e3, 1e4)),
+    "SI": Method(lambda setup, strength, tasks: si(setup, strength), (0.01, 0.1, 1, 10, 100)),
+    "MAS": Method(lambda setup, strength, tasks: mas(setup, strength), (0.1, 1, 10, 100, 1000)),
+    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (10, 100, 1e3, 1e4, 1e5)),
     "joint": Method(lambda setup, strength, tasks: joint(setup, tasks)),
 }
 SEQUENTIAL = tuple(name for name in METHODS if name != "joint")

@@ -41,8 +41,8 @@ class BenchmarkPlan:
     methods: tuple[str, ...]
     protocol: Protocol
     seeds: int
-    strengths_tried: int = 3
-    """Of each method's, from the smallest on; 0 takes those chosen on the benchmark before it."""
+    strengths_tried: int = 5
+    """Of each method's, the middle ones; 0 takes those chosen on the benchmark before it."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ class Trainer:
         """Generalised Top-5 on the held-out scenes, over examples; NaN where it diverged."""
         grid = {}
         member = np.asarray(self._tuning[split].test.mask)
-        for strength in METHODS[method].strengths[: self._plan.strengths_tried]:
+        strengths, tried = METHODS[method].strengths, self._plan.strengths_tried
+        first = max(0, len(strengths) // 2 - tried // 2)
+        for strength in strengths[first : first + tried]:
             unit = f"strength-{self._name}-{split}-{method}-{strength:g}"
             try:
                 kept = self._train(unit, method, self._tuning[split], split, strength, seed)
