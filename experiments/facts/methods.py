@@ -19,7 +19,7 @@ from everlight.continual.mas import mas
 from everlight.continual.naive import naive
 from everlight.continual.sequence import Build
 from everlight.continual.si import si
-from everlight.metrics.ranking import Facts, Ranks, fact_distances
+from everlight.metrics.ranking import Facts, Ranks, distances_to_facts
 from everlight.models.joint_embedding import JointEmbedding
 
 TOP = 5
@@ -110,4 +110,4 @@ def _keeping_examples(plain: Objective, data: SequenceData) -> Objective:
 
 def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts) -> Int[Array, "s k"]:
     """The facts of all tasks that are nearest, nearest first."""
-    return jax.lax.top_k(-fact_distances(embeddings, facts).T, TOP)[1]
+    return jax.lax.top_k(-distances_to_facts(embeddings, facts).T, TOP)[1]

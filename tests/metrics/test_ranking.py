@@ -11,8 +11,8 @@ from everlight.metrics.accuracy_matrix import gem_backward_transfer
 from everlight.metrics.ranking import (
     Facts,
     Ranks,
+    distances_to_facts,
     embed_facts,
-    fact_distances,
     mean_hits,
     rank_facts,
     top_k,
@@ -79,7 +79,7 @@ def test_embeddings_have_zeros_where_undefined():
 
 def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
     # The image says person (.5 off), riding (1 off), horse (2 off).
-    found = fact_distances(image(0.5, 3, 6), FACTS)[:, 0]
+    found = distances_to_facts(image(0.5, 3, 6), FACTS)[:, 0]
     np.testing.assert_allclose(found, [0.25, 1.25 / 2, 5.25 / 3, 0.25], rtol=1e-6)
 
 
@@ -122,7 +122,9 @@ def test_blocks_of_any_size_give_the_ranks_of_the_full_matrix(sizes):
     closer &= task == task[labels][:, None]
     np.testing.assert_array_equal(ranks.standard, 1 + closer.sum(axis=1))
     facts = Facts(jnp.asarray(pieces), jnp.asarray(vectors))
-    np.testing.assert_allclose(fact_distances(jnp.asarray(embeddings), facts).T, full, rtol=1e-4)
+    np.testing.assert_allclose(
+        distances_to_facts(jnp.asarray(embeddings), facts).T, full, rtol=1e-4
+    )
 
 
 def test_facts_whose_words_have_equal_vectors_tie_exactly():

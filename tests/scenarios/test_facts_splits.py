@@ -12,8 +12,8 @@ from scipy.spatial.distance import pdist, squareform
 
 from everlight.scenarios.facts_splits import (
     TRIALS,
+    distances_between_facts,
     embedding_distances,
-    fact_distances,
     random_split,
     semantic_split,
 )
@@ -41,7 +41,7 @@ def test_an_undefined_piece_is_no_distance():
     pieces = np.array([[person, -1, -1], [person, jumping, -1], [dog, jumping, -1]])
     # Orthogonal subjects are at 2, halved where the predicate is shared.
     np.testing.assert_allclose(
-        squareform(fact_distances(pieces, vectors)), [[0, 0, 2], [0, 0, 1], [2, 1, 0]]
+        squareform(distances_between_facts(pieces, vectors)), [[0, 0, 2], [0, 0, 1], [2, 1, 0]]
     )
 
 
@@ -54,7 +54,7 @@ def test_distance_of_eq_2_against_loops():
         for j, q in enumerate(pieces)
         if i < j
     ]
-    np.testing.assert_allclose(fact_distances(pieces, vectors), expected, atol=1e-12)
+    np.testing.assert_allclose(distances_between_facts(pieces, vectors), expected, atol=1e-12)
 
 
 def test_distances_of_embeddings_are_scipy_s():
@@ -65,7 +65,7 @@ def test_distances_of_embeddings_are_scipy_s():
 
 def test_a_word_without_vector_is_at_zero_and_gives_no_nan():
     vectors = np.array([[0.0, 0], [1, 0]])
-    found = fact_distances(np.array([[0, -1, -1], [1, -1, -1]]), vectors)
+    found = distances_between_facts(np.array([[0, -1, -1], [1, -1, -1]]), vectors)
     np.testing.assert_allclose(found, [1])
 
 

@@ -53,7 +53,7 @@ class TopK(NamedTuple):
     """Standard less generalised; never below 0."""
 
 
-def fact_distances(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
+def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
     """D(x, f) above of every fact and image, all at once, `[f, m]`: for few of either."""
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 

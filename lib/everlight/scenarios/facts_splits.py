@@ -30,7 +30,7 @@ class SemanticSplit(NamedTuple):
     """The dendrogram's leaf of each fact; facts share one where `level` makes them the same."""
 
 
-def fact_distances(
+def distances_between_facts(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
     """D above of all pairs, condensed as by `scipy.spatial.distance.pdist`: 4 f² bytes."""
@@ -91,7 +91,7 @@ def semantic_split(
         np.where(np.arange(3) < level, pieces, -1), axis=0, return_inverse=True
     )
     _check_count(tasks, len(coarse))
-    measure = embedding_distances if linkage == "ward" else fact_distances
+    measure = embedding_distances if linkage == "ward" else distances_between_facts
     tree = np.zeros((0, 4))
     if len(coarse) > 1:
         tree = hierarchy.linkage(measure(coarse, vectors), linkage)
