@@ -160,8 +160,8 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ("Data", f"{benchmark.images.name}, {plan.side}×{plan.side} pixels: {_sizes(benchmark)}"),
         (
             "Seeds",
-            f"task configurations: {', '.join(map(str, range(plan.configurations)))}, each with its "
-            "own order and initial net",
+            f"task configurations: {', '.join(map(str, range(plan.configurations)))}, each with "
+            "its own order and initial net",
         ),
         (
             "Selection rule",
