@@ -72,7 +72,7 @@ METHODS: dict[str, Method] = {
     ),
     "SI": Method(lambda setup, strength, tasks: si(setup, strength), (0.01, 0.1, 1, 10, 100)),
     "MAS": Method(lambda setup, strength, tasks: mas(setup, strength), (0.1, 1, 10, 100, 1000)),
-    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (10, 100, 1e3, 1e4, 1e5)),
+    "EWC": Method(lambda setup, strength, tasks: ewc(setup, strength), (100, 1e3, 1e4, 1e5, 1e6)),
     "joint": Method(lambda setup, strength, tasks: joint(setup, tasks)),
 }
 SEQUENTIAL = tuple(name for name in METHODS if name != "joint")
