@@ -134,7 +134,7 @@ def read_images(
       MissingDataError: images are missing; says how many, and names the first.
       DataError: a file is no image; named.
     """
-    paths = _found_images(folder, links)
+    paths = [folder / name for name in find_images(folder, links)]
     images = np.empty((len(paths), side, side, 3), np.uint8)
     for i, path in enumerate(paths):
         try:
@@ -149,25 +149,29 @@ def read_images(
     return images
 
 
-def _central_square(width: int, height: int) -> tuple[float, float, float, float]:
-    top, left = max(0, height - width) / 2, max(0, width - height) / 2
-    size = min(width, height)
-    return top, top + size, left, left + size
+def find_images(folder: Path, links: Sequence[str]) -> list[str]:
+    """The files that links name, below the folder; where one is missing, .png stands in for it.
 
-
-def _found_images(folder: Path, links: Sequence[str]) -> list[Path]:
-    found: dict[str, Path | None] = {}
+    Raises:
+      MissingDataError: images are missing; says how many, and names the first.
+    """
+    found: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
-        path = folder / link
-        candidates = (path, path.with_suffix(".png"))
-        found[link] = next((place for place in candidates if place.is_file()), None)
-    missing = [link for link, path in found.items() if path is None]
+        candidates = (link, str(Path(link).with_suffix(".png")))
+        found[link] = next((name for name in candidates if (folder / name).is_file()), None)
+    missing = [link for link, name in found.items() if name is None]
     if missing:
         raise MissingDataError(
             f"{len(missing)} of {len(found)} images are listed but not below {folder}: "
             f"{_some(missing)}. Get them, or give the folder that the links start from."
         )
     return [found[link] for link in links]
+
+
+def _central_square(width: int, height: int) -> tuple[float, float, float, float]:
+    top, left = max(0, height - width) / 2, max(0, width - height) / 2
+    size = min(width, height)
+    return top, top + size, left, left + size
 
 
 def _some(items: Sequence[object]) -> str:

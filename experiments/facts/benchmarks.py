@@ -3,7 +3,7 @@
 A test image may show a fact that is not in training; the facts of both are one label space.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Bool, Int, UInt8
 
 from data_pipelines.fact_render import procedural_facts, render_facts
 from data_pipelines.facts import Fact, read_images
 from data_pipelines.image_set import ImageSet
 from data_pipelines.locations import locate
-from data_pipelines.vrd import BoxedFacts, BoxedSamples, box_features, load_vrd, squares
+from data_pipelines.vrd import BoxedFacts, BoxedSamples, load_vrd, squares
 from data_pipelines.word_vectors import (
     WordVectors,
     default_word_vectors,
@@ -50,13 +50,28 @@ class Size:
     """At most so many training and test images of each fact, evenly spaced in their order."""
 
 
+class WordFile(NamedTuple):
+    """Where words' vectors are read."""
+
+    path: Path | None = None
+    """None is the data set's own."""
+    unknown: Literal["refuse", "zeros"] = "refuse"
+    """What to do about words without one."""
+
+
+OWN_WORDS = WordFile()
+
+
 class Part(NamedTuple):
     """Training or test examples; an example's image is its own, at its place here."""
 
-    samples: BoxedSamples
     fact: Int[np.ndarray, "n"]
     links: tuple[str, ...]
-    """Of the photographs that the annotations describe."""
+    """Of the photographs, below their folder."""
+    scene: Int[np.ndarray, "n"]
+    """Which photograph."""
+    samples: BoxedSamples | None
+    """None where it is not annotated what is where."""
 
 
 class Benchmark(NamedTuple):
@@ -71,7 +86,8 @@ class Benchmark(NamedTuple):
     train: Part
     test: Part
     fact_task: Mapping[Split, Int[np.ndarray, "f"]]
-    semantic: SemanticSplit
+    semantic: SemanticSplit | None
+    """None where the division was made elsewhere."""
 
     @property
     def train_counts(self) -> Int[np.ndarray, "f"]:
@@ -91,8 +107,7 @@ class Benchmark(NamedTuple):
     @property
     def held_out(self) -> Bool[np.ndarray, "n"]:
         """The training examples that choose strengths: whole scenes, with all that they show."""
-        samples = self.train.samples
-        return samples.scenes.image[samples.subject] % HELD_OUT == HELD_OUT - 1
+        return self.train.scene % HELD_OUT == HELD_OUT - 1
 
 
 def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts:
@@ -100,7 +115,9 @@ def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts
     return load_vrd() if data == "vrd" else procedural_facts(*scenes, seed)
 
 
-def make_benchmark(source: BoxedFacts, data: DataSet, size: Size, seed: int) -> Benchmark:
+def make_benchmark(
+    source: BoxedFacts, data: DataSet, size: Size, seed: int, words: WordFile = OWN_WORDS
+) -> Benchmark:
     """Chooses facts and examples, and divides them into tasks."""
     train, test = source.facts.train, source.facts.test
     everything = len(source.facts.facts)
@@ -109,10 +126,8 @@ def make_benchmark(source: BoxedFacts, data: DataSet, size: Size, seed: int) -> 
     if size.facts is not None:
         chosen = np.sort(np.argsort(-counts[0] * (counts[1] > 0), kind="stable")[: size.facts])
     facts = tuple(source.facts.facts[number] for number in chosen)
-    vocabulary = sorted({piece for fact in facts for piece in fact if piece})
-    place = {word: number for number, word in enumerate(vocabulary)} | {"": -1}
-    pieces = np.array([[place[piece] for piece in fact] for fact in facts])
-    words = _word_vectors(data, vocabulary)
+    pieces, vocabulary = number_pieces(facts)
+    vectors = _word_vectors(data, vocabulary, words)
     parts = [
         _part(samples, part.facts, part.images, chosen, most)
         for samples, part, most in zip(
@@ -120,12 +135,19 @@ def make_benchmark(source: BoxedFacts, data: DataSet, size: Size, seed: int) -> 
         )
     ]
     kept = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
-    semantic = semantic_split(pieces, words.vectors, size.tasks)
+    semantic = semantic_split(pieces, vectors.vectors, size.tasks)
     fact_task = {
         "random": random_split(*kept, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
-    return Benchmark(facts, pieces, words, counts[0][chosen], *parts, fact_task, semantic)
+    return Benchmark(facts, pieces, vectors, counts[0][chosen], *parts, fact_task, semantic)
+
+
+def number_pieces(facts: Sequence[Fact]) -> tuple[Int[np.ndarray, "f 3"], list[str]]:
+    """The pieces of facts as places in their vocabulary, -1 where undefined."""
+    vocabulary = sorted({piece for fact in facts for piece in fact if piece})
+    place = {word: number for number, word in enumerate(vocabulary)} | {"": -1}
+    return np.array([[place[piece] for piece in fact] for fact in facts]), vocabulary
 
 
 def spaced_examples(
@@ -151,10 +173,17 @@ def _part(
 ) -> Part:
     rows = spaced_examples(fact, chosen, most)
     shown = samples._replace(subject=samples.subject[rows], other=samples.other[rows])
-    return Part(shown, np.searchsorted(chosen, fact[rows]), tuple(links[row] for row in rows))
+    return Part(
+        np.searchsorted(chosen, fact[rows]),
+        tuple(links[row] for row in rows),
+        shown.scenes.image[shown.subject],
+        shown,
+    )
 
 
-def _word_vectors(data: DataSet, vocabulary: list[str]) -> WordVectors:
+def _word_vectors(data: DataSet, vocabulary: list[str], words: WordFile) -> WordVectors:
+    if words.path is not None:
+        return load_word_vectors(words.path, vocabulary, words.unknown)
     if data == "vrd":
         return load_word_vectors(locate(VRD_VECTORS, VRD_SOURCE, "0.2 MB"), vocabulary)
     return default_word_vectors(vocabulary)
@@ -194,13 +223,6 @@ def make_images(
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
-
-
-def layout_features(
-    benchmark: Benchmark,
-) -> tuple[Float[np.ndarray, "n 13"], Float[np.ndarray, "m 13"]]:
-    """Where the boxes are, of training and of test examples."""
-    return box_features(benchmark.train.samples), box_features(benchmark.test.samples)
 
 
 _lay_in: Callable[[Array, Array, int], Array] = jax.jit(

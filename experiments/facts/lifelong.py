@@ -2,6 +2,8 @@
 
     python -m experiments facts lifelong --scale demo
 
+With `--splits` it runs on the authors' files instead, their photographs streamed.
+
 Scales:
   demo: the procedural world's facts, no data needed; 60 facts in four tasks, five strategies, one
     seed; two minutes on two cores.
@@ -12,16 +14,21 @@ Scales:
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.vrd import box_features
 from everlight.continual.base import TaskSequence
+from everlight.continual.flax_setup import StoredImages
 from everlight.continual.steps import Protocol
 from everlight.metrics.ranking import Ranks, rank_facts
 from experiments.common.report import write_report
@@ -32,18 +39,22 @@ from experiments.facts.benchmarks import (
     DataSet,
     Size,
     Split,
-    layout_features,
+    WordFile,
+    load_images,
     load_source,
     make_benchmark,
 )
 from experiments.facts.layout import layout_embeddings
 from experiments.facts.methods import METHODS, SEQUENTIAL, nearest_facts
+from experiments.facts.release import open_photographs, read_benchmark, split_folders, there_are
 from experiments.facts.report import report_sections
 from experiments.facts.scores import Groups, Outcome, Results, group_tests, score_ranks
 from experiments.facts.training import BenchmarkPlan, Net, Trainer
 
 TUNING_SEED = 1_000
 """Nets from here on choose strengths and are never reported."""
+NAMED_WORDS = 20
+"""Of those without a vector, in the report."""
 LAYOUT, NO_INPUT = "layout only", "no input"
 Features = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "m f"]]
 """Of training and of test examples."""
@@ -118,31 +129,45 @@ class LifelongRun(RunSettings):
     data: DataSet | None = None
     """None is the scale's: procedural or vrd."""
     photographs: Path | None = None
-    """The folder of VRD's photographs; None renders what is annotated."""
+    """The folder of VRD's photographs, or of those that `splits` lists; None renders what VRD has
+    annotated."""
+    splits: Path | None = None
+    """The authors' folder `splits`, in place of a data set; with --photographs and --words."""
+    words: Path | None = None
+    """A file of word vectors: word2vec's or GloVe's; None is the data set's own."""
+    unknown_words: Literal["refuse", "zeros"] = "refuse"
+    """What to do about words without a vector; the report counts them."""
+    memory_limit: int = 2_000_000_000
+    """Bytes of decoded photographs that are held while those of `splits` are read."""
     seeds: int | None = None
     """Runs of every method, each with its own initial net; None is the scale's."""
 
 
 def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    folder = RunFolder("facts", "lifelong", settings)
-    started = time.monotonic()
     plan = plans[settings.scale]
     plan = dataclasses.replace(plan, data=settings.data or plan.data)
-    source = load_source(plan.data, plan.scenes, settings.seed)
+    source = _open_splits(settings, plan) if settings.splits else _open_data(settings, plan)
+    folder = RunFolder("facts", "lifelong", settings)
+    started = time.monotonic()
     results: dict[str, Results] = {}
-    for name, wanted in plan.benchmarks.items():
+    for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
-        benchmark = make_benchmark(source, plan.data, wanted.size, settings.seed)
-        trainer = Trainer(folder, name, wanted, plan.net, benchmark, settings.photographs)
+        benchmark, images = source.make(wanted.size)
+        trainer = Trainer(folder, name, wanted, plan.net, benchmark, images)
         results[name] = _run_benchmark(trainer, wanted, settings.seed, _strengths(results))
     folder.save_results(**_arrays(results))
-    pixels = "photographs" if settings.photographs else "rendered images"
     seeds = ", ".join(f"{name}: {each.seeds}" for name, each in results.items())
     summary = [
-        ("Data", "; ".join(f"{name}: {_sizes(each)}" for name, each in results.items())),
-        ("Pixels", _pixels(settings, plan)),
-        ("Word vectors", next(iter(results.values())).benchmark.words.source),
+        (
+            "Data",
+            "; ".join(
+                [f"{name}: {_sizes(each)}" for name, each in results.items()]
+                + [f"{name}: left out, there is no such split" for name in source.left_out]
+            ),
+        ),
+        ("Pixels", f"{plan.net.side}×{plan.net.side}, {source.pixels}"),
+        ("Word vectors", _words(results)),
         ("Seeds", f"initial nets and batches; {seeds}; the splits are the same for all"),
         (
             "Selection rule",
@@ -158,9 +183,89 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ),
         ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
     ]
-    title = f"Lifelong fact learning: {source.facts.name}, {pixels} ({settings.scale})"
+    title = f"Lifelong fact learning: {source.name} ({settings.scale})"
     sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections)
+
+
+class Source(NamedTuple):
+    """Where benchmarks are from."""
+
+    name: str
+    """For the report's title."""
+    pixels: str
+    """What the images are, for the report."""
+    plans: Mapping[str, BenchmarkPlan]
+    left_out: tuple[str, ...]
+    """Benchmarks that it cannot make."""
+    make: Callable[[Size], tuple[Benchmark, StoredImages | JpegStore]]
+    """A benchmark with its images, all on the device or read as they are asked for."""
+
+
+def _open_data(settings: LifelongRun, plan: Plan) -> Source:
+    data = load_source(plan.data, plan.scenes, settings.seed)
+    words = WordFile(settings.words, settings.unknown_words)
+
+    def make(size: Size) -> tuple[Benchmark, StoredImages]:
+        benchmark = make_benchmark(data, plan.data, size, settings.seed, words)
+        return benchmark, load_images(benchmark, plan.net.side, settings.photographs)
+
+    if settings.photographs is not None:
+        kind, pixels = "photographs", "squares around annotated boxes, cut out of the photographs"
+    else:
+        kind = "rendered images"
+        pixels = (
+            "rendered from the annotated boxes, no photographs: a category is an outline, a "
+            "texture and a palette, so no number here is one of natural images"
+        )
+    return Source(f"{data.facts.name}, {kind}", pixels, plan.benchmarks, (), make)
+
+
+def _open_splits(settings: LifelongRun, plan: Plan) -> Source:
+    """The authors' files.
+
+    Raises:
+      DataError: a data set was asked for too.
+      MissingDataError: no photographs were given, or the first benchmark's split is missing, on
+        which strengths are chosen.
+    """
+    if settings.data is not None:
+        raise DataError(f"--data {settings.data} and --splits; give one of them")
+    if settings.photographs is None:
+        raise MissingDataError("--splits needs --photographs, the folder of what it lists")
+    plans = {
+        name: each
+        for name, each in plan.benchmarks.items()
+        if there_are(settings.splits, each.size.tasks)
+    }
+    first, wanted = next(iter(plan.benchmarks.items()))
+    if first not in plans:
+        needed = " and ".join(map(str, split_folders(settings.splits, wanted.size.tasks).values()))
+        raise MissingDataError(f"{needed}: {first} needs both, and its strengths serve the rest")
+    words = WordFile(settings.words, settings.unknown_words)
+
+    def make(size: Size) -> tuple[Benchmark, JpegStore]:
+        benchmark = read_benchmark(settings.splits, size, words)
+        side, limit = plan.net.side, settings.memory_limit
+        return benchmark, open_photographs(benchmark, settings.photographs, side, limit)
+
+    left_out = tuple(name for name in plan.benchmarks if name not in plans)
+    return Source(
+        f"the splits in {settings.splits.name}, photographs",
+        "centres of the photographs",
+        plans,
+        left_out,
+        make,
+    )
+
+
+def _words(results: Mapping[str, Results]) -> str:
+    words = [each.benchmark.words for each in results.values()]
+    unknown = sorted({word for each in words for word in each.unknown})
+    if not unknown:
+        return words[0].source
+    named = ", ".join(unknown[:NAMED_WORDS]) + (", ..." if len(unknown) > NAMED_WORDS else "")
+    return f"{words[0].source}; {len(unknown)} words without one count as zeros: {named}"
 
 
 def _strengths(results: Mapping[str, Results]) -> Mapping[tuple[Split, str], float]:
@@ -202,10 +307,8 @@ def _run_benchmark(
             outcomes[split][name] = _stack(
                 [_score_layout(trainer, split, features, each, groups) for each in seeds]
             )
-    pictures = np.asarray(trainer.images.images[len(benchmark.train.fact) + trainer.shown])
-    return Results(
-        benchmark, plan.seeds, outcomes, grids, strengths, groups, trainer.shown, pictures
-    )
+    shown = trainer.shown, trainer.pictures()
+    return Results(benchmark, plan.seeds, outcomes, grids, strengths, groups, *shown)
 
 
 def _score(
@@ -218,8 +321,12 @@ def _score(
 
 
 def _baselines(benchmark: Benchmark) -> dict[str, Features]:
-    features = layout_features(benchmark)
-    return {LAYOUT: features, NO_INPUT: tuple(part[:, :0] for part in features)}
+    """Layout only where boxes are known."""
+    parts = benchmark.train, benchmark.test
+    nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
+    if any(part.samples is None for part in parts):
+        return {NO_INPUT: nothing}
+    return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
 
 
 def _score_layout(
@@ -259,16 +366,6 @@ def _arrays(results: Mapping[str, Results]) -> dict[str, np.ndarray]:
                     field = "/".join(key.name for key in path)
                     found[f"{name}/{split}/{method}/{field}"] = leaf
     return found
-
-
-def _pixels(settings: LifelongRun, plan: Plan) -> str:
-    size = f"{plan.net.side}×{plan.net.side}"
-    if settings.photographs is not None:
-        return f"{size}, squares around the annotated boxes, cut out of the photographs"
-    return (
-        f"{size}, rendered from the annotated boxes, no photographs: a category is an outline, a "
-        "texture and a palette, so no number here is one of natural images"
-    )
 
 
 def _sizes(result: Results) -> str:

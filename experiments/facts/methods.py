@@ -13,7 +13,7 @@ from everlight.continual.cumulative import joint
 from everlight.continual.embedding_objective import embedding_objective
 from everlight.continual.ewc import ewc
 from everlight.continual.expert_gate import expert_gate
-from everlight.continual.flax_setup import StoredImages, flax_setup
+from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
 from everlight.continual.imm import imm
 from everlight.continual.mas import mas
 from everlight.continual.naive import naive
@@ -21,6 +21,7 @@ from everlight.continual.sequence import Build
 from everlight.continual.si import si
 from everlight.metrics.ranking import Facts, Ranks, distances_to_facts
 from everlight.models.joint_embedding import JointEmbedding
+from experiments.common.streaming import Channels
 
 TOP = 5
 """A fact is found where it is among the nearest so many; 5 in the paper."""
@@ -31,7 +32,8 @@ GATE_SIDE = 8
 class SequenceData(NamedTuple):
     """What a compiled sequence gets as its data; another split or strength compiles nothing."""
 
-    images: StoredImages
+    images: StoredImages | Channels
+    """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]
     """Test samples of which the nearest facts are kept, for the report's examples."""
@@ -80,7 +82,13 @@ SINGLE_MODEL = ("finetune", "IMM mode", "SI", "MAS")
 """The paper's model-based methods; its IMM is the mode."""
 
 
-def build_method(name: str, net: JointEmbedding, tasks: int, rate: float) -> Build:
+def build_method(
+    name: str,
+    net: JointEmbedding,
+    tasks: int,
+    rate: float,
+    streamed: Callable[[Channels], StreamedImages] | None = None,
+) -> Build:
     """How the engine builds a method: Adam, and one embedding for all tasks.
 
     Args:
@@ -88,11 +96,13 @@ def build_method(name: str, net: JointEmbedding, tasks: int, rate: float) -> Bui
       net: the network.
       tasks: in the sequence.
       rate: Adam's.
+      streamed: from the data's channels to images that are read as steps ask for them.
     """
 
     def build(data: SequenceData) -> tuple[Setup, Strategy]:
         objective = _keeping_examples(embedding_objective(data.facts), data)
-        setup = flax_setup(net, data.images, objective, optax.adam(rate))
+        images = data.images if streamed is None else streamed(data.images)
+        setup = flax_setup(net, images, objective, optax.adam(rate))
         return setup, METHODS[name].make(setup, data.strength, tasks)
 
     return build

@@ -36,7 +36,7 @@ def splits_sections(path: Path, results: Mapping[str, Results]) -> list[Section]
     tables = [
         _statistics(name, split, each) for name, each in benchmarks.items() for split in SPLITS
     ]
-    pictures = [_tail(path, benchmarks), _dendrograms(path, benchmarks), *_maps(path, benchmarks)]
+    pictures = [_tail(path, benchmarks), *_dendrograms(path, benchmarks), *_maps(path, benchmarks)]
     return [similar, Section("The splits", _linkage(benchmarks), [*tables, *pictures])]
 
 
@@ -115,14 +115,18 @@ def _statistics(name: str, split: Split, benchmark: Benchmark) -> Table:
 
 def _linkage(benchmarks: Mapping[str, Benchmark]) -> list[str]:
     """What the semantic split is, and what the paper's linkage would give."""
-    texts = [
+    texts = ["Tasks are learnt in the order of their numbers."]
+    if all(benchmark.semantic is None for benchmark in benchmarks.values()):
+        return ["Both splits are those of the files that were given.", *texts]
+    texts.insert(
+        0,
         "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
-        "most balanced of a hundred. Tasks are learnt in the order of their numbers."
-    ]
+        "most balanced of a hundred.",
+    )
     for name, benchmark in benchmarks.items():
         if len(benchmark.facts) > SINGLE_LINKAGE:
             continue
-        tasks = int(benchmark.semantic.fact_task.max()) + 1
+        tasks = int(benchmark.fact_task["semantic"].max()) + 1
         single = semantic_split(benchmark.pieces, benchmark.words.vectors, tasks, "single")
         sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
         texts.append(f"{name}: the paper's single linkage would give tasks of {sizes} facts.")
@@ -144,13 +148,19 @@ def _tail(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
     return Figure(caption, plot_tail(path / "long_tail.png", panels))
 
 
-def _dendrograms(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
-    trees = {name: (each.semantic, each.facts) for name, each in benchmarks.items()}
+def _dendrograms(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure]:
+    trees = {
+        name: (each.semantic, each.facts)
+        for name, each in benchmarks.items()
+        if each.semantic is not None
+    }
+    if not trees:
+        return []
     caption = (
         "The last merges of the semantic splits and the cut into tasks (figures 3 and 13); colours "
         "are tasks, in no order."
     )
-    return Figure(caption, plot_dendrograms(path / "dendrograms.png", trees))
+    return [Figure(caption, plot_dendrograms(path / "dendrograms.png", trees))]
 
 
 def _maps(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure]:

@@ -1,17 +1,21 @@
 """Every method trained on both splits of a benchmark, once and for good."""
 
 import dataclasses
+import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, PRNGKeyArray
+from jaxtyping import Int, PRNGKeyArray, UInt8
 
+from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.evaluation import predict_samples
+from everlight.continual.flax_setup import StoredImages
 from everlight.continual.sequence import Build
 from everlight.continual.steps import Protocol, begin_sequence
 from everlight.metrics.ranking import Facts, Ranks
@@ -20,12 +24,12 @@ from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import DivergedRunError, train_unit
+from experiments.common.streaming import channels, naming_files, stream_centers
 from experiments.facts.benchmarks import (
     SPLITS,
     Benchmark,
     Size,
     Split,
-    load_images,
 )
 from experiments.facts.methods import METHODS, TOP, SequenceData, build_method
 
@@ -67,16 +71,23 @@ class Trainer:
         plan: BenchmarkPlan,
         net: Net,
         benchmark: Benchmark,
-        photographs: Path | None,
+        images: StoredImages | JpegStore,
     ):
         self._folder, self._name, self._plan, self._net = folder, name, plan, net
         self.benchmark = benchmark
-        self.images = load_images(benchmark, net.side, photographs)
+        self._store = images if isinstance(images, JpegStore) else None
+        self._images = channels() if isinstance(images, JpegStore) else images
         self.facts = Facts(jnp.asarray(benchmark.pieces), jnp.asarray(benchmark.words.vectors))
         self.shown = shown_samples(benchmark)
         module = JointEmbedding(benchmark.words.vectors.shape[1], net.trunk, net.branch, net.hidden)
         self._builds = {
-            method: build_method(method, module, plan.size.tasks, net.rate)
+            method: build_method(
+                method,
+                module,
+                plan.size.tasks,
+                net.rate,
+                None if self._store is None else partial(stream_centers, self._store),
+            )
             for method in plan.methods
         }
         self._initial = _initial_ranks(
@@ -115,10 +126,25 @@ class Trainer:
 
     def initial_ranks(self, split: Split, seed: int) -> Ranks:
         """Ranks before the first task: the same for all methods of a seed."""
-        return self._initial(self._data(0.0), self._reported[split], jax.random.key(seed))
+        with self._naming_files():
+            return jax.block_until_ready(
+                self._initial(self._data(0.0), self._reported[split], jax.random.key(seed))
+            )
+
+    def pictures(self) -> UInt8[np.ndarray, "s h w 3"]:
+        """What the shown test samples show."""
+        places = len(self.benchmark.train.fact) + self.shown
+        if self._store is not None:
+            return self._store.read(places)
+        return np.asarray(self._images.images[places])
+
+    def _naming_files(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._store is None else naming_files(self._store)
 
     def _data(self, strength: float) -> SequenceData:
-        return SequenceData(self.images, self.facts, jnp.asarray(self.shown), jnp.float32(strength))
+        return SequenceData(
+            self._images, self.facts, jnp.asarray(self.shown), jnp.float32(strength)
+        )
 
     def _train(
         self,
@@ -139,21 +165,25 @@ class Trainer:
             "protocol": dataclasses.asdict(self._plan.protocol),
             "net": dataclasses.asdict(self._net),
         }
-        return train_unit(
-            self._folder,
-            unit,
-            facts,
-            self._builds[method],
-            self._plan.protocol,
-            self._data(strength),
-            sequence,
-            jax.random.key(seed),
-            lambda result: {
-                **result.evaluation.ranks._asdict(),
-                "found": result.evaluation.found,
-                "losses": result.losses,
-            },
-        )
+        if self._store is not None:
+            facts["images"] = zlib.crc32("\n".join(self.benchmark.train.links).encode())
+        with self._naming_files():
+            return train_unit(
+                self._folder,
+                unit,
+                facts,
+                self._builds[method],
+                self._plan.protocol,
+                self._data(strength),
+                sequence,
+                jax.random.key(seed),
+                lambda result: {
+                    **result.evaluation.ranks._asdict(),
+                    "found": result.evaluation.found,
+                    "losses": result.losses,
+                },
+                None if self._store is None else self._store.announce,
+            )
 
 
 def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:

@@ -1,25 +1,17 @@
-"""ImageNet for IIRC: which of its files a run needs, and how nets are fed from them."""
+"""ImageNet for IIRC: which of its files a run needs."""
 
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from data_pipelines.iirc_metadata import Metadata, OfficialName, official_metadata
 from data_pipelines.imagenet import ImageFiles, leave_out, list_imagenet
 from data_pipelines.jpeg_store import JpegStore
-from everlight.continual.flax_setup import StreamedImages
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder
 
-MEAN = np.array([123.675, 116.28, 103.53], np.float32)
-DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
-"""Of ImageNet's channels, as the authors normalise them."""
 CHECKED_AT_A_TIME = 1000
 """Files."""
 
@@ -71,25 +63,3 @@ def leave_out_undecodable(folder: RunFolder, files: ImageFiles, store: JpegStore
 def fingerprint(files: ImageFiles) -> int:
     """Tells one listing from another: splits depend on every file and on their order."""
     return zlib.crc32(files.images)
-
-
-def channels() -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """Mean and deviation on the device: all that compiled parts are given of streamed images."""
-    return jnp.asarray(MEAN), jnp.asarray(DEVIATION)
-
-
-def stream(store: JpegStore, data: tuple[Float[Array, "3"], Float[Array, "3"]]) -> StreamedImages:
-    """The store's images, normalised by `channels`."""
-    return StreamedImages(store.read, store.shape, *data)
-
-
-@contextmanager
-def naming_files(store: JpegStore) -> Iterator[None]:
-    """Raises the store's own error where JAX raises one that has its text alone."""
-    try:
-        yield
-    # Of one type where a program is called, of another where its result is awaited.
-    except Exception as error:
-        if store.failure is None:
-            raise
-        raise store.failure from error

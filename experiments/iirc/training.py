@@ -35,14 +35,9 @@ from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
+from experiments.common.streaming import channels, naming_files, stream
 from experiments.iirc.methods import METHODS, build_method, protocol_of
-from experiments.iirc.streaming import (
-    channels,
-    fingerprint,
-    load_imagenet,
-    naming_files,
-    stream,
-)
+from experiments.iirc.streaming import fingerprint, load_imagenet
 
 ABLATED = "ER"
 """The method whose exemplars the paper varies (appendix E)."""

@@ -24,7 +24,7 @@ from everlight.continual.steps import Protocol
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.sequences import train_sequence
-from experiments.iirc.streaming import channels, stream
+from experiments.common.streaming import channels, stream
 from tests.experiments.killed_sequence import kill_at
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")

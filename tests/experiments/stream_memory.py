@@ -21,7 +21,7 @@ from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.flax_setup import StreamedImages
 from everlight.continual.steps import Protocol
 from experiments.common.sequences import train_sequence
-from experiments.iirc.streaming import channels
+from experiments.common.streaming import channels
 from tests.experiments.killed_stream import WNIDS, make_build, make_sequence
 
 PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from data_pipelines.errors import DataError
+from data_pipelines.facts import read_images, write_split
 from everlight.continual.steps import Protocol
 from everlight.metrics.ranking import Means
 from experiments.facts.benchmarks import (
     Size,
+    WordFile,
     load_source,
     make_benchmark,
     make_images,
@@ -25,6 +27,7 @@ from experiments.facts.layout import layout_embeddings
 from experiments.facts.lifelong import LifelongRun, Plan, run_lifelong
 from experiments.facts.methods import gate_features
 from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
+from experiments.facts.release import open_photographs, read_benchmark
 from experiments.facts.scores import Outcome
 from experiments.facts.training import BenchmarkPlan, Net
 
@@ -35,6 +38,7 @@ MID = BenchmarkPlan(
     seeds=1,
     strengths_tried=1,
 )
+MID_OF_EIGHT = replace(MID, size=Size(None, 8, (10, 5)))
 TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, scenes=(200, 40))
 
 
@@ -67,6 +71,94 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
     other = replace(TINY, net=replace(TINY.net, hidden=5))
     with pytest.raises(DataError, match=r"'hidden': 4.* there, .*'hidden': 5.* now"):
         run_lifelong(settings, {"demo": other})
+
+
+@pytest.fixture
+def release(tmp_path):
+    """The files of the authors: both splits in two tasks, photographs, vectors of all words."""
+    facts = load_source("procedural", (30, 10), 0).facts
+    for split, task in (("random", 0), ("semantic", 1)):
+        # Every other fact, or the first half.
+        numbers = np.arange(len(facts.facts))
+        tasks = numbers % 2 if task == 0 else (numbers >= len(numbers) // 2).astype(int)
+        write_split(tmp_path / "splits" / f"2tasks_{split}", facts, tasks)
+    rng = np.random.default_rng(0)
+    for link in {*facts.train.images, *facts.test.images}:
+        noise = rng.integers(0, 256, (24, 30, 3), np.uint8)
+        Image.fromarray(noise).save((tmp_path / link).with_suffix(".png"))
+    words = {word for fact in facts.facts for piece in fact if piece for word in piece.split()}
+    lines = [f"{word} {' '.join(map(str, rng.normal(size=4)))}" for word in sorted(words)]
+    (tmp_path / "vectors.txt").write_text("\n".join(lines))
+    return tmp_path
+
+
+def of_release(folder, **changes):
+    paths = {"photographs": folder, "splits": folder / "splits", "words": folder / "vectors.txt"}
+    return LifelongRun(runs=folder / "runs", **(paths | changes))
+
+
+def test_the_authors_files_are_run_with_photographs_streamed(release):
+    plan = replace(TINY, benchmarks={"mid-scale": MID, "large-scale": MID_OF_EIGHT})
+    report = run_lifelong(of_release(release), {"demo": plan})
+    page = report.read_text()
+    for wanted in (
+        "centres of the photographs",
+        "large-scale: left out",
+        "vectors.txt",
+        "no input",
+    ):
+        assert wanted in page
+    assert "layout only" not in page
+    source = load_source("procedural", (30, 10), 0).facts
+    benchmark = read_benchmark(release / "splits", MID.size, WordFile(release / "vectors.txt"))
+    assert benchmark.facts == source.facts
+    assert benchmark.fact_task["semantic"].tolist() == sorted(benchmark.fact_task["semantic"])
+    # All that the benchmark keeps of each fact is tested, and the places are those of the files.
+    with np.load(report.parent / "results.npz") as results:
+        assert results["mid-scale/random/MAS/hits"].shape == (1, len(benchmark.test.fact))
+        assert np.isfinite(results["mid-scale/semantic/MAS/backward"]).all()
+    store = open_photographs(benchmark, release, 8, 10**7)
+    last = len(benchmark.train.fact) + len(benchmark.test.fact) - 1
+    shown = read_images(release, [benchmark.test.links[-1]], 8)
+    # The store's crop is a little tighter than the central square.
+    assert np.corrcoef(store.read(np.array([last])).ravel(), shown.ravel())[0, 1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"words": None}, "needs --words"),
+        ({"photographs": None}, "needs --photographs"),
+        ({"data": "vrd"}, "--data vrd and --splits"),
+    ],
+)
+def test_what_the_authors_files_need_is_asked_for(release, changes, message):
+    with pytest.raises(DataError, match=message):
+        run_lifelong(of_release(release, **changes), {"demo": TINY})
+
+
+def test_faults_of_the_authors_files_are_named(release):
+    words = release / "vectors.txt"
+    kept = words.read_text().splitlines()
+    lost = kept[0].split()[0]
+    words.write_text("\n".join(kept[1:]))
+    with pytest.raises(DataError, match=f"no vector for 1 of .* words: {lost}"):
+        read_benchmark(release / "splits", MID.size, WordFile(words))
+    found = read_benchmark(release / "splits", MID.size, WordFile(words, "zeros"))
+    assert found.words.unknown == (lost,)
+    first = (release / found.test.links[0]).with_suffix(".png")
+    first.unlink()
+    with pytest.raises(DataError, match=f"1 of .* images .*{found.test.links[0]}"):
+        open_photographs(found, release, 8, 10**7)
+    table = release / "splits" / "2tasks_semantic" / "B1_facts.csv"
+    lines = table.read_text().splitlines()
+    name = lines[1].split(",")[2]
+    table.write_text("\n".join([lines[0], lines[1].replace(name, "unicorn"), *lines[2:]]))
+    with pytest.raises(DataError, match="differ in 2 facts"):
+        read_benchmark(release / "splits", MID.size, WordFile(words, "zeros"))
+    (release / "splits" / "2tasks_random").rename(release / "elsewhere")
+    with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
+        run_lifelong(of_release(release), {"demo": TINY})
 
 
 def test_cells_have_the_mean_and_over_several_seeds_the_deviation():

@@ -16,6 +16,7 @@ from data_pipelines.iirc_metadata import Metadata
 from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
+from experiments.common.streaming import channels, naming_files, stream
 from experiments.iirc import streaming
 from experiments.iirc.iirc import PLANS, IIRCRun, plan_of, run_iirc
 from experiments.iirc.methods import METHODS, protocol_of
@@ -120,17 +121,17 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
     files, metadata = streaming.load_imagenet("iirc_imagenet_lite", 1)
     assert metadata.configurations == (CONFIGURATION,)
     store = JpegStore(files.folder, files.images, 8, 10**7)
-    gather = jax.jit(streaming.stream(store, streaming.channels()).take)
+    gather = jax.jit(stream(store, channels()).take)
     (place,) = np.flatnonzero(np.char.endswith(files.images, f"{WNIDS[1]}_10.JPEG".encode()))
-    with streaming.naming_files(store):
+    with naming_files(store):
         assert gather(jnp.array([0, 1]), None).shape == (2, 8, 8, 3)
     wrong = jnp.array([0, place])
     named = pytest.raises(DataError, match=f"{WNIDS[1]}_10.JPEG is no whole image")
-    with named, streaming.naming_files(store):
+    with named, naming_files(store):
         np.asarray(gather(wrong, None))
     # Another error stays what it is.
     other = JpegStore(files.folder, files.images, 8, 10**7)
-    with pytest.raises(ZeroDivisionError), streaming.naming_files(other):
+    with pytest.raises(ZeroDivisionError), naming_files(other):
         np.asarray(1 // 0)
 
 
