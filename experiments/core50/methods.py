@@ -51,7 +51,7 @@ METHODS: dict[str, Method] = {
     "naive": Method(lambda setup, gain: naive(setup)),
     "CWR": Method(cwr, "frozen"),
     "cumulative": Method(lambda setup, gain: cumulative(setup), "cumulative"),
-    "EWC": Method(lambda setup, gain: ewc(setup, 100.0, fisher_samples=256)),
+    "EWC": Method(lambda setup, gain: ewc(setup, 1.0, fisher_samples=256)),
     "SI": Method(lambda setup, gain: si(setup, 1.0)),
     "MAS": Method(lambda setup, gain: mas(setup, 1.0, importance_samples=256)),
     "LwF": Method(lambda setup, gain: lwf(setup, 1.0)),
