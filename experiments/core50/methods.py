@@ -53,7 +53,7 @@ METHODS: dict[str, Method] = {
     "cumulative": Method(lambda setup, gain: cumulative(setup), "cumulative"),
     "EWC": Method(lambda setup, gain: ewc(setup, 1.0, fisher_samples=256)),
     "SI": Method(lambda setup, gain: si(setup, 1.0)),
-    "MAS": Method(lambda setup, gain: mas(setup, 1.0, importance_samples=256)),
+    "MAS": Method(lambda setup, gain: mas(setup, 0.01, importance_samples=256)),
     "LwF": Method(lambda setup, gain: lwf(setup, 1.0)),
     "ER": Method(lambda setup, gain: experience_replay(setup, 20)),
     "A-GEM": Method(lambda setup, gain: agem(setup, 20)),
