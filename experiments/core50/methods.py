@@ -45,7 +45,7 @@ class Method(NamedTuple):
     approach: Approach = "tuned"
 
 
-# The paper's three, then others with strengths from the literature, not tuned here. ER and A-GEM
+# The paper's three, then others with strengths that do not diverge in NI, not tuned. ER and A-GEM
 # keep exemplars of the batch that brings a class first, so nothing of later sessions.
 METHODS: dict[str, Method] = {
     "naive": Method(lambda setup, gain: naive(setup)),

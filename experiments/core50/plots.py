@@ -14,7 +14,8 @@ from experiments.core50.scores import ROC_POINTS
 
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 Published = Mapping[str, tuple[float, ...]]
-METHOD_COLORS = {name: COLORS[place % len(COLORS)] for place, name in enumerate(METHODS)}
+LOOKS = [(color, line) for line in ("-", "-.") for color in COLORS]
+METHOD_LOOKS = dict(zip(METHODS, LOOKS, strict=False))
 
 
 def plot_curves(
@@ -32,8 +33,8 @@ def plot_curves(
             batches = 1 + np.arange(values.shape[1])
             mean, spread = values.mean(axis=0), values.std(axis=0)
             marker = "o" if len(batches) < 20 else None
-            color = METHOD_COLORS[name]
-            (handles[name],) = axis.plot(batches, mean, color=color, marker=marker, markersize=3)
+            color, line = METHOD_LOOKS[name]
+            (handles[name],) = axis.plot(batches, mean, line, color=color, marker=marker, ms=3)
             axis.fill_between(batches, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
             paper = published.get(title, {}).get(name)
             if paper:
@@ -56,7 +57,8 @@ def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "po
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
         for name, values in curves.items():
-            axis.plot(ROC_POINTS, values, color=METHOD_COLORS[name], label=name)
+            color, line = METHOD_LOOKS[name]
+            axis.plot(ROC_POINTS, values, line, color=color, label=name)
         axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
         axis.set_aspect("equal")
     axes[0].set_ylabel("known samples accepted")

@@ -59,9 +59,9 @@ def _curves(path: Path, results: Mapping[str, Results]) -> Figure:
     }
     caption = (
         "Generalised Top-5 on the test examples of all tasks after each task (figure 5); bands are "
-        "one standard deviation over seeds. Dotted: what learns all at once."
+        "one standard deviation over seeds. Level lines: what learns all at once."
     )
-    return Figure(caption, plot_curves(path / "gained_knowledge.png", panels))
+    return Figure(caption, plot_curves(path / "gained_knowledge.png", panels, len(results)))
 
 
 def _top5(name: str, split: Split, methods: Mapping[str, Outcome]) -> Table:
