@@ -115,14 +115,13 @@ def _statistics(name: str, split: Split, benchmark: Benchmark) -> Table:
 
 def _linkage(benchmarks: Mapping[str, Benchmark]) -> list[str]:
     """What the semantic split is, and what the paper's linkage would give."""
-    texts = ["Tasks are learnt in the order of their numbers."]
-    if all(benchmark.semantic is None for benchmark in benchmarks.values()):
-        return ["Both splits are those of the files that were given.", *texts]
-    texts.insert(
-        0,
+    order = "Tasks are learnt in the order of their numbers."
+    if any(benchmark.semantic is None for benchmark in benchmarks.values()):
+        return [f"Both splits are those of the files that were given. {order}"]
+    texts = [
         "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
-        "most balanced of a hundred.",
-    )
+        f"most balanced of a hundred. {order}"
+    ]
     for name, benchmark in benchmarks.items():
         if len(benchmark.facts) > SINGLE_LINKAGE:
             continue
