@@ -10,7 +10,6 @@ Scales:
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import jax
 import numpy as np
 
 from everlight.continual.sequence import Protocol
+from experiments.cl_metrics import CITATION
 from experiments.cl_metrics.icifar_report import Outcome, report_sections
 from experiments.cl_metrics.methods import SCENARIOS, Scenario
 from experiments.cl_metrics.training import DataSet, Plan, Trainer, load_images
@@ -92,7 +92,6 @@ def icifar_sections(
     folder: RunFolder, settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS
 ) -> tuple[list[tuple[str, str]], list[Section]]:
     """Trains everything and gives the report's summary and body."""
-    started = time.monotonic()
     plan = plans[settings.scale]
     plan = dataclasses.replace(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
@@ -120,6 +119,7 @@ def icifar_sections(
     )
     per_class = np.bincount(images.train_labels)
     summary = [
+        ("Paper", CITATION),
         (
             "Data",
             f"{images.name}: {plan.classes} classes of {per_class.min()} training images (a tenth "
@@ -137,7 +137,7 @@ def icifar_sections(
             f"{plan.dropout}; Adam at "
             f"{plan.rate:g}, anew at every task; {plan.protocol}",
         ),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     trained_on = int(np.sum(trainer.sequence(settings.seed).tasks.train.mask))
     paper_data = plan.data == "cifar100"

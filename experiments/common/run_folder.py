@@ -5,6 +5,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -83,15 +84,24 @@ class RunFolder:
         begun = any(other != config for other in self.path.iterdir())
         if begun and config.exists():
             _refuse_other_settings(config, chosen)
+        self._opened, self._continued = time.monotonic(), begun
         # Whole or not at all, so that a run killed here can be continued.
         unfinished = config.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
         unfinished.replace(config)
 
+    def duration(self) -> str:
+        """How long the run has taken, and on what, for its report."""
+        before = "; continued: what was done before is not counted" if self._continued else ""
+        seconds = time.monotonic() - self._opened
+        return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
+
     def log(self, **event: Any) -> None:
-        """Appends one event to metrics.jsonl."""
+        """Appends one event to metrics.jsonl; what is no number is null there."""
+        text = json.dumps(event, default=_plain)
+        valid = json.loads(text, parse_constant=lambda name: None)
         with (self.path / "metrics.jsonl").open("a") as stream:
-            stream.write(json.dumps(event, default=_plain) + "\n")
+            stream.write(json.dumps(valid) + "\n")
 
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
         """Keeps the results of a finished part of the run, whole or not at all."""

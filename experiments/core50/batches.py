@@ -6,21 +6,21 @@ The scales are those of `plans.py`; demo and cpu need no data.
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from data_pipelines.errors import DataError
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.core50 import CITATION
 from experiments.core50.beginning import begin_with, load_frames, thin_test
+from experiments.core50.findings import Outcomes
 from experiments.core50.methods import METHODS, PAPER_METHODS
 from experiments.core50.paper_table import paper_name
-from experiments.core50.plans import PLANS, SCENARIOS, BatchScenario, Length, Plan
+from experiments.core50.plans import PLANS, SCENARIOS, BatchScenario, Plan
 from experiments.core50.report import report_sections
 from experiments.core50.scores import Outcome, score_method
 from experiments.core50.training import Trainer
@@ -28,12 +28,12 @@ from experiments.core50.training import Trainer
 
 @dataclasses.dataclass(frozen=True)
 class BatchesRun(RunSettings):
-    """CORe50: new instances, new classes or both; naive, CWR, cumulative and others."""
+    """CORe50: new instances (NI), new classes (NC) or both (NIC); naive, CWR and others."""
 
     scenarios: tuple[BatchScenario, ...] = SCENARIOS
     """NI has 8 batches, NC 9, NIC 79."""
     methods: tuple[str, ...] | None = None
-    """None is the paper's of each scenario; names as in the report."""
+    """naive, CWR, cumulative, EWC, SI, MAS, LwF, ER or A-GEM; None is the paper's of a scenario."""
     level: Level = "object"
     """Classes are the 50 objects or the 10 categories."""
     orders: int | None = None
@@ -49,6 +49,8 @@ class BatchesRun(RunSettings):
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     unknown = set(settings.methods or ()) - set(METHODS)
+    if settings.methods == ():
+        raise DataError(f"--methods without a name; there are {', '.join(METHODS)}")
     if unknown:
         raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
     plan = plans[settings.scale]
@@ -61,7 +63,6 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     if not 1 <= plan.orders <= RUNS:
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
     folder = RunFolder("core50", "batches", settings)
-    started = time.monotonic()
     whole = load_frames(plan, settings.seed)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
@@ -94,6 +95,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
     summary = [
+        ("Paper", CITATION),
         (
             "Data",
             f"{frames.name}, {plan.side}×{plan.side} pixels, {trainer.classes} classes "
@@ -112,18 +114,23 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
             f"of {plan.batch_size}; fully connected layers of the whole net at "
             f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
         ),
-        ("Steps of each batch", _lengths(trainer, settings.scenarios)),
+        ("Steps of each batch", _lengths(trainer, outcomes)),
+        (
+            "Scenarios",
+            "NI: new instances of known classes in every batch; NC: new classes; NIC: new "
+            "instances and new classes",
+        ),
         (
             "CWR",
-            f"a head over the frozen trunk's features, computed once; gain {plan.gain:g} of the "
-            "first batch's weights in NC and NIC (published: 3), 1 in NI",
+            "copy weights with re-init, a head over the frozen trunk's features, computed once; "
+            f"gain {plan.gain:g} of the first batch's weights in NC and NIC (published: 3)",
         ),
         (
             "Selection rule",
             f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; "
             "the strengths of other strategies were not chosen",
         ),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     paper = paper_name(plan.data == "core50")
     sections = report_sections(folder.path, outcomes, trainer, frames, settings.level, paper)
@@ -137,11 +144,13 @@ def _net(plan: Plan) -> str:
     return plan.net
 
 
-def _lengths(trainer: Trainer, scenarios: tuple[BatchScenario, ...]) -> str:
-    def words(length: Length) -> str:
-        later = length.rate * length.later_factor
-        return f"{length.first} at {length.rate:g}, then {length.later} at {later:g}"
-
-    tuned = [f"naive in {each} {words(trainer.length('naive', each))}" for each in scenarios]
-    others = [f"{name} {words(trainer.length(name, 'NC'))}" for name in ("CWR", "cumulative")]
-    return "; ".join([*tuned, *others])
+def _lengths(trainer: Trainer, outcomes: Outcomes) -> str:
+    """Of the methods that were run; those with equal lengths together."""
+    alike: dict[str, list[str]] = {}
+    for scenario, by_name in outcomes.items():
+        for name in by_name:
+            length = trainer.length(name, scenario)
+            later = length.rate * length.later_factor
+            words = f"{length.first} at {length.rate:g}, then {length.later} at {later:g}"
+            alike.setdefault(words, []).append(f"{name} in {scenario}")
+    return "; ".join(f"{', '.join(names)}: {words}" for words, names in alike.items())

@@ -28,12 +28,13 @@ def report_sections(
         scenario: {name: 100 * outcome.accuracy for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
     }
+    dashed = f" Dashed: {paper}." if published else ""
     picture = plot_curves(
         path / "curves.png", curves, published, paper, "accuracy on the full test set, %"
     )
     caption = (
         "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
-        f"deviation over the runs. Dashed: {paper}."
+        f"deviation over the runs.{dashed}"
     )
     tables = [_batch_table(scenario, outcomes, published, paper) for scenario in outcomes]
     return [
@@ -46,11 +47,17 @@ def report_sections(
                 "the earlier samples it holds at most (frames, or features where the trunk is "
                 "frozen). Operations are the compiled step's times the steps, and the frozen "
                 "trunk's once a training frame. Evaluation's share is that of measured passes over "
-                "the test set, one a batch, in the sequence's time with compilation."
+                "the test set, one a batch, in the sequence's time with compilation; – where "
+                "it was stopped and continued."
             ],
             [_cost_table(scenario, outcomes, published, trainer) for scenario in outcomes],
         ),
-        Section("The paper's findings, one by one", items=[findings_table(outcomes)]),
+        # The paper's findings are read from curves of objects.
+        *(
+            [Section("The paper's findings, one by one", items=[findings_table(outcomes)])]
+            if published
+            else []
+        ),
         _open_set_section(path, outcomes),
         Section(
             "Frames and batches",
@@ -94,7 +101,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Tra
             relative = _spread(outcome.accuracy[:runs, -1] / best[:, -1])
         if name in theirs:
             paper = f"{100 * theirs[name][-1] / theirs['cumulative'][-1]:.1f}"
-        cost = outcome.cost
+        cost, share = outcome.cost, outcome.evaluation_share
         rows.append(
             [
                 name,
@@ -107,7 +114,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Tra
                 f"{int(outcome.stored_samples.max()):,}",
                 f"{outcome.steps.sum(axis=1).mean():,.0f}",
                 f"{outcome.operations(frames):.2e}",
-                f"{outcome.evaluation_share:.0%}",
+                "–" if np.isnan(share) else f"{share:.0%}",
             ]
         )
     columns = [
@@ -115,7 +122,7 @@ def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Tra
         Column("at the end", "accuracy, %"),
         Column("mean over batches", "accuracy, %"),
         Column("at the end", "relative to cumulative, %"),
-        Column("at the end", PAPER),
+        Column("relative, at the end", PAPER),
         Column("parameters that learn"),
         Column("bytes", "extra storage"),
         Column("frames among them", "extra storage"),
@@ -180,7 +187,8 @@ def _areas(outcomes: Outcomes) -> Table:
             rows.append([f"{scenario}, {name}", *cells, *[""] * (3 - len(cells))])
     columns = [Column("strategy"), *(Column(name, "area, %") for name in ("early", "half", "late"))]
     caption = (
-        "Area under the ROC curve after a batch: how often a sample of a known class is the more "
+        "Area under the ROC curve after the batch before the colon, of those with classes still "
+        "unknown: how often a sample of a known class is the more "
         "confident one; 50 is chance."
     )
     return Table(caption, columns, rows)

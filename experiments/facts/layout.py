@@ -8,6 +8,7 @@ same embedding for every image: the mean of the training facts.
 import numpy as np
 from jaxtyping import Float, Int
 
+LAYOUT, NO_INPUT = "layout only", "no input"
 UNITS = 256
 RIDGE = 1e-3
 """Added to the mean of squares of every unit."""

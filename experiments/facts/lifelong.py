@@ -13,7 +13,6 @@ Scales:
 """
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from everlight.continual.steps import Protocol
 from everlight.metrics.ranking import Ranks, rank_facts
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.facts import CITATION
 from experiments.facts.benchmarks import (
     SPLITS,
     Benchmark,
@@ -44,7 +44,7 @@ from experiments.facts.benchmarks import (
     load_source,
     make_benchmark,
 )
-from experiments.facts.layout import layout_embeddings
+from experiments.facts.layout import LAYOUT, NO_INPUT, layout_embeddings
 from experiments.facts.methods import METHODS, SEQUENTIAL, nearest_facts
 from experiments.facts.release import open_photographs, read_benchmark, split_folders, there_are
 from experiments.facts.report import report_sections
@@ -55,7 +55,6 @@ TUNING_SEED = 1_000
 """Nets from here on choose strengths and are never reported."""
 NAMED_WORDS = 20
 """Of those without a vector, in the report."""
-LAYOUT, NO_INPUT = "layout only", "no input"
 Features = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "m f"]]
 """Of training and of test examples."""
 PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
@@ -124,7 +123,7 @@ PLANS: Mapping[Scale, Plan] = {
 
 @dataclass(frozen=True)
 class LifelongRun(RunSettings):
-    """Lifelong fact learning: seven strategies and joint on random and semantic splits."""
+    """Lifelong fact learning: up to seven strategies and joint on random and semantic splits."""
 
     data: DataSet | None = None
     """None is the scale's: procedural or vrd."""
@@ -145,11 +144,14 @@ class LifelongRun(RunSettings):
 
 def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
+    if settings.seeds is not None and settings.seeds < 1:
+        raise DataError(f"--seeds {settings.seeds}; give 1 or more")
     plan = plans[settings.scale]
     plan = dataclasses.replace(plan, data=settings.data or plan.data)
+    if settings.photographs and not settings.splits and plan.data != "vrd":
+        raise DataError(f"--photographs: {plan.data} has none; give --data vrd or --splits")
     source = _open_splits(settings, plan) if settings.splits else _open_data(settings, plan)
     folder = RunFolder("facts", "lifelong", settings)
-    started = time.monotonic()
     results: dict[str, Results] = {}
     for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
@@ -159,6 +161,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
     folder.save_results(**_arrays(results))
     seeds = ", ".join(f"{name}: {each.seeds}" for name, each in results.items())
     summary = [
+        ("Paper", CITATION),
         (
             "Data",
             "; ".join(
@@ -181,7 +184,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
             "task; ExpertGate's gate sees normalised images as means of 8×8 blocks, no pretrained "
             "net",
         ),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     title = f"Lifelong fact learning: {source.name} ({settings.scale})"
     sections = report_sections(folder.path, results)

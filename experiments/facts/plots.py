@@ -55,7 +55,7 @@ def plot_curves(
         axis.set(title=title, xlabel="tasks learnt")
         axis.set_ylim(0, None)
     for axis in axes[::columns]:
-        axis.set_ylabel("generalised Top-5 on all tests")
+        axis.set_ylabel("generalised Top-5 on all tests, %")
     canvas.legend(handles.values(), handles, loc="outside right center")
     return save(canvas, path)
 
@@ -63,8 +63,9 @@ def plot_curves(
 def plot_bins(
     path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "bins"]]], bins: Sequence[str]
 ) -> Path:
-    """From tail to head: a value in every bin of training examples."""
+    """From tail to head: a value in every bin of training examples; the first two on one scale."""
     canvas, axes = new_canvas(len(panels), 4.6, 3.7)
+    axes[0].sharey(axes[1])
     names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
     handles = {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):

@@ -47,8 +47,8 @@ def _head_to_tail(
 ) -> Figure:
     place = ("standard", "generalised").index(metric)
     panels: dict[str, dict[str, Float[np.ndarray, "b"]]] = {
-        f"{split}, {metric} Top-5": {
-            method: outcome.by_count[:, place].mean(axis=0)[used]
+        f"{split}, {metric} Top-5, %": {
+            method: 100 * outcome.by_count[:, place].mean(axis=0)[used]
             for method, outcome in outcomes[split].items()
         }
         for split in SPLITS

@@ -13,7 +13,6 @@ Scales:
     224x224 and 100 epochs a task; the files are read from below EVERLIGHT_DATA as they are needed.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from data_pipelines.errors import DataError
 from everlight.continual.steps import Protocol
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.iirc import CITATION
 from experiments.iirc.methods import METHODS
 from experiments.iirc.report import report_sections
 from experiments.iirc.scores import Outcome, score_method
@@ -100,7 +100,8 @@ class IIRCRun(RunSettings):
     """None is the scale's. Besides the procedural world and Tiny-ImageNet the benchmarks of the
     authors' package, the incremental ones being without superclasses."""
     methods: tuple[str, ...] | None = None
-    """None is the scale's; names as in the report."""
+    """joint, incremental joint, ER-infinite, ER, iCaRL-CNN, iCaRL-norm, LUCIR, BiC, A-GEM or
+    finetune; None is the scale's."""
     configurations: int | None = None
     """Task configurations, each with a seed of its own; None is the scale's."""
     memory_limit: int = 2_000_000_000
@@ -113,13 +114,14 @@ class IIRCRun(RunSettings):
 def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     unknown = set(settings.methods or ()) - set(METHODS)
+    if settings.methods == ():
+        raise DataError(f"--methods without a name; there are {', '.join(METHODS)}")
     if unknown:
         raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
     plan = plan_of(settings, plans)
     if plan.configurations < 1:
         raise DataError(f"--configurations {plan.configurations}; give 1 or more")
     folder = RunFolder("iirc", "benchmark", settings)
-    started = time.monotonic()
     benchmark = load_benchmark(plan, settings.seed)
     there = len(benchmark.metadata.configurations)
     if plan.configurations > there:
@@ -157,6 +159,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         }
     )
     summary = [
+        ("Paper", CITATION),
         ("Data", f"{benchmark.images.name}, {plan.side}×{plan.side} pixels: {_sizes(benchmark)}"),
         (
             "Seeds",
@@ -176,7 +179,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
             f"a class; {_epochs(plan)}",
         ),
         *(("Files", remark) for remark in getattr(benchmark.images, "remarks", ())),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     sections = report_sections(folder.path, outcomes, ablation, trainer, benchmark, plan)
     title = f"IIRC: {len(outcomes)} methods on {benchmark.images.name} ({settings.scale})"

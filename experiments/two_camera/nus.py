@@ -17,7 +17,6 @@ The quasi-real transforms are fitted without normalising pixels, for which re-il
 form is exact, and then scaled to a mean row sum of 1, which takes the two exposures out of them.
 """
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -35,6 +34,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.two_camera import CITATION
 from experiments.two_camera.nus_images import (
     MAIN,
     SECOND,
@@ -70,7 +70,6 @@ class NusRun(RunSettings):
 
 def run_nus(settings: NusRun, training: TrainingSettings = TRAINING) -> Path:
     """Runs it all; returns the report's path."""
-    started = time.monotonic()
     folder = RunFolder("two_camera", "nus", settings)
     if settings.scale == "paper":
         results = compare_on_pairs(folder, settings, training)
@@ -94,11 +93,11 @@ def run_nus(settings: NusRun, training: TrainingSettings = TRAINING) -> Path:
     folder.save_results(
         **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
     )
-    device = jax.devices()[0].device_kind
     summary = [
+        ("Paper", CITATION),
         ("Data", results.data.note),
         *protocol,
-        ("Duration", f"{time.monotonic() - started:.0f} s on {device}"),
+        ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation on NUS images ({settings.scale})"
     return write_report(folder.path, title, summary, report_sections(folder.path, results))

@@ -39,6 +39,7 @@ from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
 from experiments.common.report import Section, write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import PairData, compare_methods, prepare_pairs
 from experiments.two_camera.radiometric_report import RadiometricResults, report_sections
@@ -91,7 +92,6 @@ def radiometric_sections(
     training: Mapping[Scale, TrainingSettings] = TRAINING,
 ) -> tuple[list[tuple[str, str]], list[Section]]:
     """Trains and compares; gives the report's summary and body."""
-    started = time.monotonic()
     library, pairs = _library_and_pairs(settings)
     pair_map = None if settings.scale == "demo" else map_of_pairs(library, settings)
 
@@ -134,6 +134,7 @@ def radiometric_sections(
     folder.save_results(**results.arrays())
     save_models(folder, nets.models, pairs, library.note)
     summary = [
+        ("Paper", CITATION),
         ("Data", library.note),
         ("Scenes", f"{settings.scenes:,} of 24 surfaces: 60% train, 20% validate, 20% test"),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
@@ -147,7 +148,7 @@ def radiometric_sections(
             f"{RESTARTS * len(problems) * len(PARAMETERS)} trainings in {train_seconds:.0f} s: "
             f"{optimizer}",
         ),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     return summary, report_sections(folder.path, results, optimizer.validate_every)
 

@@ -14,7 +14,6 @@ transforms, where the closed form is approximate. `mixed` is ours: mixtures of p
 lights.
 """
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
     RULES,
@@ -66,7 +66,6 @@ class S20Run(RunSettings):
 
 def run_s20(settings: S20Run) -> Path:
     """Runs it all; returns the report's path."""
-    started = time.monotonic()
     folder = RunFolder("two_camera", "s20", settings)
     data = rendered_pairs(settings.seed) if settings.scale == "demo" else released_pairs()
     training = TRAINING[settings.scale]
@@ -85,12 +84,13 @@ def run_s20(settings: S20Run) -> Path:
         **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
     )
     summary = [
+        ("Paper", CITATION),
         ("Data", data.note),
         ("Protocol", "3 folds of 54 test pairs; statistics within a fold, averaged over folds"),
         ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
         ("Seeds", f"{settings.seeds} per fold, from {settings.seed}"),
         ("Training", str(training)),
-        ("Duration", f"{time.monotonic() - started:.0f} s on {jax.devices()[0].device_kind}"),
+        ("Duration", folder.duration()),
     ]
     title = f"Two-camera illuminant estimation: S20 phone pairs ({settings.scale})"
     return write_report(folder.path, title, summary, report_sections(folder.path, results))

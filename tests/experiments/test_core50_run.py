@@ -138,6 +138,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     ("changes", "message"),
     [
         ({"methods": ("CRW",)}, r"no method \['CRW'\]; there are naive, CWR"),
+        ({"methods": ()}, "--methods without a name; there are naive, CWR"),
         ({"orders": 11}, "--orders 11; give 1 to 10"),
         ({"test_frames": 0}, "--test-frames 0; give 1 or more"),
         ({"weights": "net.npz"}, "the small net learns its own; use --scale paper"),

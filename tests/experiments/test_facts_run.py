@@ -1,6 +1,7 @@
 """The run of lifelong fact learning, on a tiny plan of the procedural world, and its parts."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -122,6 +123,18 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
     shown = read_images(release, [benchmark.test.links[-1]], 8)
     # The store's crop is a little tighter than the central square.
     assert np.corrcoef(store.read(np.array([last])).ravel(), shown.ravel())[0, 1] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "--seeds 0; give 1 or more"),
+        ({"photographs": Path("photos")}, "procedural has none; give --data vrd"),
+    ],
+)
+def test_what_cannot_be_run_is_named(tmp_path, changes, message):
+    with pytest.raises(DataError, match=message):
+        run_lifelong(LifelongRun(runs=tmp_path, **changes), {"demo": TINY})
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def test_the_same_settings_continue(settings):
     first.log(loss=1)
     again = RunFolder("paper", "run", replace(settings, seeds=(0, 1)))
     again.log(loss=2)
+    assert "continued" in again.duration()
+    assert "continued" not in first.duration()
     assert len((first.path / "metrics.jsonl").read_text().splitlines()) == 2
 
 
@@ -131,9 +133,11 @@ def test_log_lines_are_json_in_order(settings):
     folder = RunFolder("paper", "run", settings)
     folder.log(step=0, loss=np.float32(0.5), split="é\nnew line")
     folder.log(step=np.int64(1), losses=jnp.array([1.0, 2.0]), matrix=np.eye(2))
-    first, second = (folder.path / "metrics.jsonl").read_text().splitlines()
+    folder.log(seconds=np.nan, losses=np.array([1, np.inf]))
+    first, second, third = (folder.path / "metrics.jsonl").read_text().splitlines()
     assert json.loads(first) == {"step": 0, "loss": 0.5, "split": "é\nnew line"}
     assert json.loads(second) == {"step": 1, "losses": [1, 2], "matrix": [[1, 0], [0, 1]]}
+    assert third == '{"seconds": null, "losses": [1.0, null]}'
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):

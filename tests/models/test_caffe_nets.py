@@ -151,6 +151,17 @@ def test_with_a_caffe_nets_weights_it_is_pytorchs(name, rng):
     np.testing.assert_allclose(alone.logits, outputs.logits, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("net", [MidCaffeNet, MidVGG])
+def test_images_that_are_too_small_are_refused(net):
+    def shapes(side):
+        images = jnp.zeros((1, side, side, 3))
+        return jax.eval_shape(lambda key: net(5).init(key, images, False), jax.random.key(0))
+
+    with pytest.raises(ValueError, match="pool5; give 48 pixels"):
+        shapes(32)
+    shapes(48)
+
+
 def test_the_head_begins_with_the_deviation_of_the_paper():
     head = LinearClassifier(50).init(jax.random.key(1), jnp.zeros((1, 200)), False)["params"][
         "head"

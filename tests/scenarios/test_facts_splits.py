@@ -139,6 +139,12 @@ def test_a_division_that_cannot_be_is_named(change, message):
         semantic_split(pieces, vectors, **{"tasks": 4, **change})
 
 
+def test_a_piece_without_vector_is_named():
+    pieces, vectors = random_facts(5)
+    with pytest.raises(ValueError, match=f"word {pieces.max()}; there are 3 vectors"):
+        semantic_split(pieces, vectors[:3], 4)
+
+
 COUNTS = np.random.default_rng(8).integers(0, 30, (2, 60))
 
 

@@ -46,9 +46,15 @@ def cwr(setup: Setup, first_task_gain: float = 3.0) -> Strategy:
       setup: what is static.
       first_task_gain: of the weights consolidated at the first task; above what balances them
         with the later ones, their classes take all predictions.
+
+    Raises:
+      ValueError: while tracing, no layer is named head; `caffe_nets.LinearClassifier` has one.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:
+        if "head" not in learner.params:
+            layers = ", ".join(learner.params)
+            raise ValueError(f"the parameters are {layers}; CWR needs a linear layer named head")
         head = learner.params["head"]
         nothing = jax.tree.map(jnp.zeros_like, head)
         seen = learner.seen

@@ -142,6 +142,8 @@ def _fully_connected(
     maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool
 ) -> Outputs:
     """What follows pool5; called within a net, whose parameters it adds."""
+    if not maps.size:
+        raise ValueError("nothing is left of the images at pool5; give 48 pixels a side or more")
     # Caffe's order, so that its dense weights and cached features fit: channel, row, column.
     features = maps.transpose(0, 3, 1, 2).reshape(maps.shape[0], -1)
     for number, width in enumerate(net.hidden, 6):

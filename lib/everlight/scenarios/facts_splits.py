@@ -81,12 +81,15 @@ def semantic_split(
       level: cluster the distinct facts of the first so many pieces, 1 to 3; 1 is by subject.
 
     Raises:
-      ValueError: an unknown linkage or level, fewer than 1 task, more tasks than facts to cluster.
+      ValueError: an unknown linkage or level, a piece without vector, fewer than 1 task, more tasks
+        than facts to cluster.
     """
     if linkage not in ("ward", "single"):
         raise ValueError(f"linkage={linkage!r}; choose 'ward' or 'single'")
     if level not in (1, 2, 3):
         raise ValueError(f"level={level}; choose 1, 2 or 3")
+    if pieces.max() >= len(vectors):
+        raise ValueError(f"pieces name word {pieces.max()}; there are {len(vectors)} vectors")
     coarse, leaf = np.unique(
         np.where(np.arange(3) < level, pieces, -1), axis=0, return_inverse=True
     )
