@@ -44,6 +44,8 @@ class BatchesRun(RunSettings):
     """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
+    partial: bool = False
+    """Run on an incomplete release too; the report counts its frames."""
 
 
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
@@ -62,7 +64,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
     folder = RunFolder("core50", "batches", settings)
     started = time.monotonic()
-    whole = load_frames(plan, settings.seed)
+    whole = load_frames(plan, settings.seed, settings.partial)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed)

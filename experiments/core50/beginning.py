@@ -27,7 +27,7 @@ from everlight.continual.steps import init_learner
 from everlight.models.caffe_nets import BGR_MEAN, MidCaffeNet, MidVGG, with_weights
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.core50 import TEST_SESSIONS
+from everlight.scenarios.core50 import OBJECTS, SESSIONS, TEST_SESSIONS
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.core50.plans import Plan, Pretraining
@@ -69,11 +69,30 @@ class Features(NamedTuple):
     """Floating-point operations of one frame."""
 
 
-def load_frames(plan: Plan, seed: int) -> Core50:
-    """The plan's frames."""
+def load_frames(plan: Plan, seed: int, partial: bool = False) -> Core50:
+    """The plan's frames; of an incomplete release only where `partial`.
+
+    Raises:
+      DataError: no frame at all of an object in a session, named.
+    """
     if plan.data == "core50":
-        return load_core50(plan.side)
+        frames = load_core50(plan.side, partial=partial)
+        _check_recordings(frames)
+        return frames
     return load_procedural_core50(plan.frames, WORLD._replace(size=plan.side, seed=seed))
+
+
+def _check_recordings(frames: Core50) -> None:
+    counts = np.zeros((SESSIONS, OBJECTS), int)
+    np.add.at(counts, (frames.session, frames.object), 1)
+    absent = np.argwhere(counts == 0)
+    if len(absent):
+        session, number = 1 + absent[0]
+        raise DataError(
+            f"{frames.name}: no frame in {len(absent)} of {counts.size} recordings, the first of "
+            f"them s{session}/o{number}. A run needs some of every object in every session; "
+            "prepare more of the release."
+        )
 
 
 def thin_test(frames: Core50, count: int | None) -> Core50:

@@ -45,13 +45,15 @@ class StaticRun(RunSettings):
     """Classes are the 50 objects or the 10 categories."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
+    partial: bool = False
+    """Run on an incomplete release too; the report counts its frames."""
 
 
 def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     folder, plan = RunFolder("core50", "static", settings), plans[settings.scale]
     started = time.monotonic()
-    frames = load_frames(plan, settings.seed)
+    frames = load_frames(plan, settings.seed, settings.partial)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     benchmark = _Benchmark(folder, plan, frames, beginning, settings.seed)
     accuracies = {level: benchmark.accuracies(level) for level in settings.levels}
