@@ -133,7 +133,7 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
 
 def _way_out(files: list[tuple[str, int]], source: Path) -> str:
     zips = [name for name, _ in files if name.lower().endswith(".zip")]
-    return f"Give the zip itself: {source / zips[0]}." if zips else f"Get {SOURCE} ({SIZE})."
+    return f"Give the zip itself: {source / min(zips)}." if zips else f"Get {SOURCE} ({SIZE})."
 
 
 def _ids(match: re.Match[str], source: Path) -> tuple[int, int, int]:

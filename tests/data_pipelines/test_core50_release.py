@@ -76,7 +76,7 @@ def test_a_source_without_frames_tells_what_it_holds():
     with pytest.raises(MissingDataError, match=message):
         list_frames([(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
     with pytest.raises(MissingDataError, match=r"Give the zip itself: core50_128x128/in/a\.zip"):
-        list_frames([("in/a.zip", 1), *others], SOURCE)
+        list_frames([("in/b.zip", 1), ("in/a.zip", 1), *others], SOURCE)
 
 
 # ---- Counts

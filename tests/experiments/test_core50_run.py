@@ -125,11 +125,15 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
+    assert "set by single trials on this world" in page
+    assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
         assert set(results) == {
             f"category/{name}"
             for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
         }
+        # Of recordings of two frames: single ones and both.
+        assert results["category/fine-tuning"].shape == (2,)
         # Of 10 categories of five colours each.
         assert results["category/frozen + SVM"][0] > 0.2
         assert np.all(results["category/sessions"] <= 1)
