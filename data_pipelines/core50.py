@@ -67,7 +67,7 @@ def category_of(objects: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
     return objects // 5
 
 
-def prepare_core50(source: Path, destination: Path, partial: bool = False) -> Manifest:
+def prepare_core50(source: Path | str, destination: Path | str, partial: bool = False) -> Manifest:
     """Read the release into `destination`: `images_128.npy`, uint8 `[n, 128, 128, 3]`, a manifest.
 
     Done once: a call after a whole one reads only the release's list of files, one after a killed
@@ -87,6 +87,7 @@ def prepare_core50(source: Path, destination: Path, partial: bool = False) -> Ma
         and not `partial`; a file of it is damaged, no 128x128 RGB image, there twice or none of
         CORe50's (named); or the disk is too small.
     """
+    source, destination = Path(source), Path(destination)
     with opened_release(source) as (files, read):
         names, manifest = list_frames(files, source)
         check_counts(manifest.counts(), source, partial)
@@ -104,7 +105,9 @@ def prepare_core50(source: Path, destination: Path, partial: bool = False) -> Ma
     return manifest
 
 
-def load_core50(side: int = SIDE, folder: Path | None = None, partial: bool = False) -> Core50:
+def load_core50(
+    side: int = SIDE, folder: Path | str | None = None, partial: bool = False
+) -> Core50:
     """CORe50 as `prepare_core50` left it; the images are mapped into memory, not read.
 
     Args:
@@ -119,8 +122,8 @@ def load_core50(side: int = SIDE, folder: Path | None = None, partial: bool = Fa
     """
     if side < 1 or SIDE % side:
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
-    how = f"{SOURCE}, by data_pipelines.core50.prepare_core50(source, destination)"
-    folder = locate(FOLDER, how, SIZE) if folder is None else folder
+    how = f"{SOURCE}, by `python -m experiments core50 prepare RELEASE` or prepare_core50"
+    folder = locate(FOLDER, how, SIZE) if folder is None else Path(folder)
     whole = folder / f"images_{SIDE}.npy"
     for path in (folder / MANIFEST, whole):
         if not path.exists():

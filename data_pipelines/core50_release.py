@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import imagecodecs
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 
 from data_pipelines.errors import DataError, MissingDataError
 
@@ -39,6 +39,9 @@ _SHORT = (
 )
 FRAME_COUNTS: Int[np.ndarray, "11 50"] = 300 - np.array([[*map(int, row)] for row in _SHORT])
 """Frames of every session and object in the whole release, 164,866 in all."""
+
+SHOWN_PARTS, SHOWN_SESSIONS, SHOWN_RANGES = 11, 3, 6
+"""Of what is missing, in a message: groups of objects, sessions whose objects are named, ranges."""
 
 Read = Callable[[str], bytes]
 
@@ -116,8 +119,9 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
             found[ids] = name, size
     if not found:
         raise MissingDataError(
-            f"{source} holds no 128x128 frame s*/o*/C_*.png, but {dict(aside)}. "
-            f"Get {SOURCE} ({SIZE})."
+            f"{source} holds no 128x128 frame s*/o*/C_*.png, but {aside['depth']} depth images, "
+            f"{aside['350x350']} of 350x350 and {aside['other']} other files. "
+            + _way_out(files, source)
         )
     ordered = sorted(found)
     session, objects, frame = np.array(ordered, np.int32).T
@@ -125,6 +129,11 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
     return list(names), Manifest(
         source.name, session, objects, frame, np.array(sizes, np.int32), dict(aside)
     )
+
+
+def _way_out(files: list[tuple[str, int]], source: Path) -> str:
+    zips = [name for name, _ in files if name.lower().endswith(".zip")]
+    return f"Give the zip itself: {source / min(zips)}." if zips else f"Get {SOURCE} ({SIZE})."
 
 
 def _ids(match: re.Match[str], source: Path) -> tuple[int, int, int]:
@@ -148,27 +157,53 @@ def check_counts(counts: Int[np.ndarray, "11 50"], origin: Path, partial: bool) 
     if not partial and (counts < FRAME_COUNTS).any():
         raise DataError(
             f"{origin} is incomplete, {counts.sum()} of {FRAME_COUNTS.sum()} frames: "
-            f"{_missing(counts)}. Get the rest ({SOURCE}), or pass partial=True to go on without."
+            f"{_missing(counts)}. Get the rest ({SOURCE}), or give partial (--partial) to go on "
+            "without."
         )
 
 
 def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
-    """Sessions and objects that lack frames, as in `s2: o7 20 of 300, o9-o50 0 of 12587`."""
-    sessions = []
-    for session, (found, official) in enumerate(zip(counts, FRAME_COUNTS, strict=True)):
-        short = np.flatnonzero(found < official)
-        # Neighbours are told as one where there is no frame of either.
-        joined = (np.diff(short) == 1) & (found[short[1:]] == 0) & (found[short[:-1]] == 0)
-        runs = np.split(short, np.flatnonzero(~joined) + 1)
-        texts = [
-            f"o{run[0] + 1}{f'-o{run[-1] + 1}' if len(run) > 1 else ''} "
-            f"{found[run].sum()} of {official[run].sum()}"
-            for run in runs
-            if len(run)
-        ]
-        if texts:
-            sessions.append(f"s{session + 1}: {', '.join(texts)}")
-    return "; ".join(sessions)
+    """What is missing, object by object where that is short, else session by session."""
+    short = [np.flatnonzero(lacks) for lacks in counts < FRAME_COUNTS]
+    sessions = [session for session, objects in enumerate(short) if len(objects)]
+    parts = {session: _by_object(counts[session], session, short[session]) for session in sessions}
+    if sum(map(len, parts.values())) <= SHOWN_PARTS:
+        return "; ".join(f"s{each + 1}: {', '.join(parts[each])}" for each in sessions)
+    totals = []
+    for place, each in enumerate(sessions):
+        missing, official = (FRAME_COUNTS - counts)[each].sum(), FRAME_COUNTS[each].sum()
+        named = f" ({_ranges(short[each])})" if place < SHOWN_SESSIONS else ""
+        objects = f"{len(short[each])} object{'s' * (len(short[each]) > 1)}"
+        totals.append(f"s{each + 1}: {missing} of {official} missing, {objects} short{named}")
+    return "; ".join(totals)
+
+
+def _by_object(
+    found: Int[np.ndarray, "50"], session: int, short: Int[np.ndarray, "k"]
+) -> list[str]:
+    """Objects that lack frames, as in `o7 20 of 300` and `o9-o50 0 of 12587`."""
+    official = FRAME_COUNTS[session]
+    # Neighbours are told as one where there is no frame of either.
+    joined = (np.diff(short) == 1) & (found[short[1:]] == 0) & (found[short[:-1]] == 0)
+    return [
+        f"{_name(run)} {found[run].sum()} of {official[run].sum()}" for run in _runs(short, joined)
+    ]
+
+
+def _ranges(short: Int[np.ndarray, "k"]) -> str:
+    """The first ranges of objects, as in `o1-o2, o4`."""
+    names = [_name(run) for run in _runs(short, np.diff(short) == 1)]
+    return ", ".join(names[:SHOWN_RANGES] + ["..."] * (len(names) > SHOWN_RANGES))
+
+
+def _runs(
+    objects: Int[np.ndarray, "k"], joined: Bool[np.ndarray, "k-1"]
+) -> list[Int[np.ndarray, "j"]]:
+    return np.split(objects, np.flatnonzero(~joined) + 1)
+
+
+def _name(run: Int[np.ndarray, "j"]) -> str:
+    return f"o{run[0] + 1}" + (f"-o{run[-1] + 1}" if len(run) > 1 else "")
 
 
 def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 128 3"]:

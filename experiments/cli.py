@@ -9,6 +9,7 @@ import tyro
 from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from experiments.core50.batches import BatchesRun, run_batches
+from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
@@ -27,6 +28,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera estimate": (EstimateSettings, estimate),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
+    "core50 prepare": (PrepareSettings, prepare),
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),

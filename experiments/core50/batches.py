@@ -16,7 +16,7 @@ from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder, RunSettings, Scale
 from experiments.core50 import CITATION
-from experiments.core50.beginning import begin_with, load_frames, thin_test
+from experiments.core50.beginning import begin_with, check_weights, load_frames, thin_test
 from experiments.core50.findings import Outcomes
 from experiments.core50.methods import METHODS, PAPER_METHODS
 from experiments.core50.paper_table import paper_name
@@ -44,6 +44,8 @@ class BatchesRun(RunSettings):
     """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
+    partial: bool = False
+    """Run on an incomplete release too; the report counts its frames."""
 
 
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
@@ -63,7 +65,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     if not 1 <= plan.orders <= RUNS:
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
     folder = RunFolder("core50", "batches", settings)
-    whole = load_frames(plan, settings.seed)
+    check_weights(plan, settings.weights)
+    whole = load_frames(plan, settings.seed, settings.partial)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from data_pipelines.caffe_weights import load_caffe_weights
 from data_pipelines.core50 import Core50, load_core50
 from data_pipelines.core50_procedural import WORLD, load_procedural_core50
-from data_pipelines.errors import DataError
+from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.procedural import load_procedural
 from everlight.continual.base import Samples, Setup, Strategy
 from everlight.continual.evaluation import sample_features
@@ -27,7 +27,7 @@ from everlight.continual.steps import init_learner
 from everlight.models.caffe_nets import BGR_MEAN, MidCaffeNet, MidVGG, with_weights
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.core50 import TEST_SESSIONS
+from everlight.scenarios.core50 import OBJECTS, SESSIONS, TEST_SESSIONS
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.core50.plans import Plan, Pretraining
@@ -69,11 +69,30 @@ class Features(NamedTuple):
     """Floating-point operations of one frame."""
 
 
-def load_frames(plan: Plan, seed: int) -> Core50:
-    """The plan's frames."""
+def load_frames(plan: Plan, seed: int, partial: bool = False) -> Core50:
+    """The plan's frames; of an incomplete release only where `partial`.
+
+    Raises:
+      DataError: no frame at all of an object in a session, named.
+    """
     if plan.data == "core50":
-        return load_core50(plan.side)
+        frames = load_core50(plan.side, partial=partial)
+        _check_recordings(frames)
+        return frames
     return load_procedural_core50(plan.frames, WORLD._replace(size=plan.side, seed=seed))
+
+
+def _check_recordings(frames: Core50) -> None:
+    counts = np.zeros((SESSIONS, OBJECTS), int)
+    np.add.at(counts, (frames.session, frames.object), 1)
+    absent = np.argwhere(counts == 0)
+    if len(absent):
+        session, number = 1 + absent[0]
+        raise DataError(
+            f"{frames.name}: no frame in {len(absent)} of {counts.size} recordings, the first of "
+            f"them s{session}/o{number}. A run needs some of every object in every session; "
+            "prepare more of the release."
+        )
 
 
 def thin_test(frames: Core50, count: int | None) -> Core50:
@@ -109,17 +128,29 @@ def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
     return kind(classes) if hidden else kind(classes, hidden=())
 
 
+def check_weights(plan: Plan, weights: Path | None) -> None:
+    """Refuses, before anything is loaded, weights that cannot be used.
+
+    Raises:
+      DataError: the plan's net learns its own, or there is no such file.
+    """
+    if weights is None:
+        return
+    if plan.pretraining is not None:
+        raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
+    if not weights.is_file():
+        raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
+
+
 def begin_with(
     folder: RunFolder, plan: Plan, frames: Core50, seed: int, weights: Path | None
 ) -> Beginning:
     """The plan's beginning: learnt on other objects, given by the user, or drawn.
 
     Raises:
-      DataError: weights for a net that learns its own, or that are none of the net's; named.
+      DataError: weights that are none of the net's; named.
     """
     if plan.pretraining is not None:
-        if weights is not None:
-            raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
         return _learn_other_objects(folder, plan, plan.pretraining, frames, seed)
     net, image = make_net(plan, classes=1), jnp.zeros((1, plan.side, plan.side, 3))
     layers = dict(jax.jit(lambda key: net.init(key, image, False)["params"])(jax.random.key(seed)))

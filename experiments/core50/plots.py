@@ -8,6 +8,7 @@ from jaxtyping import Float
 from matplotlib.lines import Line2D
 
 from data_pipelines.core50 import Core50
+from everlight.scenarios.core50 import TEST_SESSIONS
 from experiments.common.plots import COLORS, new_canvas, save
 from experiments.core50.methods import METHODS
 from experiments.core50.scores import ROC_POINTS
@@ -27,14 +28,14 @@ def plot_curves(
 ) -> Path:
     """Mean and deviation after every batch, a panel per scenario; published ones dashed."""
     canvas, axes = new_canvas(len(panels), 4.6, 3.9)
-    handles = {}
+    lines = {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, values in curves.items():
             batches = 1 + np.arange(values.shape[1])
             mean, spread = values.mean(axis=0), values.std(axis=0)
             marker = "o" if len(batches) < 20 else None
             color, line = METHOD_LOOKS[name]
-            (handles[name],) = axis.plot(batches, mean, line, color=color, marker=marker, ms=3)
+            (lines[name],) = axis.plot(batches, mean, line, color=color, marker=marker, ms=3)
             axis.fill_between(batches, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
             paper = published.get(title, {}).get(name)
             if paper:
@@ -43,9 +44,11 @@ def plot_curves(
         if len(batches) < 20:
             axis.set_xticks(batches)
     axes[0].set_ylabel(ylabel)
+    # A panel may lack a strategy: the order is the methods', as in every legend.
+    handles = {name: lines[name] for name in METHODS if name in lines}
     if published:
         handles[paper_name] = Line2D([], [], color="black", linestyle="--", lw=1)
-    columns = min(4, 1 + len(panels))
+    columns = min(4, 2 * len(panels))
     canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
     return save(canvas, path)
 
@@ -56,9 +59,9 @@ def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "po
     canvas.set_layout_engine("compressed")
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
-        for name, values in curves.items():
+        for name in [each for each in METHODS if each in curves]:
             color, line = METHOD_LOOKS[name]
-            axis.plot(ROC_POINTS, values, line, color=color, label=name)
+            axis.plot(ROC_POINTS, curves[name], line, color=color, label=name)
         axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))
         axis.set_aspect("equal")
     axes[0].set_ylabel("known samples accepted")
@@ -67,7 +70,7 @@ def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "po
 
 
 def plot_sessions(path: Path, frames: Core50, shown: int = 8) -> Path:
-    """A frame of some objects, in rows, in every session, in columns (figure 3)."""
+    """A frame of some objects, in rows, in every session, in columns, tests marked (figure 3)."""
     objects = np.linspace(0, len(frames.object_names) - 1, shown).astype(int)
     sessions = np.unique(frames.session)
     rows = []
@@ -84,7 +87,10 @@ def plot_sessions(path: Path, frames: Core50, shown: int = 8) -> Path:
     axis.imshow(np.concatenate(rows), interpolation="nearest")
     axis.grid(False)
     axis.set_xticks(side * (np.arange(len(sessions)) + 0.5))
-    axis.set_xticklabels([f"s{1 + each}" for each in sessions])
+    labels = [f"s{1 + each}" + "\ntest" * (each in TEST_SESSIONS) for each in sessions]
+    for label, each in zip(axis.set_xticklabels(labels), sessions, strict=True):
+        if each in TEST_SESSIONS:
+            label.set(color=COLORS[1], fontweight="bold")
     axis.set_yticks(side * (np.arange(shown) + 0.5))
     axis.set_yticklabels([frames.object_names[number] for number in objects])
     axis.tick_params(length=0)
@@ -94,15 +100,21 @@ def plot_sessions(path: Path, frames: Core50, shown: int = 8) -> Path:
 
 
 def plot_lines(
-    path: Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]], xlabel: str
+    path: Path,
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    xlabel: str,
+    powers: bool = False,
 ) -> Path:
-    """Accuracy by a number, a panel per title and a line per name."""
+    """Accuracy by a number, on a logarithmic axis for powers of 2, a panel per title."""
     canvas, axes = new_canvas(len(panels), 4.6, 3.4)
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
         for color, (name, values) in zip(COLORS, lines.items(), strict=False):
             percent = [100 * value for value in values.values()]
             axis.plot(list(values), percent, color=color, marker="o", markersize=3, label=name)
-        axis.set(title=title, xlabel=xlabel, ylim=(0, 100), xticks=list(values))
+        axis.set(title=title, xlabel=xlabel, ylim=(0, 100))
+        if powers:
+            axis.set_xscale("log", base=2)
+        axis.set_xticks(list(values), list(map(str, values)))
     axes[0].set_ylabel("accuracy, %")
-    axes[-1].legend(loc="lower right")
+    canvas.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return save(canvas, path)

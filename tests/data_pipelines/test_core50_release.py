@@ -71,8 +71,12 @@ def test_a_frame_that_is_there_twice_is_named():
 
 
 def test_a_source_without_frames_tells_what_it_holds():
-    with pytest.raises(MissingDataError, match=r"no 128x128 frame.*'350x350': 1.*about 6 GB"):
-        list_frames([(f"core50_350x350/{FIRST}", 1)], SOURCE)
+    message = "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Get .*about 6 GB"
+    others = [("paths.pkl", 1), ("labels.txt", 1)]
+    with pytest.raises(MissingDataError, match=message):
+        list_frames([(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
+    with pytest.raises(MissingDataError, match=r"Give the zip itself: core50_128x128/in/a\.zip"):
+        list_frames([("in/b.zip", 1), ("in/a.zip", 1), *others], SOURCE)
 
 
 # ---- Counts
@@ -87,6 +91,27 @@ def test_missing_frames_are_named_with_session_object_and_counts():
     assert (
         "core50_128x128 is incomplete, 163373 of 164866 frames: s3: o1 7 of 299, o5-o7 0 of 900, "
         "o9 0 of 300; s11: o50 299 of 300. " in str(caught.value)
+    )
+
+
+def test_many_missing_frames_are_told_session_by_session():
+    """Every other object of s1 lacks a frame, s2 all, o3 to o50 of the rest two but in s11."""
+    counts = FRAME_COUNTS.copy()
+    counts[0, ::2] -= 1
+    counts[1] = 0
+    counts[2:10, 2:] -= 2
+    with pytest.raises(DataError) as caught:
+        check_counts(counts, SOURCE, partial=False)
+    assert str(caught.value) == (
+        "core50_128x128 is incomplete, 149087 of 164866 frames: "
+        "s1: 25 of 14989 missing, 25 objects short (o1, o3, o5, o7, o9, o11, ...); "
+        "s2: 14986 of 14986 missing, 50 objects short (o1-o50); "
+        "s3: 96 of 14992 missing, 48 objects short (o3-o50); "
+        "s4: 96 of 14995 missing, 48 objects short; s5: 96 of 14966 missing, 48 objects short; "
+        "s6: 96 of 14989 missing, 48 objects short; s7: 96 of 14994 missing, 48 objects short; "
+        "s8: 96 of 14984 missing, 48 objects short; s9: 96 of 14994 missing, 48 objects short; "
+        "s10: 96 of 14986 missing, 48 objects short. Get the rest (core50_128x128.zip from "
+        "vlomonaco.github.io/core50), or give partial (--partial) to go on without."
     )
 
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipelines.core50 import CATEGORIES, OBJECTS, Core50
+from data_pipelines.core50 import CATEGORIES, OBJECTS, Core50, load_core50
 from data_pipelines.errors import DataError
 from data_pipelines.image_set import ImageSet
+from experiments.cli import main
 from experiments.common.run_folder import RunFolder
 from experiments.core50 import beginning
 from experiments.core50.batches import BatchesRun, run_batches
@@ -124,11 +125,15 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
+    assert "set by single trials on this world" in page
+    assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
         assert set(results) == {
             f"category/{name}"
             for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
         }
+        # Of recordings of two frames: single ones and both.
+        assert results["category/fine-tuning"].shape == (2,)
         # Of 10 categories of five colours each.
         assert results["category/frozen + SVM"][0] > 0.2
         assert np.all(results["category/sessions"] <= 1)
@@ -147,6 +152,49 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
 def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
     with pytest.raises(DataError, match=message):
         run_batches(BatchesRun(runs=tmp_path, **changes), {"demo": TINY})
+
+
+@pytest.mark.parametrize("run", [run_batches, run_static])
+def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
+    tmp_path, monkeypatch, run
+):
+    """What the loader refuses without it, and a release without s4/o18."""
+    frames = colored_frames(2)
+    whole = np.ones(len(frames.frame), bool)
+
+    def load(side, partial):
+        if not partial:
+            raise DataError("give --partial")
+        return frames._replace(
+            images=frames.images[whole], session=frames.session[whole], object=frames.object[whole]
+        )
+
+    monkeypatch.setattr(beginning, "load_core50", load)
+    settings = {run_batches: BatchesRun, run_static: StaticRun}[run](runs=tmp_path)
+    plans = {"demo": replace(TINY, data="core50")}
+    with pytest.raises(DataError, match="give --partial"):
+        run(settings, plans)
+    assert len(beginning.load_frames(plans["demo"], 0, partial=True).images) == 1100
+    whole[(frames.session == 3) & (frames.object == 17)] = False
+    with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
+        run(replace(settings, partial=True, tag="partial"), plans)
+
+
+def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
+    release = real_data("core50_sample/core50_128x128_sample.zip")
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    main(["core50", "prepare", str(release), "--partial"])
+    assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
+    assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
+    monkeypatch.delenv("EVERLIGHT_DATA")
+    with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
+        main(["core50", "prepare", str(release)])
+
+
+def test_weights_are_asked_for_before_the_frames(tmp_path):
+    settings = BatchesRun(scale="paper", runs=tmp_path, weights=tmp_path / "none.npz")
+    with pytest.raises(DataError, match=r"--weights .*none\.npz does not exist"):
+        run_batches(settings)
 
 
 def test_the_paper_s_lengths_are_its_iterations():
@@ -221,7 +269,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net(tmp_path):
 @pytest.mark.slow
 def test_mid_caffenet_runs_by_the_same_code(tmp_path, monkeypatch):
     frames = colored_frames(1, side=128)
-    monkeypatch.setattr(beginning, "load_core50", lambda side: frames)
+    monkeypatch.setattr(beginning, "load_core50", lambda side, partial: frames)
     plan = replace(
         PLANS["paper"],
         tuned={"NC": Length(1, 1, 1e-3)},
