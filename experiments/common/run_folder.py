@@ -89,6 +89,11 @@ class RunFolder:
         unfinished = config.with_suffix(".unfinished")
         unfinished.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
         unfinished.replace(config)
+        print(
+            f"{'goes on in' if begun else 'writes to'} {self.path}; the first minute or two is "
+            "compilation",
+            flush=True,
+        )
 
     def duration(self) -> str:
         """How long the run has taken, and on what, for its report."""

@@ -64,10 +64,12 @@ def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
     assert config_of(RunFolder("paper", "run", settings))["made_with"]["commit"] is None
 
 
-def test_the_same_settings_continue(settings):
+def test_the_same_settings_continue(settings, capsys):
     first = RunFolder("paper", "run", settings)
     first.log(loss=1)
+    assert capsys.readouterr().out.startswith(f"writes to {first.path}")
     again = RunFolder("paper", "run", replace(settings, seeds=(0, 1)))
+    assert capsys.readouterr().out.startswith(f"goes on in {first.path}")
     again.log(loss=2)
     assert "continued" in again.duration()
     assert "continued" not in first.duration()
