@@ -99,7 +99,8 @@ def of_release(folder, **changes):
 
 
 def test_the_authors_files_are_run_with_photographs_streamed(release):
-    plan = replace(TINY, benchmarks={"mid-scale": MID, "large-scale": MID_OF_EIGHT})
+    finetuned = replace(MID, methods=("finetune",))
+    plan = replace(TINY, benchmarks={"mid-scale": finetuned, "large-scale": MID_OF_EIGHT})
     report = run_lifelong(of_release(release), {"demo": plan})
     page = report.read_text()
     for wanted in (
@@ -116,8 +117,8 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
     assert benchmark.fact_task["semantic"].tolist() == sorted(benchmark.fact_task["semantic"])
     # All that the benchmark keeps of each fact is tested, and the places are those of the files.
     with np.load(report.parent / "results.npz") as results:
-        assert results["mid-scale/random/MAS/hits"].shape == (1, len(benchmark.test.fact))
-        assert np.isfinite(results["mid-scale/semantic/MAS/backward"]).all()
+        assert results["mid-scale/random/finetune/hits"].shape == (1, len(benchmark.test.fact))
+        assert np.isfinite(results["mid-scale/semantic/finetune/backward"]).all()
     store = open_photographs(benchmark, release, 8, 10**7)
     last = len(benchmark.train.fact) + len(benchmark.test.fact) - 1
     shown = read_images(release, [benchmark.test.links[-1]], 8)
