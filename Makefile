@@ -15,7 +15,7 @@ $(VENV)/bench-ready: $(VENV)/ready
 	$(PIP) -e ".[bench]"
 	touch $@
 
-demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: under five minutes
+demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: about five minutes
 	$(BIN)/python -m experiments everlight tour
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy

@@ -2,7 +2,7 @@
 
 Scales:
   demo: the procedural world in CORe50's structure at 32x32, one run; a small net that has learnt
-    other objects of such a world first, in place of ILSVRC-2012; two minutes on two idle cores.
+    other objects of such a world first, in place of ILSVRC-2012; three minutes on two cores.
   cpu: the same with more frames and three runs.
   paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet at 128x128, ten runs (cumulative
     five of NC, three of NIC), the authors' rates and iterations; meant for an accelerator. Weights

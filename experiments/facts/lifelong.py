@@ -6,7 +6,7 @@ With `--splits` it runs on the authors' files instead, their photographs streame
 
 Scales:
   demo: the procedural world's facts, no data needed; 60 facts in four tasks, five strategies, one
-    seed; two minutes on two cores.
+    seed; three and a half minutes on two cores.
   cpu: VRD's annotations, rendered at 32x32; mid-scale with 186 facts in four tasks, eight
     strategies and three seeds, then large-scale with all facts in eight tasks and six strategies.
   paper: all examples of VRD at 64x64, a wider net, more epochs; meant for an accelerator.
