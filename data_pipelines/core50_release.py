@@ -61,9 +61,16 @@ class Manifest(NamedTuple):
 
     def counts(self) -> Int[np.ndarray, "11 50"]:
         """Frames found of every session and object."""
-        counts = np.zeros_like(FRAME_COUNTS)
-        np.add.at(counts, (self.session, self.object), 1)
-        return counts
+        return count_frames(self.session, self.object)
+
+
+def count_frames(
+    session: Int[np.ndarray, "n"], number: Int[np.ndarray, "n"]
+) -> Int[np.ndarray, "11 50"]:
+    """Frames of every session and object, from those of each frame."""
+    counts = np.zeros_like(FRAME_COUNTS)
+    np.add.at(counts, (session, number), 1)
+    return counts
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +31,21 @@ class RunSettings:
     """Added to the name of the run's folder."""
     runs: Path = Path("runs")
     """Where run folders are made."""
+
+
+def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
+    """Refuses names of methods that there are not, and an option without any.
+
+    Raises:
+      DataError: which, and what there is.
+    """
+    if asked is None:
+        return
+    if not asked:
+        raise DataError(f"--methods without a name; there are {', '.join(known)}")
+    unknown = set(asked) - set(known)
+    if unknown:
+        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(known)}")
 
 
 def as_json(values: dict) -> dict:

@@ -14,7 +14,7 @@ import numpy as np
 from data_pipelines.errors import DataError
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder, RunSettings, Scale, check_methods
 from experiments.core50 import CITATION
 from experiments.core50.beginning import begin_with, check_weights, load_frames, thin_test
 from experiments.core50.findings import Outcomes
@@ -50,11 +50,7 @@ class BatchesRun(RunSettings):
 
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    unknown = set(settings.methods or ()) - set(METHODS)
-    if settings.methods == ():
-        raise DataError(f"--methods without a name; there are {', '.join(METHODS)}")
-    if unknown:
-        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
+    check_methods(settings.methods, METHODS)
     plan = plans[settings.scale]
     plan = dataclasses.replace(
         plan,
@@ -64,8 +60,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     )
     if not 1 <= plan.orders <= RUNS:
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
-    folder = RunFolder("core50", "batches", settings)
     check_weights(plan, settings.weights)
+    folder = RunFolder("core50", "batches", settings)
     whole = load_frames(plan, settings.seed, settings.partial)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 from data_pipelines.caffe_weights import load_caffe_weights
 from data_pipelines.core50 import Core50, load_core50
 from data_pipelines.core50_procedural import WORLD, load_procedural_core50
+from data_pipelines.core50_release import count_frames
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.procedural import load_procedural
 from everlight.continual.base import Samples, Setup, Strategy
@@ -27,7 +28,7 @@ from everlight.continual.steps import init_learner
 from everlight.models.caffe_nets import BGR_MEAN, MidCaffeNet, MidVGG, with_weights
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.core50 import OBJECTS, SESSIONS, TEST_SESSIONS
+from everlight.scenarios.core50 import TEST_SESSIONS
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.core50.plans import Plan, Pretraining
@@ -83,8 +84,7 @@ def load_frames(plan: Plan, seed: int, partial: bool = False) -> Core50:
 
 
 def _check_recordings(frames: Core50) -> None:
-    counts = np.zeros((SESSIONS, OBJECTS), int)
-    np.add.at(counts, (frames.session, frames.object), 1)
+    counts = count_frames(frames.session, frames.object)
     absent = np.argwhere(counts == 0)
     if len(absent):
         session, number = 1 + absent[0]

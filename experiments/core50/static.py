@@ -58,8 +58,9 @@ class StaticRun(RunSettings):
 
 def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    folder, plan = RunFolder("core50", "static", settings), plans[settings.scale]
+    plan = plans[settings.scale]
     check_weights(plan, settings.weights)
+    folder = RunFolder("core50", "static", settings)
     frames = load_frames(plan, settings.seed, settings.partial)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     benchmark = _Benchmark(folder, plan, frames, beginning, settings.seed)

@@ -166,7 +166,8 @@ class Trainer:
             "net": dataclasses.asdict(self._net),
         }
         if self._store is not None:
-            facts["images"] = zlib.crc32("\n".join(self.benchmark.train.links).encode())
+            links = (*self.benchmark.train.links, *self.benchmark.test.links)
+            facts["images"] = zlib.crc32("\n".join(links).encode())
         with self._naming_files():
             return train_unit(
                 self._folder,

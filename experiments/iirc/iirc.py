@@ -24,7 +24,7 @@ import numpy as np
 from data_pipelines.errors import DataError
 from everlight.continual.steps import Protocol
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder, RunSettings, Scale, check_methods
 from experiments.iirc import CITATION
 from experiments.iirc.methods import METHODS
 from experiments.iirc.report import report_sections
@@ -113,11 +113,7 @@ class IIRCRun(RunSettings):
 
 def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    unknown = set(settings.methods or ()) - set(METHODS)
-    if settings.methods == ():
-        raise DataError(f"--methods without a name; there are {', '.join(METHODS)}")
-    if unknown:
-        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(METHODS)}")
+    check_methods(settings.methods, METHODS)
     plan = plan_of(settings, plans)
     if plan.configurations < 1:
         raise DataError(f"--configurations {plan.configurations}; give 1 or more")
