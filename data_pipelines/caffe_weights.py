@@ -1,12 +1,11 @@
 """Weights of a Caffe net that a user has converted: an .npz of arrays by layer name."""
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.arrays import read_npz
+from data_pipelines.errors import DataError
 
 
 def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
@@ -22,16 +21,11 @@ def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
       MissingDataError: there is no such file.
       DataError: it is no .npz, holds nothing, or an array that is not of finite numbers; named.
     """
-    if not path.is_file():
-        raise MissingDataError(
-            f"{path} does not exist. Give an .npz with the arrays LAYER/weight and LAYER/bias of "
-            "a Caffe net, as Caffe shapes them."
-        )
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error, TypeError) as error:
-        raise DataError(f"{path} is no whole .npz of numbers ({error}).") from error
+    arrays = read_npz(
+        path,
+        "Give an .npz with the arrays LAYER/weight and LAYER/bias of a Caffe net, as Caffe shapes "
+        "them.",
+    )
     if not arrays:
         raise DataError(f"{path} holds no array; give LAYER/weight and LAYER/bias.")
     for name, array in arrays.items():

@@ -5,8 +5,6 @@ number of 20 a second with gaps. Session and object count from 0 here.
 """
 
 import re
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +16,16 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import opened_archive, png_size, read_bytes, refusing
 
 SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
+_AGAIN = f"Get it again: {SOURCE}."
 SIZE = "about 6 GB, and 8.1 GB more when prepared"
 SIDE = 128
+FRAME_BYTES = 200_000
+"""Of a frame's PNG; unpacked, the pixels have 49,152."""
+MOST_PIXELS = 1_000_000
+"""Of what is decoded at all."""
 
 # How many frames each object (digit) of each session (row) lacks of 300, by the authors' table.
 _SHORT = (
@@ -86,17 +90,10 @@ def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]
     if source.is_dir():
         paths = [path for path in source.rglob("*") if path.is_file()]
         files = [(path.relative_to(source).as_posix(), path.stat().st_size) for path in paths]
-        yield files, lambda name: (source / name).read_bytes()
+        yield files, lambda name: read_bytes(source / name, FRAME_BYTES, _AGAIN)
         return
-    try:
-        archive = zipfile.ZipFile(source)
-    except zipfile.BadZipFile as error:
-        raise DataError(
-            f"{source} is no whole zip ({error}). Download it to its end: {SOURCE}."
-        ) from error
-    with archive:
-        infos = [info for info in archive.infolist() if not info.is_dir()]
-        yield [(info.filename, info.file_size) for info in infos], archive.read
+    with opened_archive(source, f"Download it to its end: {SOURCE}.") as archive:
+        yield archive.files(), lambda name: archive.read(name, FRAME_BYTES)
 
 
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
@@ -219,13 +216,12 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
     Raises:
       DataError: damaged, or no 128x128 RGB image; named.
     """
-    try:
-        pixels = imagecodecs.png_decode(read(name))
-    # PngError is a RuntimeError, as is what zipfile says of an encrypted file.
-    except (RuntimeError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{source}: {name} is damaged or no PNG ({error}). Get it again: {SOURCE}."
-        ) from error
+    with refusing(f"{source}: {name}", _AGAIN):
+        content = read(name)
+        height, width = png_size(content)
+        if height * width > MOST_PIXELS:
+            raise ValueError(f"{height}x{width} pixels")
+        pixels = imagecodecs.png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
         raise DataError(
             f"{source}: {name} is {pixels.dtype} of {pixels.shape}, not uint8 of (128, 128, 3). "

@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import leads_outside, one_line, read_csv
+from data_pipelines.pictures import opened_image
 
 NAMED = 5
 """How many of many faulty items a message names."""
@@ -137,11 +139,8 @@ def read_images(
     paths = [folder / name for name in find_images(folder, links)]
     images = np.empty((len(paths), side, side, 3), np.uint8)
     for i, path in enumerate(paths):
-        try:
-            with Image.open(path) as opened:
-                image = opened.convert("RGB")
-        except (UnidentifiedImageError, OSError, ValueError) as error:
-            raise DataError(f"{path} is no readable image ({error}). Get it again.") from error
+        with opened_image(path, "Get it again.") as opened:
+            image = opened.convert("RGB")
         square = _central_square(*image.size) if squares is None else squares[i]
         top, bottom, left, right = (round(float(edge)) for edge in square)
         cut = image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))
@@ -154,7 +153,14 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
 
     Raises:
       MissingDataError: images are missing; says how many, and names the first.
+      DataError: a link leads out of the folder.
     """
+    outside = [link for link in links if leads_outside(link)]
+    if outside:
+        raise DataError(
+            f"{len(outside)} of {len(links)} images lead out of {folder}: {_some(outside)}. Get "
+            "the list again, from its original source."
+        )
     found: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
         candidates = (link, str(Path(link).with_suffix(".png")))
@@ -176,7 +182,7 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
 
 def _some(items: Sequence[object]) -> str:
     more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return ", ".join(map(str, items[:NAMED])) + more
+    return ", ".join(map(one_line, items[:NAMED])) + more
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -188,22 +194,18 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]])
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The wanted columns of a csv file."""
-    if not path.exists():
-        raise MissingDataError(f"{path} does not exist. Get the split's folder again, whole.")
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        absent = [name for name in columns if name not in header]
-        if absent:
-            raise DataError(f"{path} has the columns {header}; it lacks {', '.join(absent)}")
-        where = [header.index(name) for name in columns]
-        rows = []
-        for line in filter(None, lines):
-            if len(line) != len(header):
-                raise DataError(
-                    f"{path}, line {lines.line_num} has {len(line)} cells, the header {len(header)}"
-                )
-            rows.append(tuple(line[i].strip() for i in where))
+    (_, header), *lines = read_csv(path, "Get the split's folder again, whole.") or [(0, [])]
+    absent = [name for name in columns if name not in header]
+    if absent:
+        raise DataError(f"{path} has the columns {one_line(header)}; it lacks {', '.join(absent)}")
+    where = [header.index(name) for name in columns]
+    rows = []
+    for number, line in lines:
+        if len(line) != len(header):
+            raise DataError(
+                f"{path}, line {number} has {len(line)} cells, the header {len(header)}"
+            )
+        rows.append(tuple(line[i].strip() for i in where))
     return rows
 
 
@@ -221,7 +223,7 @@ def _number(text: str, path: Path) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise DataError(f"{path} has the id {text!r}; an id is a whole number") from error
+        raise DataError(f"{path} has the id {one_line(text)!r}; an id is a whole number") from error
 
 
 def _read_facts(path: Path) -> dict[int, Fact]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import read_json, refusing
 from data_pipelines.locations import locate
 from data_pipelines.procedural import class_names, superclass_of
 from data_pipelines.procedural_render import World
@@ -68,12 +69,17 @@ def official_metadata(name: OfficialName) -> Metadata:
     )
 
 
-def imagenet_listing() -> tuple[str, ...]:
-    """IIRC's 998 ImageNet classes in the order in which the authors' loader lists their files.
+def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
+    """A benchmark's ImageNet classes in the order in which the authors' loader lists their files.
+
+    These are 998 where the benchmark has a hierarchy, and all 1,000, in another order, where it is
+    an `incremental_*` one; full and lite list the same.
 
     Raises:
       MissingDataError: the package `iirc` is not installed.
     """
+    if name.startswith("incremental"):
+        return tuple(_read("imagenet_classes.json")["classes"])
     table = _read("iirc_imagenet_hierarchy_wnids.json")
     return (*table["other_sub_classes"], *chain.from_iterable(table["super_classes"].values()))
 
@@ -168,14 +174,10 @@ def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list
 def _tiny_imagenet_names() -> dict[str, str]:
     """From WordNet id to name, in the labels' order."""
     path = locate(f"{FOLDER}/{CLASSES_FILE}", SOURCE, "56 MB in all")
-    try:
-        table = json.loads(path.read_text("utf-8"))
+    way_out = f"It should have lists of wnids and names of one length. Get it again: {SOURCE}."
+    table = read_json(path, way_out)
+    with refusing(path, way_out):
         return dict(zip(table["wnids"], table["names"], strict=True))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is no JSON with lists of wnids and names of one length ({error!r}). "
-            f"Get it again: {SOURCE}."
-        ) from error
 
 
 def _hierarchy(data: str) -> dict[str, tuple[str, ...]]:

@@ -7,6 +7,9 @@ from jaxtyping import Int, UInt8
 
 from data_pipelines.errors import DataError
 
+Channels = tuple[tuple[float, float, float], tuple[float, float, float]]
+"""Mean and deviation of red, green and blue, 0 to 1."""
+
 
 class ImageSet(NamedTuple):
     """Images as stored, training samples first and test samples after them."""

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.iirc_metadata import imagenet_listing
+from data_pipelines.iirc_metadata import OfficialName, imagenet_listing
 from data_pipelines.locations import locate
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
@@ -39,25 +39,36 @@ class ImageFiles(NamedTuple):
     """Sentences on what is not as in the whole set."""
 
 
-def list_imagenet(classes: Collection[str] | None = None) -> ImageFiles:
+def list_imagenet(
+    classes: Collection[str] | None = None, benchmark: OfficialName = "iirc_imagenet_full"
+) -> ImageFiles:
     """ImageNet's files in the order of the authors' package `iirc` 1.0.1, on which splits depend.
 
-    That package lists the files of its 998 classes one class after the other, and then, meaning to
-    sort them, applies the inverse of the sorting permutation. Where classes are of unequal size
-    this swaps runs of files within a class, by what other classes hold. So all 998 classes are
-    listed where all are there; otherwise the wanted ones alone, and `remarks` says so.
+    That package lists the files of a benchmark's classes one class after the other, and then,
+    meaning to sort them, applies the inverse of the sorting permutation. Where classes are of
+    unequal size this swaps runs of files within a class, by what other classes hold and in which
+    order they were listed. So all classes of the benchmark's listing, 998 or 1,000, are listed
+    where all are there; otherwise the wanted ones alone, and `remarks` says so.
 
     Args:
-      classes: the WordNet ids wanted; None is all 998 of IIRC.
+      classes: the WordNet ids wanted; None is all of the listing.
+      benchmark: whose listing is followed.
 
     Raises:
       MissingDataError: `imagenet/train` or `imagenet/val` below EVERLIGHT_DATA is missing, or
         lacks folders of wanted classes; named, with the number of those present.
-      DataError: a folder is empty or holds something that is no `.JPEG`.
+      DataError: a class is wanted that the listing has not, a folder is empty or holds something
+        that is no `.JPEG`; named.
     """
-    folder = locate("imagenet", SOURCE, "144 GB")
-    order = imagenet_listing()
+    order = imagenet_listing(benchmark)
     wanted = order if classes is None else tuple(name for name in order if name in set(classes))
+    unknown = set(classes or ()) - set(order)
+    if unknown:
+        raise DataError(
+            f"{benchmark} lists no class {', '.join(sorted(unknown)[:NAMED])}; give WordNet ids of "
+            f"its {len(order)} classes"
+        )
+    folder = locate("imagenet", SOURCE, "144 GB")
     present = {split: _present(folder / split, wanted) for split in ("train", "val")}
     whole = all(set(order) <= there for there in present.values())
     listed = order if whole else wanted

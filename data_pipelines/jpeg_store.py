@@ -13,6 +13,8 @@ from jaxtyping import Int, Shaped, UInt8, UInt32
 from PIL import Image
 
 from data_pipelines.errors import DataError
+from data_pipelines.files import one_line
+from data_pipelines.pictures import open_image
 
 AREA = (0.08, 1.0)
 """Share of the image that a training crop covers."""
@@ -208,7 +210,7 @@ class JpegStore:
         """The image with its header read."""
         path = self._path(index)
         with _naming(path):
-            return Image.open(path)
+            return open_image(path, "Get it again.")
 
     def _decode(self, index: int, image: Image.Image) -> Image.Image:
         with _naming(self._path(index)), image:
@@ -224,11 +226,14 @@ class JpegStore:
 def _naming(path: Path) -> Iterator[None]:
     try:
         yield
+    except DataError:
+        raise
     # A broken file makes Pillow raise anything; only the system's own errors have a number.
     except Exception as error:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
-            raise DataError(f"{path} cannot be read ({error})") from error
-        raise UndecodableError(f"{path} is no whole image ({error}); get it again") from error
+            raise DataError(f"{path} cannot be read ({one_line(error)})") from error
+        reason = one_line(error)
+        raise UndecodableError(f"{path} is no whole image ({reason}); get it again") from error
 
 
 def _decoded_bytes(image: Image.Image) -> int:

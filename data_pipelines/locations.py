@@ -3,13 +3,27 @@
 import os
 from pathlib import Path
 
-from data_pipelines.errors import MissingDataError
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import one_line, refusing
 
 
 def data_root() -> Path | None:
-    """The folder that EVERLIGHT_DATA names, or None where the variable is not set."""
+    """The folder that EVERLIGHT_DATA names, or None where the variable is not set.
+
+    Raises:
+      DataError: it names something that is no folder.
+    """
     value = os.environ.get("EVERLIGHT_DATA")
-    return Path(value).expanduser() if value else None
+    if not value:
+        return None
+    try:
+        root = Path(value).expanduser()
+        usable = root.is_dir() or not root.exists()
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"EVERLIGHT_DATA={value} cannot be read ({one_line(error)}).") from error
+    if not usable:
+        raise DataError(f"EVERLIGHT_DATA={value} is no folder; name that of the data sets.")
+    return root
 
 
 def locate(relative: str, source: str, size: str) -> Path:
@@ -30,7 +44,9 @@ def locate(relative: str, source: str, size: str) -> Path:
             f"put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
         )
     path = root / relative
-    if not path.exists():
+    with refusing(path, f"Get it ({size}) from {source}."):
+        there = path.exists()
+    if not there:
         raise MissingDataError(
             f"{path} does not exist. Get it ({size}) from {source} and put it there, "
             "or point EVERLIGHT_DATA at the folder that holds it."

@@ -1,9 +1,6 @@
 """NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
 
-import csv
 import difflib
-import zipfile
-import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +8,9 @@ import imagecodecs
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from data_pipelines.arrays import read_npz, take
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import leads_outside, png_size, read_bytes, read_csv, read_text, refusing
 from data_pipelines.locations import locate
 from data_pipelines.matlab import read_mat
 
@@ -33,6 +32,10 @@ _THUMBNAIL_FILES = {
     )
 } | {"NikonD40": "NikonD5200"}
 _PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
+
+
+PNG_BYTES, PNG_PIXELS = 500_000_000, 60_000_000
+"""Of the release's images, which have 16 to 24 megapixels."""
 
 
 class NusThumbnails(NamedTuple):
@@ -66,16 +69,17 @@ def load_thumbnails(camera: str, path: Path | None = None) -> NusThumbnails:
         )
     file = f"{_THUMBNAIL_FILES[camera]}.npz"
     found = _locate_thumbnails(path, file)
-    try:
-        with np.load(found, allow_pickle=False) as arrays:
-            names = arrays["names"]
-            own = np.char.startswith(names, f"{camera}_")
-            images = arrays["images_u16"][own]
-            illuminants = arrays["illuminant_rgb"][own].astype(np.float32)
-    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{found} is damaged or another file ({error}). Get it again from {THUMBNAILS_SOURCE}."
-        ) from error
+    way_out = f"Get it again from {THUMBNAILS_SOURCE}."
+    arrays = read_npz(found, way_out)
+    names, images, illuminants = take(
+        arrays, found, ("names", "images_u16", "illuminant_rgb"), way_out
+    )
+    with refusing(found, way_out):
+        if images.dtype != np.uint16 or images.shape[1:] != (64, 64, 3):
+            raise ValueError(f"images are {images.dtype} of {images.shape}")
+        own = np.char.startswith(names, f"{camera}_")
+        images = images[own]
+        illuminants = _checked_lights(illuminants[own])
     mask = images.any(axis=-1).astype(np.float32)
     return NusThumbnails(
         images.astype(np.float32) / 65535, mask, illuminants, tuple(names[own].tolist())
@@ -104,8 +108,8 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
       DataError: it has other columns, or an image twice.
     """
     found = _locate_thumbnails(path, _PAIRS)
-    with found.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
+    (_, header), *lines = read_csv(found, f"Get it from {THUMBNAILS_SOURCE}.") or [(0, [])]
+    rows = [dict(zip(header, line, strict=False)) for _, line in lines]
     try:
         main = tuple(row["nikon"] for row in rows)
         second = tuple(row["canon"] for row in rows)
@@ -174,12 +178,9 @@ class OfficialNus(NamedTuple):
           DataError: not 24 lines of three numbers.
         """
         path = self.folder / "CHECKER" / f"{self.names[i]}_color.txt"
-        if not path.exists():
-            raise MissingDataError(f"{path} does not exist. Get it from {RELEASE_SOURCE}.")
-        try:
-            raw = np.loadtxt(path, delimiter=",", ndmin=2)
-        except ValueError as error:
-            raise DataError(f"{path} is not R,G,B a line ({error}). Get it again.") from error
+        text = read_text(path, f"Get it from {RELEASE_SOURCE}.")
+        with refusing(path, "It should have R,G,B a line. Get it again."):
+            raw = np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
         if raw.shape != (24, 3) or not np.isfinite(raw).all():
             raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Get it again.")
         return self._linear(raw), (raw < self.saturation).all(axis=-1)
@@ -221,10 +222,16 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
             f"{path}: {len(names)} names, but illuminants {illuminants.shape} and charts "
             f"{rectangles.shape}; expected (n, 3) and (n, 4). Get it again."
         )
+    with refusing(path, f"Get it again from {RELEASE_SOURCE}."):
+        illuminants = _checked_lights(illuminants)
+        if any(leads_outside(name) for name in names):
+            raise ValueError("an image's name leads out of the folder")
+        if not darkness.item() < saturation.item():
+            raise ValueError(f"darkness {darkness.item()}, saturation {saturation.item()}")
     return OfficialNus(
         folder / camera,
         names,
-        illuminants.astype(np.float32),
+        illuminants,
         rectangles.astype(np.int32),
         float(darkness.item()),
         float(saturation.item()),
@@ -232,14 +239,13 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
 
 
 def _read_png(path: Path) -> np.ndarray:
-    if not path.exists():
-        raise MissingDataError(f"{path} does not exist. Get it from {RELEASE_SOURCE}.")
-    try:
-        pixels = imagecodecs.png_decode(path.read_bytes())
-    except (imagecodecs.PngError, ValueError) as error:
-        raise DataError(
-            f"{path} is truncated or no PNG ({error}). Get it again from {RELEASE_SOURCE}."
-        ) from error
+    way_out = f"Get it again from {RELEASE_SOURCE}."
+    content = read_bytes(path, PNG_BYTES, way_out)
+    with refusing(path, way_out):
+        height, width = png_size(content)
+        if height * width > PNG_PIXELS:
+            raise ValueError(f"{height}x{width} pixels")
+        pixels = imagecodecs.png_decode(content)
     pixels = pixels.reshape(*pixels.shape[:2], -1)
     if pixels.shape[2] != 3 or pixels.dtype != np.uint16:
         raise DataError(
@@ -247,3 +253,18 @@ def _read_png(path: Path) -> np.ndarray:
             "it is not the release's linear image."
         )
     return pixels
+
+
+def _checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
+    """Illuminants as float32.
+
+    Raises:
+      ValueError: one is no light.
+    """
+    if lights.ndim != 2 or lights.shape[1] != 3 or lights.dtype.kind not in "fiu":
+        raise ValueError(
+            f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
+        )
+    if not (np.isfinite(lights) & (lights > 0)).all():
+        raise ValueError("an illuminant is not above 0 or not finite")
+    return lights.astype(np.float32)

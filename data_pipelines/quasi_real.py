@@ -40,10 +40,19 @@ class QuasiReal(NamedTuple):
 
 
 class Augmented(NamedTuple):
-    """Transforms and the main camera's illuminants to train on."""
+    """Re-illuminated pairs to train on.
+
+    Attributes:
+      transforms: between the two cameras.
+      illuminants: of the main camera.
+      relights: what the main image's colours, as rows, were multiplied by.
+      sources: the pair that each was made of, a row of `QuasiReal`.
+    """
 
     transforms: Float[np.ndarray, "n 3 3"]
     illuminants: Float[np.ndarray, "n 3"]
+    relights: Float[np.ndarray, "n 3 3"]
+    sources: Int[np.ndarray, "n"]
 
 
 def build_quasi_real(
@@ -57,8 +66,8 @@ def build_quasi_real(
 
     T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
     The second image is a linear function of the main one, so without normalisation T is T_M itself,
-    up to rounding, and carries the ratio of the two exposures; with `normalize="sum"` it depends on
-    the scene's content.
+    up to rounding, whatever the scene shows, and carries the ratio of the two exposures; with
+    `normalize="sum"` it depends on the scene's content.
 
     Args:
       main: the camera whose illuminant is to be estimated; the paper's is NikonD5200.
@@ -150,7 +159,12 @@ def reilluminate_training(
         raise DataError(
             f"Too few unsaturated patches to re-illuminate {names}; take these pairs off the list."
         )
-    return Augmented(chosen.reshape(-1, 3, 3), data.illuminants_main[train][targets].reshape(-1, 3))
+    return Augmented(
+        chosen.reshape(-1, 3, 3),
+        data.illuminants_main[train][targets].reshape(-1, 3),
+        np.asarray(first)[own[:, None], targets].reshape(-1, 3, 3),
+        np.repeat(train, targets.shape[1]),
+    )
 
 
 def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:

@@ -13,7 +13,8 @@ import tifffile
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import maximum_filter
 
-from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.errors import DataError
+from data_pipelines.files import one_line, opened
 
 # Linear sRGB to XYZ (D65) with dcraw's digits: it undoes what LibRaw did to a DNG's ColorMatrix.
 LIBRAW_SRGB_TO_XYZ = np.array(
@@ -25,11 +26,18 @@ LIBRAW_SRGB_TO_XYZ = np.array(
 )
 
 
+BYTES = 1_000_000_000
+"""Of a raw file."""
+PIXELS = 200_000_000
+"""Of a sensor."""
+
+
 class RawImage(NamedTuple):
     """A raw photo, upright.
 
     Attributes:
       image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
+        Noise brings dark pixels below 0, and is left there: clipped, their mean would be too high.
       saturated: pixels that a photosite at or above the white level had a part in, `[h, w]`.
       black_level: the levels used for R, G, B and the second G, `[4]`, in sensor units.
       white_level: the level used, in sensor units.
@@ -59,7 +67,8 @@ def read_raw(
 
     The demosaicing is bilinear: it never mixes channels, and keeps the mean colour of a patch,
     which is all that a colour transform between downsampled images looks at; edge-directed
-    methods (AHD) guess one channel from another. LibRaw clips to [black, white].
+    methods (AHD) guess one channel from another. Clipped at white; not at black, where sensors
+    count from a pedestal.
 
     Args:
       path: the file.
@@ -74,10 +83,13 @@ def read_raw(
         square pixels, or its black level is not below its white level.
     """
     path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"{path} is no file; give the path of a DNG or camera raw file.")
+    with opened(path, BYTES, "Give the path of a DNG or camera raw file."):
+        pass
     try:
-        with rawpy.imread(str(path)) as raw:
+        with rawpy.RawPy() as raw:
+            raw.open_file(str(path))
+            _check_size(raw, path)
+            raw.unpack()
             _check_bayer(raw, path)
             black, white = _levels(raw, black_level, white_level, path)
             # Before the demosaicing, which changes LibRaw's sizes and flip in place.
@@ -94,6 +106,14 @@ def read_raw(
         raise DataError(
             f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
         ) from error
+    except DataError:
+        raise
+    # Such as a colour matrix that has no inverse.
+    except Exception as error:
+        raise DataError(
+            f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
+            "the camera."
+        ) from error
     return RawImage(
         image=_upright(image, flip),
         saturated=_upright(saturated, flip),
@@ -106,9 +126,18 @@ def read_raw(
     )
 
 
+def _check_size(raw: rawpy.RawPy, path: Path) -> None:
+    """Before anything is decoded."""
+    if raw.sizes.raw_height * raw.sizes.raw_width > PIXELS:
+        raise DataError(
+            f"{path} claims {raw.sizes.raw_width}x{raw.sizes.raw_height} pixels, more than any "
+            "camera has; copy it again from the camera."
+        )
+
+
 def _reason(error: rawpy.LibRawError) -> str:
     message = error.args[0] if error.args else type(error).__name__
-    return message.decode() if isinstance(message, bytes) else str(message)
+    return one_line(message.decode() if isinstance(message, bytes) else message)
 
 
 def _check_bayer(raw: rawpy.RawPy, path: Path) -> None:
@@ -151,16 +180,17 @@ def _levels(
 def _demosaic(
     raw: rawpy.RawPy, black: Int[np.ndarray, "4"], white: int, half_size: bool
 ) -> Float[np.ndarray, "h w 3"]:
-    # LibRaw scales all channels by white minus the lowest black level, which it wants as
+    # LibRaw cuts off what is below the black level that it is told. So it is told the channels'
+    # differences only, and the pedestal that they share is subtracted afterwards. It scales by
     # user_sat, and raises the exposure of dim images unless adjust_maximum_thr is 0.
-    common = white - int(black.min())
+    pedestal = int(black.min())
     scaled = raw.postprocess(
         demosaic_algorithm=rawpy.DemosaicAlgorithm.LINEAR,
         half_size=half_size,
         user_flip=0,
         user_black=0,
-        user_cblack=black.tolist(),
-        user_sat=common,
+        user_cblack=(black - pedestal).tolist(),
+        user_sat=white,
         user_wb=[1, 1, 1, 1],
         output_color=rawpy.ColorSpace.raw,
         gamma=(1, 1),
@@ -170,7 +200,8 @@ def _demosaic(
     )
     red, green, blue, second_green = white - black
     ranges = np.array([red, (green + second_green) / 2, blue])
-    return np.minimum(scaled * (common / ranges / 65535), 1).astype(np.float32)
+    sensor_units = scaled * (white / 65535) - pedestal
+    return np.minimum(sensor_units / ranges, 1).astype(np.float32)
 
 
 def _saturated(raw: rawpy.RawPy, white: int, half_size: bool) -> Bool[np.ndarray, "h w"]:
@@ -221,6 +252,7 @@ def _camera_name(path: Path) -> str | None:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
             parts = [tags.valueof("Make"), tags.valueof("Model")]
-    except tifffile.TiffFileError:
+    # Only a name, and a damaged tag raises anything.
+    except Exception:
         return None
     return unique or " ".join(part for part in parts if part) or None

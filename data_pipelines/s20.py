@@ -1,13 +1,12 @@
 """The S20 two-camera set: 162 pairs of a phone's main and wide-angle camera, as released.
 
 From SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurath, Brown, CVPR 2021),
-CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162.
+CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162. Its raw images (DNG) and the
+augmented metadata, 99 re-illuminations of each pair, are offered apart from the repository.
 """
 
 import re
-import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import opened_archive, read_bytes
 from data_pipelines.locations import locate
 from data_pipelines.matlab import read_mat
 from data_pipelines.unpickle import load_npy_restricted
@@ -22,6 +22,11 @@ from data_pipelines.unpickle import load_npy_restricted
 SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
 ARCHIVE = "Metadata_Image_Pairs.zip"
 FOLDS = "s20_idx_3_parts_no_rep.mat"
+AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
+AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
+PAIR_BYTES = 1_000_000
+"""Of a pair's file, which has 2 kB."""
+_AGAIN = f"Get it again from {SOURCE}."
 
 
 class S20(NamedTuple):
@@ -79,22 +84,67 @@ def load_s20(path: Path | None = None) -> S20:
     return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
 
 
-def _pair_files(folder: Path) -> Iterator[tuple[str, bytes]]:
+class AugmentedS20(NamedTuple):
+    """The authors' re-illuminated pairs: row `i * copies + c` is copy c of pair i of `S20`.
+
+    `folds` hold the rows that the authors test each fold on while they train, `[3, k * copies]`.
+    """
+
+    transforms: Float[np.ndarray, "m 3 3"]
+    illuminants: Float[np.ndarray, "m 3"]
+    copies: int
+    folds: Int[np.ndarray, "3 k"]
+
+
+def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | None:
+    """The released re-illuminations, as the authors' own loader reads them, or None without them.
+
+    Files in the order of their names, each one dictionary with `wb_gt_1` and
+    `transform_image_1to2`; each pair's copies follow each other, the pair itself among them.
+
+    Args:
+      pairs: how many pairs `load_s20` gives.
+      path: as for `load_s20`; the folder may hold `Metadata_Image_Pairs_Augment_99.zip`, or that
+        archive unpacked, and then `s20_idx_3_parts.mat`.
+
+    Raises:
+      MissingDataError: there are re-illuminations but no folds of them.
+      DataError: a damaged file, not equally many copies of every pair, or other folds.
+    """
+    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
+        return None
+    wanted = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
+    read = [_read_pair(c, file, wanted) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    copies, rest = divmod(len(read), pairs)
+    if rest:
+        raise DataError(
+            f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, no multiple of {pairs} pairs; "
+            f"get it again from {SOURCE}."
+        )
+    folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
+    return AugmentedS20(
+        np.stack([each["transform_image"] for each in read]),
+        np.stack([each["illuminant_main"] for each in read]),
+        copies,
+        np.stack(folds),
+    )
+
+
+def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]]:
     """Name and bytes of every RAW_xxxx.npy, in order of their names."""
-    archive, unpacked = folder / ARCHIVE, folder / Path(ARCHIVE).stem
+    archive, unpacked = folder / name, folder / Path(name).stem
     if archive.exists():
-        try:
-            with zipfile.ZipFile(archive) as opened:
-                files = sorted(name for name in opened.namelist() if name.endswith(".npy"))
-                contents = [opened.read(file) for file in files]
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise DataError(
-                f"{archive} is truncated or damaged ({error}). Get it again from {SOURCE}."
-            ) from error
+        with opened_archive(archive, _AGAIN) as members:
+            files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
+            contents = [members.read(file, PAIR_BYTES) for file in files]
         names = [f"{archive}/{file}" for file in files]
     else:
         paths = sorted(unpacked.glob("*.npy"))
-        names, contents = [str(path) for path in paths], [path.read_bytes() for path in paths]
+        names, contents = (
+            [str(path) for path in paths],
+            [read_bytes(path, PAIR_BYTES, _AGAIN) for path in paths],
+        )
     if not names:
         raise MissingDataError(
             f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Get them from {SOURCE}."
@@ -102,26 +152,32 @@ def _pair_files(folder: Path) -> Iterator[tuple[str, bytes]]:
     return zip(names, contents, strict=True)
 
 
-def _read_pair(content: bytes, file: str) -> dict[str, np.ndarray]:
+def _read_pair(
+    content: bytes, file: str, wanted: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
+) -> dict[str, np.ndarray]:
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
         raise DataError(f"{file} does not hold one dictionary; get it again from {SOURCE}.")
     values = {}
-    for field, key, shape in _VALUES:
+    for field, key, shape in wanted:
         if key not in pair:
             raise DataError(f"{file} has no {key!r}; get it again from {SOURCE}.")
         value = np.asarray(pair[key])
+        if value.size == np.prod(shape):
+            value = value.reshape(shape)  # the authors' own loader squeezes lights
         if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
-            raise DataError(f"{file}: {key!r} is not {shape} finite numbers but {pair[key]!r}.")
+            raise DataError(f"{file}: {key!r} is not {shape} finite numbers.")
         values[field] = value.astype(np.float32)
     return values
 
 
-def _read_folds(path: Path, count: int) -> tuple[np.ndarray, ...]:
+def _read_folds(
+    path: Path, count: int, variable: str = "idx_parts_no_rep"
+) -> tuple[np.ndarray, ...]:
     if not path.exists():
         raise MissingDataError(f"{path} does not exist. Get it from {SOURCE}.")
-    (folds,) = read_mat(path, ["idx_parts_no_rep"])
+    (folds,) = read_mat(path, [variable])
     members, occurrences = np.unique(folds, return_counts=True)
     problems = {
         "in more than one place": members[occurrences > 1],

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_pipelines.arrays import read_npy, read_npz, take
 from data_pipelines.errors import DataError
+from data_pipelines.files import refusing
 from data_pipelines.locations import locate
 
 # 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
@@ -96,48 +98,46 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
       MissingDataError: a data set is missing.
       DataError: no surface is asked for, or more than there are.
     """
-    camspec = np.load(
-        locate(
-            "camspec_jiang2013/camspec.npz",
-            source="the camera spectral sensitivity database of Jiang et al. 2013",
-            size="20 kB",
-        )
+    camera_names, camera_grid, sensitivities = _read_spectra(
+        "camspec_jiang2013/camspec.npz",
+        "the camera spectral sensitivity database of Jiang et al. 2013",
+        "20 kB",
+        ("names", "wavelengths_nm", "sensitivities"),
     )
-    lights = np.load(
-        locate(
-            "sfu_illuminants/measured_with_sources.illum.npy",
-            source="the SFU colour constancy data, set measured_with_sources",
-            size="80 kB",
-        )
+    (lights,) = _read_spectra(
+        "sfu_illuminants/measured_with_sources.illum.npy",
+        "the SFU colour constancy data, set measured_with_sources",
+        "80 kB",
     )
-    munsell = np.load(
-        locate(
-            "munsell_matte_1269/munsell380_800_1nm.npz",
-            source="the spectral color research group of the University of Eastern Finland",
-            size="1.3 MB",
-        )
+    munsell = _read_spectra(
+        "munsell_matte_1269/munsell380_800_1nm.npz",
+        "the spectral color research group of the University of Eastern Finland",
+        "1.3 MB",
+        ("wavelengths_nm", "reflectance"),
     )
-    psych = np.load(
-        locate(
-            "psychtoolbox_spectra/psychtoolbox_spectra.npz",
-            source="Psychtoolbox's colorimetric data",
-            size="470 kB",
-        )
+    psych = _read_spectra(
+        "psychtoolbox_spectra/psychtoolbox_spectra.npz",
+        "Psychtoolbox's colorimetric data",
+        "470 kB",
+        tuple(
+            key
+            for name in ("vrhel", "nickerson", "krinov", "macbeth")
+            for key in (f"sur_{name}_wl", f"sur_{name}")
+        ),
     )
-    sets = [_on_grid(munsell["wavelengths_nm"], munsell["reflectance"], None)]
-    for name in ("vrhel", "nickerson", "krinov", "macbeth"):
-        sets.append(_on_grid(psych[f"sur_{name}_wl"], psych[f"sur_{name}"], None))
+    pairs = (munsell, psych[:2], psych[2:4], psych[4:6], psych[6:])
+    sets = [_on_grid(grid, values, None) for grid, values in pairs]
     surfaces = np.clip(np.concatenate(sets), 0, None)
     if not 1 <= reflectance_count <= len(surfaces):
         raise DataError(f"reflectance_count={reflectance_count}; take 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
     light_grid = np.linspace(380.0, 780.0, lights.shape[-1])
-    names = tuple(str(name) for name in camspec["names"])
+    names = tuple(str(name) for name in camera_names)
     return SpectralLibrary(
         illuminants=_unit_peak(_on_grid(light_grid, lights, None)),
         illuminant_names=tuple(f"SFU {i}" for i in range(len(lights))),
         reflectances=surfaces[drawn],
-        sensitivities=_on_grid(camspec["wavelengths_nm"], camspec["sensitivities"], 0.0),
+        sensitivities=_on_grid(camera_grid, sensitivities, 0.0),
         camera_names=names,
         note=(
             f"{len(names)} cameras (Jiang et al. 2013), {len(lights)} SFU lights, "
@@ -145,3 +145,34 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
             "Macbeth)"
         ),
     )
+
+
+def _read_spectra(
+    relative: str, source: str, size: str, names: tuple[str, ...] = ()
+) -> list[np.ndarray]:
+    """Arrays of a file below EVERLIGHT_DATA, spectra and their wavelengths among them.
+
+    Raises:
+      MissingDataError: the file is missing.
+      DataError: it is damaged, a number is not finite, a spectrum is nowhere above 0, or
+        wavelengths do not rise or are not as many as the spectra behind them have.
+    """
+    path, way_out = locate(relative, source, size), f"Get it again from {source}."
+    if path.suffix == ".npy":
+        arrays = [read_npy(path, way_out)]
+    else:
+        arrays = take(read_npz(path, way_out), path, names, way_out)
+    numbers = [array for array in arrays if array.dtype.kind in "fiu"]
+    grids = [array for array in numbers if array.ndim == 1]
+    spectra = [array for array in numbers if array.ndim > 1]
+    with refusing(path, way_out):
+        if not spectra or not all(np.isfinite(array).all() for array in numbers):
+            raise ValueError("no spectra, or a number that is not finite")
+        if not all((array.max(axis=-1) > 0).all() for array in spectra):
+            raise ValueError("a spectrum that is nowhere above 0")
+        if not all((np.diff(grid) > 0).all() for grid in grids):
+            raise ValueError("wavelengths that do not rise")
+        lengths = [values.shape[-1] for values in spectra]
+        if grids and [grid.size for grid in grids] != lengths:
+            raise ValueError("spectra of other lengths than their wavelengths")
+    return arrays

@@ -5,16 +5,15 @@ sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]` (uint8) and its class `label
 `names` (words) and `wnids` (WordNet) of `classes.json`.
 """
 
-import json
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 import imagecodecs
 import numpy as np
 
+from data_pipelines.arrays import read_npz, take
 from data_pipelines.errors import DataError
+from data_pipelines.files import jpeg_size, read_json, refusing
 from data_pipelines.image_set import ImageSet
 from data_pipelines.locations import locate
 
@@ -23,6 +22,9 @@ FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
 TEST_FILE = "val.npz"
 CLASSES_FILE = "classes.json"
+MOST_PIXELS = 1_000_000
+"""Of what is decoded at all."""
+_AGAIN = f"Get it again: {SOURCE}."
 
 
 def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
@@ -65,23 +67,19 @@ def _locate(file: str) -> Path:
 
 
 def _read_names(path: Path) -> list[str]:
-    try:
-        return list(json.loads(path.read_text("utf-8"))["names"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is no JSON with a list of names ({error!r}). Get it again: {SOURCE}."
-        ) from error
+    way_out = f"It should be a JSON with a list of names. {_AGAIN}"
+    table = read_json(path, way_out)
+    with refusing(path, way_out):
+        names = table["names"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError("no list of text")
+    return names
 
 
 def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Images and new labels of the samples whose label is renumbered to 0 or more."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            content, offsets, labels = (arrays[key] for key in ("jpeg_bytes", "offsets", "label"))
-    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged or another file ({error}). Get it again: {SOURCE}."
-        ) from error
+    keys = ("jpeg_bytes", "offsets", "label")
+    content, offsets, labels = take(read_npz(path, _AGAIN), path, keys, _AGAIN)
     if problem := _contradiction(content, offsets, labels, len(renumbered)):
         raise DataError(f"{path}: {problem}. Get it again: {SOURCE}.")
     wanted = np.flatnonzero(renumbered[labels] >= 0)
@@ -111,10 +109,11 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
     # The decoder fills a picture that ends early with grey, so that its end is checked here.
     if jpeg[-2:].tobytes() != b"\xff\xd9":
         raise DataError(f"{name} does not end as a JPEG does. Get the file again: {SOURCE}.")
-    try:
+    with refusing(name, f"Get the file again: {SOURCE}."):
+        height, width = jpeg_size(jpeg.tobytes())
+        if height * width > MOST_PIXELS:
+            raise ValueError(f"{height}x{width} pixels")
         pixels = imagecodecs.jpeg8_decode(jpeg)
-    except imagecodecs.Jpeg8Error as error:
-        raise DataError(f"{name} is no JPEG ({error}). Get the file again: {SOURCE}.") from error
     if pixels.shape != (32, 32, 3):
         raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3).")
     return pixels

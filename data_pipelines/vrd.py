@@ -7,16 +7,14 @@ derived from them, as the benchmarks of lifelong fact learning mix the three.
 
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from data_pipelines.errors import DataError
 from data_pipelines.facts import Fact, FactSamples, FactSet
+from data_pipelines.files import Archive, opened_archive, refusing
 from data_pipelines.locations import locate
 
 SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"
@@ -35,10 +33,10 @@ PREDICATES = (
     *("lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of"),
     *("rest on", "follow", "hit", "feed", "kick", "skate on"),
 )
-_DAMAGES = (
-    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError),
-    *(KeyError, ValueError, TypeError, IndexError, AttributeError),
-)
+BYTES = 100_000_000
+"""Of a table in the archive; the largest has 4 MB."""
+MOST_PIXELS = 100_000
+"""Of a photograph's side."""
 MARGIN = 0.1
 """Of a sample's square around its boxes, on every side, as a share of their longer side."""
 
@@ -99,18 +97,17 @@ def load_vrd() -> BoxedFacts:
       DataError: it is damaged or contradicts itself.
     """
     path = locate(ARCHIVE, SOURCE, "0.6 MB")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            categories = _read(archive, "all/objects.json")
-            actions = _actions(_read(archive, "subset_activities.json"))
-            relations = [
-                _relations(part, _read(archive, f"annotations_{part}.json")) for part in PARTS
-            ]
+    way_out = f"Get it again: {SOURCE}."
+    with opened_archive(path, way_out) as archive, refusing(path, way_out):
+        categories = _read(archive, "all/objects.json")
+        if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
+            raise TypeError("objects.json is no list of names")
+        actions = _actions(_read(archive, "subset_activities.json"))
+        relations = [
+            _relations(part, _read(archive, f"annotations_{part}.json"), len(categories))
+            for part in PARTS
+        ]
         return boxed_facts("VRD", categories, PREDICATES, actions, *relations)
-    except _DAMAGES as error:
-        raise DataError(
-            f"{path} is damaged or another file ({error!r}). Get it again: {SOURCE}."
-        ) from error
 
 
 def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
@@ -221,9 +218,9 @@ def _samples(
     )
 
 
-def _read(archive: zipfile.ZipFile, name: str) -> Any:
+def _read(archive: Archive, name: str) -> Any:
     # The list of actions has commas before closing braces, which JSON does not allow.
-    return json.loads(re.sub(r",(\s*[}\]])", r"\1", archive.read(name).decode("utf-8")))
+    return json.loads(re.sub(r",(\s*[}\]])", r"\1", archive.read(name, BYTES).decode("utf-8")))
 
 
 def _actions(subset: dict[str, Any]) -> list[str]:
@@ -236,17 +233,17 @@ def _actions(subset: dict[str, Any]) -> list[str]:
     ]
 
 
-def _relations(part: str, annotations: dict[str, Any]) -> Relations:
+def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
     """The relations of all images; equal boxes of a category in an image are one object."""
     rows: dict[tuple[int, ...], int] = {}
     relations = []
     for image, listed in enumerate(annotations.values()):
         for one in listed:
             subject, other = (
-                rows.setdefault((image, role["category"], *role["bbox"]), len(rows))
+                rows.setdefault((image, *_object(role, categories)), len(rows))
                 for role in (one["subject"], one["object"])
             )
-            relations.append((subject, one["predicate"], other))
+            relations.append((subject, _place(one["predicate"], len(PREDICATES)), other))
     table = np.array(list(rows), np.int32)
     scenes = Scenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
@@ -255,6 +252,18 @@ def _relations(part: str, annotations: dict[str, Any]) -> Relations:
     found = np.array(relations, np.int32)
     if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
         raise ValueError("a box ends before it begins")
-    if scenes.category.min() < 0 or found.min() < 0:
-        raise ValueError("a negative category or predicate")
     return Relations(scenes, found)
+
+
+def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
+    """Its category and box."""
+    top, bottom, left, right = role["bbox"]
+    box = (_place(edge, MOST_PIXELS) for edge in (top, bottom, left, right))
+    return _place(role["category"], categories), *box
+
+
+def _place(value: Any, count: int) -> int:
+    # A JSON's true, "3" and 1.7 would pass for numbers in an array.
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"{value!r} where a whole number below {count} belongs")
+    return value

@@ -11,21 +11,29 @@ Files may hold millions of words; only the wanted ones are kept.
 
 import mmap
 import re
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.arrays import read_npz, take
+from data_pipelines.errors import DataError
+from data_pipelines.files import opened, refusing
 from data_pipelines.locations import data_root
 
 SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"
 GLOVE = "glove_6b_50d_60k/glove6b_50d_subset.npz"
 RANDOM_DIMENSION = 50
+_AGAIN = f"Get word vectors from {SOURCE}."
+BYTES = 20_000_000_000
+"""Of a file; the largest published one has 11 GB."""
+LINE = 1_000_000
+"""Bytes of a line of text."""
+MOST_DIMENSIONS = 10_000
 NAMED = 20
 """How many of many unknown words a message names."""
 
@@ -58,14 +66,8 @@ def load_word_vectors(
       DataError: words without a vector, counted and named; an empty phrase; a damaged file.
     """
     words = _words(phrases)
-    if not path.is_file():
-        raise MissingDataError(f"{path} does not exist. Get word vectors from {SOURCE}.")
-    try:
+    with refusing(path, _AGAIN):
         found = _read(path, {*words, *(word for parts in words.values() for word in parts)})
-    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged or no file of word vectors ({error}). Get it from {SOURCE}."
-        ) from error
     needed = {word for phrase, parts in words.items() if phrase not in found for word in parts}
     missing = tuple(sorted(needed - set(found)))
     if missing and (unknown == "refuse" or not found):
@@ -129,7 +131,9 @@ def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
     readers = {".npz": _npz_entries, ".bin": _binary_entries}
     found: dict[str, np.ndarray] = {}
     for word, vector in readers.get(path.suffix, _text_entries)(path, wanted):
-        found.setdefault(word, vector)
+        # Zeros say nothing of a word, and no angle to them is defined.
+        if vector.any():
+            found.setdefault(word, vector)
     shapes = {vector.shape for vector in found.values()}
     if len(shapes) > 1 or not all(np.isfinite(vector).all() for vector in found.values()):
         raise ValueError(f"vectors of shapes {shapes}, or numbers that are not finite")
@@ -137,22 +141,33 @@ def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
 
 
 def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
-    with np.load(path, allow_pickle=False) as arrays:
-        pairs = [("words", "vectors")]
-        if "objects" in arrays:
-            pairs = [(kind, f"{kind}_gnews") for kind in ("objects", "predicates")]
-        for names, vectors in pairs:
-            table = arrays[vectors]
-            for word, vector in zip(arrays[names].tolist(), table, strict=True):
-                if word in wanted:
-                    yield word, vector.astype(np.float32)
+    arrays = read_npz(path, _AGAIN)
+    pairs = [("words", "vectors")]
+    if "objects" in arrays:
+        pairs = [(kind, f"{kind}_gnews") for kind in ("objects", "predicates")]
+    for pair in pairs:
+        names, table = take(arrays, path, pair, _AGAIN)
+        if table.ndim != 2 or table.dtype.kind not in "fiu" or names.dtype.kind != "U":
+            raise ValueError(f"{pair[1]} is {table.dtype} of {table.shape}, not a vector a word")
+        for word, vector in zip(names.tolist(), table, strict=True):
+            if word in wanted:
+                yield word, vector.astype(np.float32)
 
 
 def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        place = content.find(b"\n") + 1
+    with (
+        opened(path, BYTES, _AGAIN) as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
+        place = content.find(b"\n", 0, LINE) + 1
         count, dimension = map(int, content[:place].split())
+        # A word takes a letter and a space beside its numbers.
+        most = len(content) // (4 * _checked(dimension) + 2)
+        if not 0 < count <= most:
+            raise ValueError(
+                f"{count} words of {dimension} numbers, where at most {most} have room"
+            )
         for number in range(count):
             space = content.find(b" ", place)
             end = space + 1 + 4 * dimension
@@ -167,14 +182,16 @@ def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndar
 
 def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
-    with path.open("rb") as lines:
-        first = lines.readline().split()
+    with opened(path, BYTES, _AGAIN) as lines:
+        first = lines.readline(LINE).split()
         # word2vec's first line counts words and numbers; GloVe has none.
         counted = len(first) == 2
-        dimension = int(first[1]) if counted else len(first) - 1
+        dimension = _checked(int(first[1]) if counted else len(first) - 1)
         if not counted:
             lines.seek(0)
-        for number, line in enumerate(lines, 1 + counted):
+        for number, line in enumerate(iter(partial(lines.readline, LINE), b""), 1 + counted):
+            if len(line) == LINE:
+                raise ValueError(f"line {number} has {LINE:,} bytes or more")
             if line.split(b" ", 1)[0] not in encoded:
                 continue
             # GloVe's largest set has words with spaces in them, so that numbers count from the end.
@@ -183,3 +200,9 @@ def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarra
                 raise ValueError(f"line {number} has {len(numbers)} numbers, not {dimension}")
             if word in encoded:
                 yield encoded[word], np.array(numbers, np.float32)
+
+
+def _checked(dimension: int) -> int:
+    if not 1 <= dimension <= MOST_DIMENSIONS:
+        raise ValueError(f"vectors of {dimension} numbers")
+    return dimension

@@ -1,5 +1,8 @@
 """The command line: `python -m experiments <paper> <run> [options]`."""
 
+import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,7 +10,15 @@ from typing import Any
 import tyro
 
 from data_pipelines.errors import DataError
+from data_pipelines.files import one_line
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.common.interruption import (
+    begin_stopping,
+    end_by_signal,
+    signal_received,
+    stopping_on_signals,
+)
+from experiments.continual.digits import DigitsRun, run_digits
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
@@ -26,6 +37,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
+    "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
     "core50 prepare": (PrepareSettings, prepare),
@@ -36,28 +48,73 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parses the command and runs it; an error about its input ends it with one line."""
+    """Parses the command and runs it; an error about its input ends it with one line.
+
+    A signal to stop ends the process as that signal does, after a checkpoint.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    name = " ".join(arguments[:2]).replace("-", "_")
-    if name not in RUNS:
-        sys.exit(_overview(arguments))
-    settings_type, command = RUNS[name]
-    settings = tyro.cli(
-        settings_type, args=arguments[2:], prog=f"python -m experiments {name}", config=()
-    )
-    try:
-        command(settings)
-    except DataError as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
+    for stream in (sys.stdout, sys.stderr):
+        # Names of files may hold bytes that are no text.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    with stopping_on_signals():
+        try:
+            _run(arguments)
+            sys.stdout.flush()
+        except BaseException as error:
+            _end(error)
+            raise
+
+
+def _end(error: BaseException) -> None:
+    """Ends the process where the error is one of the input, the system or a signal's."""
+    number = signal_received()
+    if number is not None:
+        begin_stopping()
+        print(
+            f"stopped by {signal.Signals(number).name}; the same command goes on after what is "
+            "finished, at the newest checkpoint",
+            file=sys.stderr,
+        )
+        end_by_signal(number)
+    if isinstance(error, DataError):
+        sys.exit(f"error: {' '.join(str(error).split())}")
+    if isinstance(error, MemoryError):
         sys.exit(
-            "stopped; the same command goes on after what is finished, at the newest checkpoint"
+            "error: there is not enough memory for these settings; give smaller ones. What is "
+            "finished is kept."
+        )
+    if isinstance(error, OSError):
+        _give_up_output()
+        what = one_line(error.strerror or error)
+        sys.exit(
+            f"error: {error.filename or 'the output'}: {what}. What is finished is kept; the same "
+            "command goes on once this is mended."
         )
 
 
-def _overview(arguments: Sequence[str]) -> str:
-    asked = " ".join(arguments[:2])
-    refusal = "" if not asked or asked in ("--help", "-h") else f"There is no run '{asked}'.\n\n"
+def _run(arguments: Sequence[str]) -> None:
+    if arguments[:1] in (["--help"], ["-h"]):
+        print(_overview(""))
+        return
+    name = " ".join(arguments[:2]).replace("-", "_")
+    if name not in RUNS:
+        sys.exit(_overview(" ".join(arguments[:2])))
+    settings_type, command = RUNS[name]
+    prog = f"python -m experiments {name}"
+    command(tyro.cli(settings_type, args=arguments[2:], prog=prog, config=()))
+
+
+def _give_up_output() -> None:
+    """Where it cannot be written to, so that Python does not try again as it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _overview(asked: str) -> str:
+    refusal = f"There is no run {asked!a}.\n\n" if asked else ""
     width = max(map(len, RUNS))
     rows = [
         f"  {name:<{width}}  {(settings.__doc__ or '').strip().splitlines()[0]}"

@@ -12,7 +12,8 @@ from pathlib import Path
 from data_pipelines.errors import DataError
 from experiments.cl_metrics.icifar import ICifarRun, icifar_sections
 from experiments.common.report import Section, write_report
-from experiments.common.run_folder import RunFolder, RunSettings
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
 from experiments.two_camera.radiometric import RadiometricRun, radiometric_sections
 
 

@@ -8,10 +8,18 @@ import pytest
 
 from data_pipelines.errors import MissingDataError
 from data_pipelines.locations import locate
+from tests.release_memory import release_memory
 
 # The first example of a property compiles, whatever the others take.
 hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_let_go():
+    """Where a module's tests end."""
+    yield
+    release_memory()
 
 
 @pytest.fixture

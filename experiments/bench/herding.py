@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.base import Samples
-from everlight.continual.memory import add_herded_exemplars, empty_buffer
+from everlight.continual.strategies.memory import add_herded_exemplars, empty_buffer
 from experiments.bench.timing import median_ratio, seconds_in_turns
 
 

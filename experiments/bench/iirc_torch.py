@@ -8,8 +8,8 @@ from jaxtyping import Array, Bool
 from torch import nn
 
 from everlight.continual.base import Samples
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.multilabel_objective import multi_hot
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.objectives.many_labels import multi_hot
 from experiments.iirc.methods import MOMENTUM, WEIGHT_DECAY
 
 PADDING = 4

@@ -17,15 +17,18 @@ from jaxtyping import Array, Int, PRNGKeyArray
 
 from data_pipelines.iirc_metadata import official_metadata
 from data_pipelines.image_set import ImageSet
-from everlight.continual.base import TaskSequence
-from everlight.continual.evaluation import predict_samples, validate
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.sequence import Build, SequenceResult, run_sequence
-from everlight.continual.steps import (
+from everlight.continual.base import Task, TaskSequence
+from everlight.continual.engine.evaluation import evaluate, validate
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.state import Build, SequenceResult
+from everlight.continual.engine.steps import (
+    Progress,
     Protocol,
     begin_sequence,
     begin_task,
     count_steps,
+    end_task,
     epoch_step,
     open_epoch,
     take_task,
@@ -81,7 +84,8 @@ class RaceSpeed(NamedTuple):
     driven_compilation_s: float
     training_s: float
     evaluation_s: float
-    """One pass over the test union after every task, and at the end all scores from it."""
+    """Passes over the test samples of the tasks so far after every task, and at the end all scores
+    from them."""
     validation_s: float
     checkpoints_s: float
     compiled_s: float
@@ -150,16 +154,19 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
     size, tasks = protocol.evaluation_batch, sequence.tasks.id.shape[0]
 
     @jax.jit
-    def evaluate(stored, sequence, memory, learner):
-        setup, strategy = build(stored)
-        scores = predict_samples(setup, strategy, memory, learner, sequence.test, size)
-        return setup.objective.evaluate(sequence, scores, learner.seen)
+    def evaluate_all(stored, sequence, memory, learner):
+        left = (*build(stored), memory)
+
+        def after_task(seen):
+            return evaluate(*left, learner._replace(seen=seen), sequence, size)
+
+        return jax.lax.map(after_task, jnp.cumsum(sequence.tasks.classes, axis=0) > 0)
 
     @jax.jit
     def validate_all(stored, sequence, memory, learner):
-        setup, strategy = build(stored)
+        left = (*build(stored), memory, learner)
         return jax.lax.map(
-            lambda samples: validate(setup, strategy, memory, learner, samples, size),
+            lambda samples: validate(*left, samples, size, jax.random.key(0)),
             sequence.tasks.valid,
         )
 
@@ -168,7 +175,7 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
         inputs = (stored, sequence, result.memory, result.learner)
         seconds = seconds_in_turns(
             {
-                "evaluation": lambda: evaluate(*inputs),
+                "evaluation": lambda: evaluate_all(*inputs),
                 "scores": lambda: score_method(sequence, _learnt(result), superclass),
                 "validation": lambda: validate_all(*inputs),
                 "checkpoint": lambda: checkpoints.save(next(numbers), result),
@@ -177,7 +184,7 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
         )
     median = {name: float(np.median(values)) for name, values in seconds.items()}
     return {
-        "evaluation_s": tasks * median["evaluation"] + median["scores"],
+        "evaluation_s": median["evaluation"] + median["scores"],
         "validation_s": median["validation"],
         "checkpoints_s": tasks * median["checkpoint"],
     }
@@ -191,11 +198,13 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     world = _world(sizes)
     number, key = jnp.asarray(sizes.replay_task), jax.random.key(0)
     epoch, reach = _epoch_programs(world, number)
-    carry = reach(world.stored, world.sequence, key)
+    progress = reach(world.stored, world.sequence, key)
+    memory, learner, _ = progress
     _, strategy = world.build(world.stored)
-    samples = strategy.epoch_data(carry[0], take_task(strategy, world.sequence, number)).samples
+    task = take_task(strategy, world.protocol, world.sequence, number)
+    samples = strategy.epoch_data(memory, task).samples
     contestants: dict[str, Callable[[], object]] = {
-        "everlight": lambda: epoch(world.stored, world.sequence, carry, key)
+        "everlight": lambda: epoch(world.stored, world.sequence, progress, key)
     }
     if has_torch():
         from experiments.bench.iirc_torch import torch_epoch
@@ -203,7 +212,7 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
         contestants["torch"] = torch_epoch(
             world.stored,
             samples,
-            carry[1].seen,
+            learner.seen,
             sizes.blocks,
             sizes.batch_size,
             PLANS["paper"].rate,
@@ -213,7 +222,7 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     images = int(jnp.sum(samples.mask))
     return ReplaySpeed(
         images,
-        int(jnp.sum(carry[0].mask)),
+        int(jnp.sum(memory.buffer.mask)),
         -(-images // sizes.batch_size),
         float(np.median(ours)),
         float(np.median(theirs)) if theirs else None,
@@ -226,30 +235,32 @@ def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Ca
     build, protocol = world.build, world.protocol
 
     @jax.jit
-    def reach(stored: StoredImages, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
-        setup, strategy = build(stored)
+    def reach(stored: StoredImages, sequence: TaskSequence, key: PRNGKeyArray) -> Progress:
+        parts = (*build(stored), protocol)
+        _, strategy, _ = parts
 
-        def pass_task(task_number: Int[Array, ""], carry: tuple) -> tuple:
-            task = take_task(strategy, sequence, task_number)
-            carry = begin_task(setup, strategy, *carry, task, key)
-            return strategy.end_task(*carry, task, key)
+        def begin(task_number: Int[Array, ""], progress: Progress) -> tuple[Progress, Task]:
+            task = take_task(strategy, protocol, sequence, task_number)
+            return begin_task(*parts, progress, task, key), task
 
-        start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
-        carry = jax.lax.fori_loop(0, number, pass_task, start)
-        return begin_task(setup, strategy, *carry, take_task(strategy, sequence, number), key)
+        def pass_task(task_number: Int[Array, ""], progress: Progress) -> Progress:
+            return end_task(strategy, protocol, *begin(task_number, progress), key)
+
+        start = begin_sequence(*parts, sequence.class_task.shape[0], key)
+        return begin(number, jax.lax.fori_loop(0, number, pass_task, start))[0]
 
     @jax.jit
     def epoch(
-        stored: StoredImages, sequence: TaskSequence, carry: tuple, key: PRNGKeyArray
-    ) -> tuple:
+        stored: StoredImages, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
+    ) -> Progress:
         setup, strategy = build(stored)
-        task = take_task(strategy, sequence, number)
-        opened = open_epoch(strategy, carry[0], task, key)
+        task = take_task(strategy, protocol, sequence, number)
+        opened = open_epoch(strategy, progress.memory, task, key)
 
-        def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-            return epoch_step(setup, strategy, protocol, carry, opened, task, step, key)[0]
+        def one_step(step: Int[Array, ""], progress: Progress) -> Progress:
+            return epoch_step(setup, strategy, protocol, progress, opened, task, step, key)[0]
 
-        return jax.lax.fori_loop(0, count_steps(opened[1], protocol), one_step, carry)
+        return jax.lax.fori_loop(0, count_steps(opened[1], protocol), one_step, progress)
 
     return epoch, reach
 

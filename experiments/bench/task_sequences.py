@@ -12,19 +12,14 @@ import numpy as np
 import optax
 
 from everlight.continual.base import Setup, Strategy, TaskSequence
-from everlight.continual.evaluation import predict_samples
-from everlight.continual.ewc import ewc
-from everlight.continual.flax_setup import StoredImages, flax_setup
-from everlight.continual.naive import naive
-from everlight.continual.objective import softmax_objective
-from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import (
-    Build,
-    Protocol,
-    SequenceState,
-    drive_sequence,
-    run_sequence,
-)
+from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.engine.state import Build, SequenceState
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.replay import experience_replay
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.bench.net_training import has_torch
@@ -149,16 +144,14 @@ def _speed(
     finished = _drive(build, protocol, stored, sequence).result
 
     @jax.jit
-    def evaluate(stored, sequence, memory, learner):
-        size = protocol.evaluation_batch
-        setup, strategy = build(stored)
-        scores = predict_samples(setup, strategy, memory, learner, sequence.test, size)
-        return setup.objective.evaluate(sequence, scores, learner.seen)
+    def evaluate_last(stored, sequence, memory, learner):
+        left = (*build(stored), memory, learner)
+        return evaluate(*left, sequence, protocol.evaluation_batch)
 
     contestants = {
         "compiled": lambda: compiled(stored, sequence, jax.random.key(0)),
         "driven": lambda: _drive(build, protocol, stored, sequence),
-        "evaluation": lambda: evaluate(stored, sequence, finished.memory, finished.learner),
+        "evaluation": lambda: evaluate_last(stored, sequence, finished.memory, finished.learner),
     }
     if has_torch():
         from experiments.bench.torch_sequences import torch_sequence

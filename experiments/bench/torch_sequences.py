@@ -8,8 +8,8 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from everlight.continual.base import Samples, TaskSequence
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.sequence import Protocol
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.sequence import Protocol
 from experiments.bench.task_sequences import SequenceSizes
 
 FISHER_CHUNK = 16

@@ -16,13 +16,14 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from everlight.continual.sequence import Protocol
+from everlight.continual.engine.sequence import Protocol
 from experiments.cl_metrics import CITATION
 from experiments.cl_metrics.icifar_report import Outcome, report_sections
 from experiments.cl_metrics.methods import SCENARIOS, Scenario
 from experiments.cl_metrics.training import DataSet, Plan, Trainer, load_images
 from experiments.common.report import Section, write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Count, RunSettings, Scale
 
 TUNING_SEED = 1_000
 """Task orders from here on choose strengths and are never reported."""
@@ -76,7 +77,7 @@ class ICifarRun(RunSettings):
 
     data: DataSet | None = None
     """None is the scale's: procedural, tiny-imagenet, cifar100."""
-    seeds: int | None = None
+    seeds: Count | None = None
     """Runs of every strategy, each with its own task order; None is the scale's."""
 
 
@@ -128,8 +129,8 @@ def icifar_sections(
         ("Seeds", f"{plan.seeds} ({seeds[0]} to {seeds[-1]}), each with a task order of its own"),
         (
             "Selection rule",
-            "epoch: best in-task validation; strength: greatest A on the validation images of a "
-            "task order that is not reported",
+            "epoch: best in-task validation, of equals the last; strength: greatest A on the "
+            "validation images of a task order that is not reported",
         ),
         (
             "Training",

@@ -7,14 +7,14 @@ import optax
 from jaxtyping import Array, Float, Int
 
 from everlight.continual.base import Setup, Strategy
-from everlight.continual.cumulative import cumulative
-from everlight.continual.ewc import ewc
-from everlight.continual.flax_setup import StoredImages, flax_setup
-from everlight.continual.lwf import lwf
-from everlight.continual.naive import naive
-from everlight.continual.objective import softmax_objective
-from everlight.continual.sequence import Build
-from everlight.continual.si import si
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.state import Build
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.cumulative import cumulative
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.lwf import lwf
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.si import si
 from everlight.models.small_cnn import SmallCNN
 
 Scenario = Literal["task-aware", "class-incremental"]

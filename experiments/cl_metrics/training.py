@@ -15,7 +15,7 @@ from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
 from everlight.continual.base import TaskSequence
-from everlight.continual.sequence import Protocol, initial_state, operations_per_step
+from everlight.continual.engine.sequence import Protocol, initial_state, operations_per_step
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import (

@@ -1,14 +1,31 @@
-"""Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax)."""
+"""Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
+
+Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
+shape, type and checksum. Nothing is believed that differs from it.
+"""
 
 import json
+import shutil
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 
 from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import one_line
+from data_pipelines.writing import check_room
 from experiments.common.run_folder import as_json, name_differences
+
+DAMAGED = ".damaged"
+"""Added to the name of a checkpoint that is not believed."""
+
+
+class DamagedCheckpointError(DataError):
+    """A checkpoint that is not what was written."""
 
 
 class Checkpoint(NamedTuple):
@@ -22,13 +39,21 @@ class Checkpoints:
     """Numbered checkpoints in one folder; the newest few are kept.
 
     Orbax writes into a temporary folder and renames it, so a run killed while writing leaves the
-    checkpoint before it as the newest.
+    checkpoint before it as the newest, and the next start removes what was half written.
     """
 
-    def __init__(self, folder: Path, keep: int = 2):
-        """Opens the folder, or makes it."""
-        options = ocp.CheckpointManagerOptions(max_to_keep=keep, enable_async_checkpointing=False)
+    def __init__(self, folder: Path, keep: int = 2, read_only: bool = False):
+        """Opens the folder, or makes it; `read_only` leaves everything in it as it is."""
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=keep,
+            enable_async_checkpointing=False,
+            create=not read_only,
+            read_only=read_only,
+        )
         self.folder = Path(folder).absolute()
+        self._keep = keep
+        if not read_only:
+            self._remove_half_written()
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
@@ -36,82 +61,145 @@ class Checkpoints:
         """Writes a checkpoint; returns when it is on disk.
 
         Raises:
-          DataError: the folder holds a checkpoint with this number or a later one.
+          DataError: the folder holds a checkpoint with this number or a later one, or the disk has
+            no room for it or cannot be written; those before it are kept.
         """
-        written = self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state), facts=ocp.args.JsonSave(as_json(facts or {}))
-            ),
+        size = sum(leaf.nbytes for leaf in _leaves(state).values())
+        # Before the first one: all that will ever lie there at a time.
+        copies = 1 if self.newest() is not None else self._keep + 1
+        check_room(self.folder, size * copies, "a run's checkpoints")
+        record = {"step": step, "facts": as_json(facts or {}), "arrays": _checksums(state)}
+        args = ocp.args.Composite(
+            state=ocp.args.StandardSave(state),
+            facts=ocp.args.JsonSave({"record": record, "crc32": _checksum_of(record)}),
         )
+        try:
+            written = self._manager.save(step, args=args)
+        # A full disk makes tensorstore and orbax raise errors of several kinds.
+        except Exception as error:
+            self._remove_half_written()
+            raise DataError(
+                f"{self.folder / str(step)} cannot be written ({one_line(error)}). The checkpoints "
+                "before it are kept; make room, and the same command goes on."
+            ) from error
         if not written:
             raise DataError(
                 f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
                 "Save under a later number, or delete that folder."
             )
 
+    def _remove_half_written(self) -> None:
+        for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(path, ignore_errors=True)
+
     def newest(self) -> int | None:
         """The number of the newest whole checkpoint, or None."""
         return self._manager.latest_step()
 
-    def newest_of(self, facts: dict) -> int | None:
-        """The newest whole checkpoint, or None; it must have been saved with these facts.
+    def resume(self, facts: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
+        """Number and state of the newest checkpoint that is what was written, or None.
+
+        A damaged one is set aside with a word, and the one before it taken.
+
+        Args:
+          facts: what it must have been saved with.
+          like: gives the structure, shapes and dtypes of the state; asked where there is one.
 
         Raises:
-          DataError: it was saved with others; the differences are named.
+          DataError: it was saved with other facts or holds another structure; the differences are
+            named.
         """
-        step = self.newest()
-        if step is None:
-            return None
-        changed = name_differences(self.facts(step), facts)
-        if changed:
-            raise DataError(
-                f"{self.folder} holds checkpoints of another configuration ({changed}). "
-                "Delete that folder, or give this run a --tag of its own."
-            )
-        return step
+        while (step := self.newest()) is not None:
+            try:
+                changed = name_differences(self.facts(step), facts)
+                if changed:
+                    raise DataError(
+                        f"{self.folder} holds checkpoints of another configuration ({changed}). "
+                        "Delete that folder, or give this run a --tag of its own."
+                    )
+                return step, self.restore(step, like()).state
+            except DamagedCheckpointError as error:
+                self._set_aside(step)
+                before = self.newest()
+                instead = "begins anew" if before is None else f"goes on at {before}"
+                print(f"{error}; it is set aside, and the run {instead}.", flush=True)
+        return None
+
+    def _set_aside(self, step: int) -> None:
+        (found,) = (path for path in self.folder.iterdir() if path.name == str(step))
+        aside = found.with_name(found.name + DAMAGED)
+        shutil.rmtree(aside, ignore_errors=True)
+        found.rename(aside)
+        self._manager.reload()
 
     def facts(self, step: int) -> dict:
-        """The description stored with a checkpoint, without reading its arrays."""
-        restored = self._manager.restore(
-            step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
-        )
-        return restored["facts"]
+        """The description stored with a checkpoint, without reading its arrays.
+
+        Raises:
+          DamagedCheckpointError: it is not what was written, or was written under another number.
+        """
+        return self._record(step)["facts"]
+
+    def _record(self, step: int) -> dict:
+        path = self.folder / str(step)
+        try:
+            stored = self._manager.restore(
+                step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
+            )["facts"]
+            record, checksum = stored["record"], stored["crc32"]
+        except Exception as error:
+            raise DamagedCheckpointError(
+                f"{path} is damaged, or of an earlier version ({one_line(error)})"
+            ) from error
+        if checksum != _checksum_of(record):
+            raise DamagedCheckpointError(f"{path} is damaged: its record's checksum differs")
+        if record["step"] != step:
+            raise DamagedCheckpointError(f"{path} is a copy of checkpoint {record['step']}")
+        return record
 
     def restore(self, step: int, like: Any) -> Checkpoint:
         """Reads a checkpoint into the structure, shapes and dtypes of `like`.
 
         Raises:
+          DamagedCheckpointError: it is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
+        path, record = self.folder / str(step), self._record(step)
         abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
-        stored = self._manager.item_metadata(step)["state"]
-        _refuse_other_structure(self.folder / str(step), stored, abstract)
-        restored = self._manager.restore(
-            step,
-            args=ocp.args.Composite(
-                state=ocp.args.StandardRestore(abstract), facts=ocp.args.JsonRestore()
-            ),
-        )
-        return Checkpoint(restored["state"], restored["facts"])
+        _refuse_other_structure(path, record["arrays"], abstract)
+        try:
+            state = self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
+            )["state"]
+            found = _checksums(state)
+        except Exception as error:
+            raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error
+        wrong = [name for name, value in record["arrays"].items() if found.get(name) != value]
+        if wrong:
+            raise DamagedCheckpointError(
+                f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
+                "written"
+            )
+        return Checkpoint(state, record["facts"])
 
 
 def open_existing(folder: Path) -> Checkpoints:
-    """The checkpoints of a folder that must hold one.
+    """The checkpoints of a folder that must hold one, to be read only.
 
     Raises:
       MissingDataError: the folder is missing or holds no whole checkpoint.
     """
     if not Path(folder).is_dir():
         raise MissingDataError(f"{folder} is no checkpoint folder; train a net first (README)")
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
         raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first (README)")
     return checkpoints
 
 
-def _refuse_other_structure(path: Path, stored: Any, wanted: Any) -> None:
-    there, here = _shapes(stored), _shapes(wanted)
+def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:
+    there = {name: shape for name, (shape, _) in stored.items()}
+    here = {name: _describe(leaf) for name, leaf in _leaves(wanted).items()}
     differences = [
         f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} wanted"
         for name in sorted(set(there) | set(here))
@@ -123,11 +211,26 @@ def _refuse_other_structure(path: Path, stored: Any, wanted: Any) -> None:
         )
 
 
-def _shapes(tree: Any) -> dict[str, str]:
+def _leaves(tree: Any) -> dict[str, Any]:
     def name(path: tuple) -> str:
         # NamedTuple fields come back from disk as dictionary keys.
         parts = [getattr(p, "name", getattr(p, "key", getattr(p, "idx", p))) for p in path]
         return "/".join(str(part) for part in parts)
 
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {name(path): json.dumps([*leaf.shape]) + str(leaf.dtype) for path, leaf in leaves}
+    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _describe(leaf: Any) -> str:
+    return json.dumps([*np.shape(leaf)]) + str(leaf.dtype)
+
+
+def _checksums(tree: Any) -> dict[str, list]:
+    """Shape and type, and checksum, of every array."""
+    return {
+        name: [_describe(leaf), zlib.crc32(np.ascontiguousarray(leaf).tobytes())]
+        for name, leaf in _leaves(tree).items()
+    }
+
+
+def _checksum_of(record: dict) -> int:
+    return zlib.crc32(json.dumps(record, sort_keys=True).encode())

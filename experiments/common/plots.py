@@ -7,6 +7,12 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
+
+from data_pipelines.writing import written_whole
+
+# Names come from data, and a dollar in one begins no formula.
+mpl.rcParams["text.parse_math"] = False
 
 STYLE = {
     "figure.dpi": 130,
@@ -36,8 +42,24 @@ def new_canvas(
 
 
 def save(canvas: Canvas, path: Path) -> Path:
-    """Writes a PNG and frees the canvas."""
-    with plt.rc_context(STYLE):
-        canvas.savefig(path)
+    """Writes a PNG, whole or not at all, and frees the canvas."""
+    for axes in canvas.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            # Powers of ten would be written as formulas.
+            if axis.get_scale() == "log" and isinstance(
+                axis.get_major_formatter(), LogFormatterSciNotation
+            ):
+                base = axis.get_transform().base
+                axis.set_major_formatter(_PlainLogFormatter(base))
+                axis.set_minor_formatter(_PlainLogFormatter(base, labelOnlyBase=False))
+    with plt.rc_context(STYLE), written_whole(path) as unfinished:
+        canvas.savefig(unfinished, format="png")
     plt.close(canvas)
     return path
+
+
+class _PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib would, by numbers as they are printed."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""

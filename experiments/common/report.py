@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jinja2
 
+from data_pipelines.writing import written_whole
+
 PAPER = "paper"
 
 
@@ -83,7 +85,9 @@ def write_report(
         title=title, summary=summary, sections=sections, config=config, paper=PAPER
     )
     path = folder / "report.html"
-    path.write_text(page, encoding="utf-8")
+    with written_whole(path) as unfinished:
+        # A folder's name may hold bytes that are no text.
+        unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
     print(f"report: {path}")
     return path
 

@@ -6,46 +6,26 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import zlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
-from data_pipelines.errors import DataError
-
-Scale = Literal["demo", "cpu", "paper"]
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """The settings that every run has; a run's own extend them and give `scale` its default."""
-
-    scale: Scale = "demo"
-    """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
-    seed: int = 0
-    """Of everything that is drawn."""
-    tag: str = ""
-    """Added to the name of the run's folder."""
-    runs: Path = Path("runs")
-    """Where run folders are made."""
-
-
-def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
-    """Refuses names of methods that there are not, and an option without any.
-
-    Raises:
-      DataError: which, and what there is.
-    """
-    if asked is None:
-        return
-    if not asked:
-        raise DataError(f"--methods without a name; there are {', '.join(known)}")
-    unknown = set(asked) - set(known)
-    if unknown:
-        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(known)}")
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import read_json, refusing
+from data_pipelines.writing import (
+    LOCK,
+    lock_folder,
+    make_folder,
+    read_sealed,
+    remove_unfinished,
+    save_sealed,
+    written_whole,
+)
+from experiments.common.interruption import stop_if_asked
+from experiments.common.settings import RunSettings, check_settings
 
 
 def as_json(values: dict) -> dict:
@@ -71,40 +51,40 @@ class RunFolder:
     report.html.
 
     A folder that was begun with the same settings is continued; with other settings it is refused,
-    so that no run is ever resumed into another's results.
+    so that no run is ever resumed into another's results. One process at a time works in it. What
+    is read back from it is checked against the checksum that it was written with.
     """
 
     def __init__(self, paper: str, run: str, settings: RunSettings):
         """Opens or creates the folder of `settings`.
 
         Raises:
-          DataError: the folder holds a run with other settings, which are named; or the seed is
-            negative, the tag no part of a name, or the folder cannot be made.
+          DataError: the folder holds a run with other settings, which are named, or another process
+            works in it; a setting is out of its bounds; or the folder cannot be made.
         """
-        if settings.seed < 0:
-            raise DataError(f"--seed {settings.seed}; give 0 or more")
-        if Path(settings.tag).name != settings.tag:
-            raise DataError(f"--tag {settings.tag!r} becomes part of a folder's name; leave out /")
+        check_settings(settings)
         tag = f"-{settings.tag}" if settings.tag else ""
         self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
         self.checkpoints = self.path / "checkpoints"
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DataError(
-                f"{self.path} cannot be made ({error.strerror}); give another --runs"
-            ) from error
+        make_folder(self.path)
+        self._lock = lock_folder(
+            self.path, "Wait for its end, or give this run a --tag of its own."
+        )
+        for folder in (self.path, self.path / "units"):
+            remove_unfinished(folder)
         chosen = as_json(dataclasses.asdict(settings))
         config = self.path / "config.json"
         # A run that was refused or stopped before it saved anything claims nothing.
-        begun = any(other != config for other in self.path.iterdir())
-        if begun and config.exists():
-            _refuse_other_settings(config, chosen)
-        self._opened, self._continued = time.monotonic(), begun
-        # Whole or not at all, so that a run killed here can be continued.
-        unfinished = config.with_suffix(".unfinished")
-        unfinished.write_text(json.dumps({"settings": chosen, "made_with": _made_with()}, indent=2))
-        unfinished.replace(config)
+        begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
+        try:
+            if begun:
+                _refuse_other_settings(config, chosen)
+            self._opened, self._continued = time.monotonic(), begun
+            self._told_of_units = False
+            _write_config(config, chosen)
+        except DataError:
+            self._lock.release()
+            raise
         print(
             f"{'goes on in' if begun else 'writes to'} {self.path}; the first minute or two is "
             "compilation",
@@ -125,30 +105,49 @@ class RunFolder:
             stream.write(json.dumps(valid) + "\n")
 
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
-        """Keeps the results of a finished part of the run, whole or not at all."""
+        """Keeps the results of a finished part of the run, whole or not at all.
+
+        Raises:
+          DataError: they cannot be written.
+        """
+        stop_if_asked()
         path = self._unit(name)
-        path.parent.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        with unfinished.open("wb") as stream:
-            np.savez_compressed(stream, facts=json.dumps(facts), **arrays)
-        unfinished.replace(path)
+        make_folder(path.parent)
+        described = {"unit": name, "facts": facts}
+        save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
-        """The results of a finished part, or None.
+        """The results of a finished part, or None where there are none.
+
+        A part that is not what was written, or a copy of another one, is told and counts as none.
 
         Raises:
           DataError: they were saved with other facts; the message names the difference.
         """
         path = self._unit(name)
-        if not path.exists():
+        try:
+            arrays = read_sealed(path, "It is computed again.")
+            with refusing(path, "It is computed again."):
+                described = json.loads(arrays.pop("facts").item())
+                if described["unit"] != name:
+                    raise ValueError(f"a copy of {described['unit']}")
+        except MissingDataError:
             return None
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = dict(stored)
-        changed = name_differences(json.loads(arrays.pop("facts").item()), facts)
+        except DataError as error:
+            print(error, flush=True)
+            return None
+        changed = name_differences(described["facts"], facts)
         if changed:
             raise DataError(
                 f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
                 "this run a --tag of its own."
+            )
+        if not self._told_of_units:
+            self._told_of_units = True
+            print(
+                f"what lies in {path.parent} is not computed again, whatever changed in the code "
+                "since; give a --tag, or delete the folder, to begin anew",
+                flush=True,
             )
         return arrays
 
@@ -156,14 +155,35 @@ class RunFolder:
         return self.path / "units" / f"{name}.npz"
 
     def save_results(self, **arrays: np.ndarray) -> Path:
-        """Writes the raw arrays that every number of the report is computed from."""
+        """Writes the raw arrays that every number of the report is computed from.
+
+        Any NumPy reads them; `data_pipelines.writing.read_sealed` checks them as well.
+
+        Raises:
+          DataError: they cannot be written.
+        """
+        stop_if_asked()
         path = self.path / "results.npz"
-        np.savez_compressed(path, **{name: np.asarray(value) for name, value in arrays.items()})
+        save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path
 
 
+def _write_config(config: Path, chosen: dict) -> None:
+    content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
+    with written_whole(config) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2))
+
+
 def _refuse_other_settings(config: Path, chosen: dict) -> None:
-    stored = json.loads(config.read_text())["settings"]
+    way_out = (
+        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
+        "give this run a --tag of its own, or delete the folder."
+    )
+    content = read_json(config, way_out)
+    with refusing(config, way_out):
+        stored = content["settings"]
+        if content["crc32"] != _checksum(stored):
+            raise ValueError("its checksum differs")
     # Where the folder lies is no setting: it may be moved, or named from another directory.
     changed = name_differences(stored | {"runs": None}, chosen | {"runs": None})
     if changed:
@@ -173,13 +193,24 @@ def _refuse_other_settings(config: Path, chosen: dict) -> None:
         )
 
 
+def _checksum(settings: dict) -> int:
+    return zlib.crc32(json.dumps(settings, sort_keys=True).encode())
+
+
 def _commit() -> str | None:
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:  # no git on this machine
         return None
-    return answer.stdout.strip() or None
+    commit = answer.stdout.strip()
+    changed = (
+        commit
+        and subprocess.run(
+            [*command[:3], "status", "--porcelain"], capture_output=True, text=True, check=False
+        ).stdout.strip()
+    )
+    return f"{commit}, with uncommitted changes" if changed else commit or None
 
 
 def _made_with() -> dict:

@@ -12,20 +12,25 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import ImageSet
+from data_pipelines.image_set import Channels, ImageSet
 from everlight.continual.base import TaskSequence
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.sequence import (
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.sequence import (
     Announce,
-    Build,
     DivergedError,
     Protocol,
-    SequenceResult,
-    SequenceState,
     drive_sequence,
     initial_state,
 )
+from everlight.continual.engine.state import Build, SequenceResult, SequenceState
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.interruption import (
+    StoppedError,
+    begin_stopping,
+    signal_received,
+    stop_if_asked,
+    uninterrupted,
+)
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder
 
@@ -34,8 +39,16 @@ class DivergedRunError(DataError):
     """A loss that is not finite; names task, epoch, step and the last good checkpoint."""
 
 
-def store_images(images: ImageSet) -> StoredImages:
-    """The images on the device, to be normalised by the training images' channels."""
+def store_images(images: ImageSet, channels: Channels | None = None) -> StoredImages:
+    """The images on the device, to be normalised by channels.
+
+    Args:
+      images: of the set.
+      channels: mean and deviation, 0 to 1, of each; None is those of the training images.
+    """
+    stored = jnp.asarray(images.images)
+    if channels is not None:
+        return StoredImages(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
     train = images.images[: len(images.train_labels)]
     # Channel by channel and by counts of values, since a float copy would be four times the data.
     counts = [np.bincount(train[..., channel].ravel(), minlength=256) for channel in range(3)]
@@ -43,11 +56,7 @@ def store_images(images: ImageSet) -> StoredImages:
     mean = np.array([np.average(values, weights=count) for count in counts])
     square = np.array([np.average(values**2, weights=count) for count in counts])
     deviation = np.maximum(np.sqrt(square - mean**2), 1.0)
-    return StoredImages(
-        jnp.asarray(images.images),
-        jnp.asarray(mean, jnp.float32),
-        jnp.asarray(deviation, jnp.float32),
-    )
+    return StoredImages(stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
 
 
 def train_sequence(
@@ -62,6 +71,8 @@ def train_sequence(
     announce: Announce | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
+
+    A signal to stop saves the newest epoch first; a damaged checkpoint gives way to the one before.
 
     Args:
       build, protocol, data, sequence, key: as for `drive_sequence`.
@@ -82,20 +93,28 @@ def train_sequence(
         "key": jax.random.key_data(key).tolist(),
     }
     checkpoints = Checkpoints(folder)
-    done = checkpoints.newest_of(facts)
-    state = None
-    if done is not None:
-        like = initial_state(build, protocol, data, sequence, key)
-        state = checkpoints.restore(done, like).state
+    parts = (build, protocol, data, sequence, key)
+    done, state = checkpoints.resume(facts, lambda: initial_state(*parts)) or (0, None)
     total = _epochs_before(sequence.tasks.id.shape[0], protocol)
     try:
-        with progress(folder.name, total, done or 0, "epoch") as bar:
-            for reached in drive_sequence(build, protocol, data, sequence, key, state, announce):
+        with progress(folder.name, total, done, "epoch") as bar:
+            for reached in drive_sequence(*parts, state, announce):
+                stop_if_asked()
                 state = reached
                 if int(state.epoch) % every == 0:
-                    checkpoints.save(_epochs_done(state, protocol), state, facts)
+                    with uninterrupted():
+                        checkpoints.save(_epochs_done(state, protocol), state, facts)
                 bar.update()
-    except DivergedError as error:
+    except BaseException as error:
+        number = signal_received()
+        if number is not None:
+            begin_stopping()
+            epochs = 0 if state is None else _epochs_done(state, protocol)
+            if epochs > (checkpoints.newest() or 0):
+                checkpoints.save(epochs, state, facts)
+            raise StoppedError(number) from None
+        if not isinstance(error, DivergedError):
+            raise
         newest = checkpoints.newest()
         good = (
             "there is no checkpoint before it"
@@ -134,17 +153,19 @@ def train_unit(
       DataError: the folder holds this part or its checkpoints with other facts.
       DivergedRunError: a loss is not finite.
     """
+    checkpoints = folder.checkpoints / unit
     done = folder.read_unit(unit, facts)
     if done is not None:
+        # A run that was killed while it removed them left some.
+        shutil.rmtree(checkpoints, ignore_errors=True)
         return done
-    checkpoints = folder.checkpoints / unit
     result = train_sequence(
         build, protocol, data, sequence, key, checkpoints, facts, announce=announce
     )
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)
     # What is kept of a finished sequence is its numbers; its nets would be most of the disk.
-    shutil.rmtree(checkpoints)
+    shutil.rmtree(checkpoints, ignore_errors=True)
     return arrays
 
 

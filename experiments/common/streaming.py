@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from data_pipelines.jpeg_store import JpegStore
-from everlight.continual.flax_setup import StreamedImages
+from everlight.continual.engine.flax_setup import StreamedImages
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)

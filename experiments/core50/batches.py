@@ -1,6 +1,7 @@
 """The three scenarios: accuracy on one fixed test set after every batch (figures 4, 5 and 6).
 
     python -m experiments core50 batches --scale demo
+    python -m experiments core50 batches --scale paper --net Mid-VGG --weights VGG_CNN_M.npz
 
 The scales are those of `plans.py`; demo and cpu need no data.
 """
@@ -8,19 +9,28 @@ The scales are those of `plans.py`; demo and cpu need no data.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
 from data_pipelines.errors import DataError
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale, check_methods
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Between, Count, RunSettings, Scale, check_methods
 from experiments.core50 import CITATION
 from experiments.core50.beginning import begin_with, check_weights, load_frames, thin_test
 from experiments.core50.findings import Outcomes
 from experiments.core50.methods import METHODS, PAPER_METHODS
-from experiments.core50.paper_table import paper_name
-from experiments.core50.plans import PLANS, SCENARIOS, BatchScenario, Plan
+from experiments.core50.paper_table import PAPER_CURVES, paper_name, paper_net
+from experiments.core50.plans import (
+    PLANS,
+    SCENARIOS,
+    BatchScenario,
+    CaffeNet,
+    Plan,
+    choose_net,
+)
 from experiments.core50.report import report_sections
 from experiments.core50.scores import Outcome, score_method
 from experiments.core50.training import Trainer
@@ -33,15 +43,18 @@ class BatchesRun(RunSettings):
     scenarios: tuple[BatchScenario, ...] = SCENARIOS
     """NI has 8 batches, NC 9, NIC 79."""
     methods: tuple[str, ...] | None = None
-    """naive, CWR, cumulative, EWC, SI, MAS, LwF, ER or A-GEM; None is the paper's of a scenario."""
+    """naive, CWR, CWR as coded, cumulative, EWC, SI, MAS, LwF, ER or A-GEM; None is the paper's of
+    a scenario."""
     level: Level = "object"
     """Classes are the 50 objects or the 10 categories."""
-    orders: int | None = None
+    orders: Count | None = None
     """Runs, each with the published order of its number; None is the scale's."""
-    test_frames: int | None = None
+    test_frames: Count | None = None
     """Of every object and session in the test set, evenly spaced; None is the scale's."""
-    gain: float | None = None
+    gain: Annotated[float, Between(0, 1_000)] | None = None
     """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
+    net: CaffeNet | None = None
+    """At the scale paper; None is Mid-CaffeNet."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
     partial: bool = False
@@ -51,7 +64,7 @@ class BatchesRun(RunSettings):
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, METHODS)
-    plan = plans[settings.scale]
+    plan = choose_net(plans[settings.scale], settings.net)
     plan = dataclasses.replace(
         plan,
         orders=plan.orders if settings.orders is None else settings.orders,
@@ -105,11 +118,12 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
             f"sessions 3, 7 and 10: {tested:,} of {recorded:,} frames"
             + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
         ),
+        ("Net", plan.net_description),
         ("Weights", f"every strategy begins from the same, {beginning.remark}"),
         ("Runs", f"{plan.orders}, in the published orders of these numbers; seed {settings.seed}"),
         (
             "Training",
-            f"{_net(plan)}; SGD with momentum .9, anew at every batch, weight decay 5e-4, batches "
+            "SGD with momentum .9, anew at every batch, weight decay 5e-4, batches "
             f"of {plan.batch_size}; fully connected layers of the whole net at "
             f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
         ),
@@ -122,7 +136,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         (
             "CWR",
             "copy weights with re-init, a head over the frozen trunk's features, computed once; "
-            f"gain {plan.gain:g} of the first batch's weights in NC and NIC (published: 3)",
+            f"gain {plan.gain:g} of the first batch's weights in NC and NIC (published: 3); by the "
+            "paper's text or, as coded, by the authors' code, which made the published curves",
         ),
         (
             "Selection rule",
@@ -131,16 +146,12 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         ),
         ("Duration", folder.duration()),
     ]
-    paper = paper_name(plan.data == "core50")
-    sections = report_sections(folder.path, outcomes, trainer, frames, settings.level, paper)
+    paper = paper_name(plan.net, plan.data == "core50")
+    # The published accuracies are of objects.
+    published = PAPER_CURVES[paper_net(plan.net)] if settings.level == "object" else {}
+    sections = report_sections(folder.path, outcomes, trainer, frames, published, paper)
     title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
-
-
-def _net(plan: Plan) -> str:
-    if plan.net == "small":
-        return f"small CNN, channels {plan.channels}, {plan.hidden} hidden units"
-    return plan.net
 
 
 def _lengths(trainer: Trainer, outcomes: Outcomes) -> str:

@@ -19,13 +19,21 @@ from data_pipelines.core50_release import count_frames
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.procedural import load_procedural
 from everlight.continual.base import Samples, Setup, Strategy
-from everlight.continual.evaluation import sample_features
-from everlight.continual.fixed_test_objective import fixed_test_objective
-from everlight.continual.flax_setup import StoredImages, flax_setup
-from everlight.continual.naive import naive
-from everlight.continual.sequence import Protocol
-from everlight.continual.steps import init_learner
-from everlight.models.caffe_nets import BGR_MEAN, MidCaffeNet, MidVGG, with_weights
+from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.steps import init_learner
+from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.strategies.naive import naive
+from everlight.models.caffe_nets import (
+    BGR_MEAN,
+    CAFFE_HEAD,
+    VGG_HEAD,
+    LinearClassifier,
+    MidCaffeNet,
+    MidVGG,
+    with_weights,
+)
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS
@@ -39,8 +47,6 @@ DRAWN_DEVIATION = 64.0
 """Of the channels, 0 to 255, about."""
 FORWARD = 128
 """Frames a pass through the frozen trunk."""
-HEAD_DEVIATION = 0.01
-"""Of the small net's first weights there; the Caffe nets' have the same."""
 HEADS = {"small": "Dense_1", "Mid-CaffeNet": "head", "Mid-VGG": "head"}
 
 Layers = dict[str, dict[str, Array]]
@@ -123,9 +129,14 @@ def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
     """The plan's net, whole, or with the head right behind the trunk."""
     if plan.net == "small":
         units = plan.hidden if hidden else None
-        return SmallCNN(classes, plan.channels, units, (0.0, 0.0, 0.0), HEAD_DEVIATION)
+        return SmallCNN(classes, plan.channels, units, (0.0, 0.0, 0.0), CAFFE_HEAD.deviation)
     kind = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}[plan.net]
     return kind(classes) if hidden else kind(classes, hidden=())
+
+
+def make_head(plan: Plan, classes: int) -> nn.Module:
+    """The head alone, over the trunk's features, beginning as in the plan's net."""
+    return LinearClassifier(classes, VGG_HEAD if plan.net == "Mid-VGG" else CAFFE_HEAD)
 
 
 def check_weights(plan: Plan, weights: Path | None) -> None:

@@ -8,19 +8,19 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
-from everlight.continual.agem import agem
 from everlight.continual.base import Setup, Strategy
-from everlight.continual.cumulative import cumulative
-from everlight.continual.cwr import cwr
-from everlight.continual.ewc import ewc
-from everlight.continual.fixed_test_objective import fixed_test_objective
-from everlight.continual.flax_setup import StoredImages, flax_setup
-from everlight.continual.lwf import lwf
-from everlight.continual.mas import mas
-from everlight.continual.naive import naive
-from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import Build
-from everlight.continual.si import si
+from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.state import Build
+from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.cumulative import cumulative
+from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.lwf import lwf
+from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.replay import experience_replay
+from everlight.continual.strategies.si import si
 from experiments.core50.plans import Approach
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
@@ -45,11 +45,12 @@ class Method(NamedTuple):
     approach: Approach = "tuned"
 
 
-# The paper's three, then others with strengths that do not diverge in NI, not tuned. ER and A-GEM
-# keep exemplars of the batch that brings a class first, so nothing of later sessions.
+# The paper's three, CWR in both forms, then others with strengths that do not diverge in NI, not
+# tuned.
 METHODS: dict[str, Method] = {
     "naive": Method(lambda setup, gain: naive(setup)),
     "CWR": Method(cwr, "frozen"),
+    "CWR as coded": Method(lambda setup, gain: cwr(setup, gain, "code"), "frozen"),
     "cumulative": Method(lambda setup, gain: cumulative(setup), "cumulative"),
     "EWC": Method(lambda setup, gain: ewc(setup, 1.0, fisher_samples=256)),
     "SI": Method(lambda setup, gain: si(setup, 1.0)),

@@ -4,21 +4,24 @@ Scales:
   demo: the procedural world in CORe50's structure at 32x32, one run; a small net that has learnt
     other objects of such a world first, in place of ILSVRC-2012; three minutes on two cores.
   cpu: the same with more frames and three runs.
-  paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet at 128x128, ten runs (cumulative
-    five of NC, three of NIC), the authors' rates and iterations; meant for an accelerator. Weights
-    learnt on ILSVRC-2012 are the user's to give, by `--weights`; otherwise it begins at random.
+  paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet or, by `--net`, Mid-VGG at 128x128,
+    ten runs (cumulative five of NC, three of NIC), the authors' rates and iterations, which are the
+    same for both; meant for an accelerator. Weights learnt on ILSVRC-2012 are the user's to give,
+    by `--weights`; otherwise it begins at random.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
 
-from everlight.continual.steps import Protocol
-from experiments.common.run_folder import Scale
+from data_pipelines.errors import DataError
+from everlight.continual.engine.steps import Protocol
+from experiments.common.settings import Scale
 
 Approach = Literal["tuned", "frozen", "cumulative"]
 """Which of a plan's lengths a method has: naive's, CWR's or cumulative's."""
+CaffeNet = Literal["Mid-CaffeNet", "Mid-VGG"]
 BatchScenario = Literal["NI", "NC", "NIC"]
 SCENARIOS: tuple[BatchScenario, ...] = ("NI", "NC", "NIC")
 
@@ -57,7 +60,7 @@ class Plan:
     """What a scale changes."""
 
     data: Literal["procedural", "core50"]
-    net: Literal["small", "Mid-CaffeNet", "Mid-VGG"]
+    net: Literal["small"] | CaffeNet
     side: int
     tuned: Mapping[BatchScenario, Length]
     """Of methods that go on training the whole net."""
@@ -91,6 +94,28 @@ class Plan:
     """Of the small net."""
     dense_rate: float = 10.0
     """Factor on the rate of the whole nets' fully connected layers; biases have twice as much."""
+
+    @property
+    def net_description(self) -> str:
+        """For the report."""
+        if self.net == "small":
+            return f"small CNN, channels {self.channels}, {self.hidden} hidden units"
+        return self.net
+
+
+def choose_net(plan: Plan, net: CaffeNet | None) -> Plan:
+    """The plan with another of the paper's nets; None keeps its own.
+
+    Raises:
+      DataError: there is no such net, or the plan's is the small one.
+    """
+    if net is None:
+        return plan
+    if net not in get_args(CaffeNet):
+        raise DataError(f"--net {net}; give {' or '.join(get_args(CaffeNet))}")
+    if plan.net == "small":
+        raise DataError(f"--net {net}: this scale has the small net; use --scale paper")
+    return replace(plan, net=net)
 
 
 def protocol_of(length: Length, batch_size: int) -> Protocol:

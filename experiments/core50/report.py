@@ -1,16 +1,15 @@
 """The report of the CORe50 scenarios: curves, costs, findings, classes not learnt yet, batches."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.core50 import Core50
-from everlight.scenarios.core50 import Level
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.core50.findings import Outcomes, findings_table
-from experiments.core50.paper_table import PAPER_CURVES
-from experiments.core50.plots import plot_curves, plot_roc, plot_sessions
+from experiments.core50.plots import Published, plot_curves, plot_roc, plot_sessions
 from experiments.core50.scores import Outcome
 from experiments.core50.training import Trainer
 
@@ -19,11 +18,14 @@ MOST_COLUMNS = 10
 
 
 def report_sections(
-    path: Path, outcomes: Outcomes, trainer: Trainer, frames: Core50, level: Level, paper: str
+    path: Path,
+    outcomes: Outcomes,
+    trainer: Trainer,
+    frames: Core50,
+    published: Mapping[str, Published],
+    paper: str,
 ) -> list[Section]:
     """All sections; pictures are written into the run's folder; `paper` marks published numbers."""
-    # The published accuracies are of objects.
-    published = PAPER_CURVES if level == "object" else {}
     curves = {
         scenario: {name: 100 * outcome.accuracy for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
@@ -73,7 +75,9 @@ def report_sections(
     ]
 
 
-def _batch_table(scenario: str, outcomes: Outcomes, published: dict, paper: str) -> Table:
+def _batch_table(
+    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], paper: str
+) -> Table:
     batches = next(iter(outcomes[scenario].values())).accuracy.shape[1]
     shown = _spread_out(batches)
     rows = []
@@ -89,7 +93,9 @@ def _batch_table(scenario: str, outcomes: Outcomes, published: dict, paper: str)
     return Table(caption, columns, rows)
 
 
-def _cost_table(scenario: str, outcomes: Outcomes, published: dict, trainer: Trainer) -> Table:
+def _cost_table(
+    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], trainer: Trainer
+) -> Table:
     frames = int(np.sum(trainer.sequence(scenario).tasks.train.mask))
     by_name, theirs = outcomes[scenario], published.get(scenario, {})
     rows = []

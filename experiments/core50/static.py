@@ -1,6 +1,7 @@
 """The static benchmark: all training sessions at once (table 2), and frames fused over time.
 
     python -m experiments core50 static --scale demo
+    python -m experiments core50 static --scale paper --net Mid-VGG --weights VGG_CNN_M.npz
 
 The scales are those of `plans.py`; demo and cpu need no data.
 """
@@ -8,6 +9,7 @@ The scales are those of `plans.py`; demo and cpu need no data.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -17,7 +19,8 @@ from sklearn.svm import LinearSVC
 from data_pipelines.core50 import Core50, category_of
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
 from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings, Scale
 from experiments.core50 import CITATION
 from experiments.core50.beginning import (
     Beginning,
@@ -27,8 +30,8 @@ from experiments.core50.beginning import (
     trunk_features,
 )
 from experiments.core50.fusion import fuse_adjacent
-from experiments.core50.paper_table import PAPER_STATIC, paper_name
-from experiments.core50.plans import PLANS, Plan
+from experiments.core50.paper_table import PAPER_STATIC, paper_name, paper_net
+from experiments.core50.plans import PLANS, CaffeNet, Plan, choose_net
 from experiments.core50.plots import plot_lines
 from experiments.core50.training import Evaluate, Trainer
 
@@ -38,7 +41,7 @@ FUSED = 8
 """In the table, beside single frames; fewer where the recordings are shorter."""
 LEARNT = (1, 2, 4, 6, 8, 10)
 """So many sessions, from the first on, the SVM learns, to be tested on the others."""
-SCRATCH, SVM, TUNING = PAPER_STATIC
+STRATEGIES = SCRATCH, SVM, TUNING = ("from scratch", "frozen + SVM", "fine-tuning")
 
 Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
 """By level, strategy and window."""
@@ -50,6 +53,8 @@ class StaticRun(RunSettings):
 
     levels: tuple[Level, ...] = ("object", "category")
     """Classes are the 50 objects or the 10 categories."""
+    net: CaffeNet | None = None
+    """At the scale paper; None is Mid-CaffeNet."""
     weights: Path | None = None
     """An .npz of a Caffe net's layers, for the scale paper; no head."""
     partial: bool = False
@@ -58,7 +63,7 @@ class StaticRun(RunSettings):
 
 def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    plan = plans[settings.scale]
+    plan = choose_net(plans[settings.scale], settings.net)
     check_weights(plan, settings.weights)
     folder = RunFolder("core50", "static", settings)
     frames = load_frames(plan, settings.seed, settings.partial)
@@ -77,6 +82,7 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ("Paper", CITATION),
         ("Data", f"{frames.name}, {plan.side}×{plan.side} pixels, {len(frames.images):,} frames"),
         ("Test set", f"sessions 3, 7 and 10, all {np.count_nonzero(benchmark.tested):,} frames"),
+        ("Net", plan.net_description),
         ("Weights", f"the SVM's features and fine-tuning have the same, {beginning.remark}"),
         (
             "Training",
@@ -98,9 +104,18 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ("Duration", folder.duration()),
     ]
     title = f"CORe50, static: {frames.name} ({settings.scale})"
-    paper = paper_name(plan.data == "core50")
+    paper = _Published(
+        PAPER_STATIC[paper_net(plan.net)], paper_name(plan.net, plan.data == "core50")
+    )
     sections = _sections(folder.path, accuracies, sessions, paper, benchmark.order_remark())
     return write_report(folder.path, title, summary, sections)
+
+
+class _Published(NamedTuple):
+    accuracy: Mapping[str, Mapping[str, float]]
+    """In percent, by strategy and level."""
+    name: str
+    """How a report marks them."""
 
 
 class _Benchmark:
@@ -123,7 +138,7 @@ class _Benchmark:
         """Of each strategy, by the frames that are fused."""
         labels, tested = self._labels(level), self.tested
         found = {}
-        for name in PAPER_STATIC:
+        for name in STRATEGIES:
             confidence = self._svm(level) if name == SVM else self._net(level, name == SCRATCH)
             found[name] = {
                 window: _accuracy(
@@ -207,7 +222,7 @@ def _sections(
     path: Path,
     accuracies: Accuracies,
     sessions: Mapping[str, Mapping[int, float]],
-    paper: str,
+    paper: _Published,
     order_remark: str,
 ) -> list[Section]:
     titled = {f"{level} level": by_name for level, by_name in accuracies.items()}
@@ -221,7 +236,7 @@ def _sections(
         "tested: frozen features and the SVM."
     )
     published = {
-        level: {name: values[level] for name, values in PAPER_STATIC.items()}
+        level: {name: values[level] for name, values in paper.accuracy.items()}
         for level in accuracies
     }
     here = {
@@ -265,11 +280,11 @@ def _order(accuracy: Mapping[str, float]) -> str:
     return ", ".join(sorted(accuracy, key=lambda name: accuracy[name]))
 
 
-def _table(accuracies: Accuracies, paper: str) -> Table:
+def _table(accuracies: Accuracies, paper: _Published) -> Table:
     rows = []
     windows = next(iter(next(iter(accuracies.values())).values()))
     fused = max(window for window in windows if window <= FUSED)
-    for name, published in PAPER_STATIC.items():
+    for name, published in paper.accuracy.items():
         own = [accuracies[level][name] for level in accuracies]
         rows.append(
             [
@@ -285,5 +300,5 @@ def _table(accuracies: Accuracies, paper: str) -> Table:
         *(Column(level, f"{fused} frames fused, %") for level in accuracies),
         *(Column(level, PAPER) for level in accuracies),
     ]
-    caption = f"50 objects and 10 categories (table 2). Paper: {paper}, single frames."
+    caption = f"50 objects and 10 categories (table 2). Paper: {paper.name}, single frames."
     return Table(caption, columns, rows)

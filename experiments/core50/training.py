@@ -14,21 +14,17 @@ from jaxtyping import Array, Bool, Float, Int
 
 from data_pipelines.core50 import Core50
 from everlight.continual.base import Learner, Memory, Samples, TaskSequence
-from everlight.continual.evaluation import predict_samples
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.sequence import (
-    Build,
-    SequenceResult,
-    initial_state,
-    operations_per_step,
-)
-from everlight.models.caffe_nets import LinearClassifier
+from everlight.continual.engine.evaluation import predict_samples
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.sequence import initial_state, operations_per_step
+from everlight.continual.engine.state import Build, SequenceResult
 from everlight.scenarios.core50 import Level, Scenario, core50
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import train_unit
 from experiments.core50.beginning import (
     Beginning,
     Features,
+    make_head,
     make_net,
     trunk_features,
 )
@@ -217,7 +213,7 @@ class Trainer:
         dense_rate = 1.0 if frozen or drawn else self._plan.dense_rate
         asked = name, gain, dense_rate
         if asked not in self._builds:
-            net = LinearClassifier(self.classes) if frozen else make_net(self._plan, self.classes)
+            net = (make_head if frozen else make_net)(self._plan, self.classes)
             self._builds[asked] = build_method(name, net, self.classes, dense_rate, gain)
         return self._builds[asked]
 

@@ -23,7 +23,7 @@ from data_pipelines.word_vectors import (
     default_word_vectors,
     load_word_vectors,
 )
-from everlight.continual.flax_setup import StoredImages
+from everlight.continual.engine.flax_setup import StoredImages
 from everlight.scenarios.facts import Examples
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
 from experiments.common.sequences import store_images

@@ -27,11 +27,12 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.jpeg_store import JpegStore
 from data_pipelines.vrd import box_features
 from everlight.continual.base import TaskSequence
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Ranks, rank_facts
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Bytes, Count, RunSettings, Scale
 from experiments.facts import CITATION
 from experiments.facts.benchmarks import (
     SPLITS,
@@ -136,16 +137,14 @@ class LifelongRun(RunSettings):
     """A file of word vectors: word2vec's or GloVe's; None is the data set's own."""
     unknown_words: Literal["refuse", "zeros"] = "refuse"
     """What to do about words without a vector; the report counts them."""
-    memory_limit: int = 2_000_000_000
+    memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded photographs that are held while those of `splits` are read."""
-    seeds: int | None = None
+    seeds: Count | None = None
     """Runs of every method, each with its own initial net; None is the scale's."""
 
 
 def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    if settings.seeds is not None and settings.seeds < 1:
-        raise DataError(f"--seeds {settings.seeds}; give 1 or more")
     plan = plans[settings.scale]
     plan = dataclasses.replace(plan, data=settings.data or plan.data)
     if settings.photographs and not settings.splits and plan.data != "vrd":

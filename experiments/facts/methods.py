@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.continual.base import Objective, Setup, Strategy, TaskSequence
-from everlight.continual.cumulative import joint
-from everlight.continual.embedding_objective import embedding_objective
-from everlight.continual.ewc import ewc
-from everlight.continual.expert_gate import expert_gate
-from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.imm import imm
-from everlight.continual.mas import mas
-from everlight.continual.naive import naive
-from everlight.continual.sequence import Build
-from everlight.continual.si import si
+from everlight.continual.base import Objective, Predictions, Setup, Strategy, TaskSequence
+from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.state import Build
+from everlight.continual.objectives.embedding import embedding_objective
+from everlight.continual.strategies.cumulative import joint
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.si import si
 from everlight.metrics.ranking import Facts, Ranks, distances_to_facts
 from everlight.models.joint_embedding import JointEmbedding
 from experiments.common.streaming import Channels
@@ -109,13 +109,15 @@ def build_method(
 
 
 def _keeping_examples(plain: Objective, data: SequenceData) -> Objective:
-    def evaluate(
-        sequence: TaskSequence, scores: Float[Array, "m w"], seen: Bool[Array, "c"]
-    ) -> Kept:
-        embeddings = scores[data.shown].reshape(data.shown.shape[0], 3, -1)
-        return Kept(plain.evaluate(sequence, scores, seen), nearest_facts(embeddings, data.facts))
+    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
+        return plain.judge(predictions, seen), predictions.scores
 
-    return plain._replace(evaluate=evaluate)
+    def evaluate(sequence: TaskSequence, judged: tuple, seen: Bool[Array, "c"]) -> Kept:
+        ranks, scores = judged
+        embeddings = scores[data.shown].reshape(data.shown.shape[0], 3, -1)
+        return Kept(plain.evaluate(sequence, ranks, seen), nearest_facts(embeddings, data.facts))
+
+    return plain._replace(judge=judge, evaluate=evaluate)
 
 
 def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts) -> Int[Array, "s k"]:

@@ -14,10 +14,10 @@ from jaxtyping import Int, PRNGKeyArray, UInt8
 
 from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
-from everlight.continual.evaluation import predict_samples
-from everlight.continual.flax_setup import StoredImages
-from everlight.continual.sequence import Build
-from everlight.continual.steps import Protocol, begin_sequence
+from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.state import Build
+from everlight.continual.engine.steps import Protocol, begin_sequence
 from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios.facts import Examples, fact_sequence
@@ -90,9 +90,7 @@ class Trainer:
             )
             for method in plan.methods
         }
-        self._initial = _initial_ranks(
-            self._builds[plan.methods[0]], plan.protocol.evaluation_batch
-        )
+        self._initial = _initial_ranks(self._builds[plan.methods[0]], plan.protocol)
         reported = [_sequence(benchmark, split) for split in SPLITS]
         tuning = [_tuning_sequence(benchmark, split) for split in SPLITS]
         padded = same_shapes([*reported, *tuning])
@@ -196,16 +194,16 @@ def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:
 
 
 def _initial_ranks(
-    build: Build, size: int
+    build: Build, protocol: Protocol
 ) -> Callable[[SequenceData, TaskSequence, PRNGKeyArray], Ranks]:
     @jax.jit
-    def evaluate(data: SequenceData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
+    def ranks(data: SequenceData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
         setup, strategy = build(data)
-        start = begin_sequence(setup, strategy, sequence.class_task.shape[0], key)
-        scores = predict_samples(setup, strategy, *start, sequence.test, size)
-        return setup.objective.evaluate(sequence, scores, start[1].seen).ranks
+        start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
+        beginning = (start.memory, start.learner, sequence)
+        return evaluate(setup, strategy, *beginning, protocol.evaluation_batch).ranks
 
-    return evaluate
+    return ranks
 
 
 def _sequence(benchmark: Benchmark, split: Split) -> TaskSequence:

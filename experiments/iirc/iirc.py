@@ -22,9 +22,10 @@ import jax
 import numpy as np
 
 from data_pipelines.errors import DataError
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.steps import Protocol
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale, check_methods
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Bytes, Count, RunSettings, Scale, check_methods
 from experiments.iirc import CITATION
 from experiments.iirc.methods import METHODS
 from experiments.iirc.report import report_sections
@@ -101,10 +102,12 @@ class IIRCRun(RunSettings):
     authors' package, the incremental ones being without superclasses."""
     methods: tuple[str, ...] | None = None
     """joint, incremental joint, ER-infinite, ER, iCaRL-CNN, iCaRL-norm, LUCIR, BiC, A-GEM or
-    finetune; None is the scale's."""
-    configurations: int | None = None
+    finetune, or forms that are not the paper's: LUCIR-0.5 (λ₀ = .5), BiC-whole (labels weigh 1),
+    BiC-even and BiC-pwJS (stage 2 by an even cross-entropy, by pw-JS), BiC-whole-pwJS; None is the
+    scale's."""
+    configurations: Count | None = None
     """Task configurations, each with a seed of its own; None is the scale's."""
-    memory_limit: int = 2_000_000_000
+    memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded images that are held while ImageNet's files are read."""
     undecodable: Literal["fail", "skip"] = "fail"
     """Where a file of ImageNet is no whole image: stop and name it, or decode all files before the
@@ -115,8 +118,6 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, METHODS)
     plan = plan_of(settings, plans)
-    if plan.configurations < 1:
-        raise DataError(f"--configurations {plan.configurations}; give 1 or more")
     folder = RunFolder("iirc", "benchmark", settings)
     benchmark = load_benchmark(plan, settings.seed)
     there = len(benchmark.metadata.configurations)
@@ -165,7 +166,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         (
             "Selection rule",
             "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
-            f"validation, the others the last; {plan.choice}",
+            f"validation, of equals the last, the others the last of all; {plan.choice}",
         ),
         (
             "Training",

@@ -1,4 +1,4 @@
-"""The ten methods of the paper and how each is trained."""
+"""The ten methods of the paper, forms of two of them, and how each is trained."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,18 +9,18 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PyTree
 
-from everlight.continual.agem import agem
 from everlight.continual.base import Setup, Strategy
-from everlight.continual.bic import bic
-from everlight.continual.cumulative import unlimited_replay
-from everlight.continual.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.icarl import icarl
-from everlight.continual.lucir import lucir
-from everlight.continual.multilabel_objective import binary_objective
-from everlight.continual.naive import naive
-from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import Build
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.state import Build
+from everlight.continual.engine.steps import Protocol
+from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.cumulative import unlimited_replay
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.replay import experience_replay
 from everlight.models.augmentation import crop_and_flip
 from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import Setting
@@ -43,7 +43,7 @@ def _restart_scale(params: PyTree) -> PyTree:
     return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
 
 
-METHODS: dict[str, Method] = {
+PAPER_METHODS: dict[str, Method] = {
     "joint": Method(lambda setup, each: naive(setup), "joint"),
     "incremental joint": Method(lambda setup, each: naive(setup), "incremental joint"),
     "ER-infinite": Method(lambda setup, each: unlimited_replay(setup)),
@@ -60,6 +60,23 @@ METHODS: dict[str, Method] = {
         lambda setup, each: agem(setup, each, labels=LABELS, apart=True), select="last"
     ),
     "finetune": Method(lambda setup, each: naive(setup)),
+}
+# And LUCIR that holds features less, and BiC's other stages 1 and 2.
+METHODS = PAPER_METHODS | {
+    "LUCIR-0.5": Method(
+        lambda setup, each: lucir(setup, each, LABELS, 0.5), head="cosine", select="last"
+    ),
+    "BiC-whole": Method(
+        lambda setup, each: bic(setup, each, LABELS, weigh_labels=False), select="last"
+    ),
+    "BiC-even": Method(
+        lambda setup, each: bic(setup, each, LABELS, fit="even entropy"), select="last"
+    ),
+    "BiC-pwJS": Method(lambda setup, each: bic(setup, each, LABELS, fit="goodness"), select="last"),
+    "BiC-whole-pwJS": Method(
+        lambda setup, each: bic(setup, each, LABELS, weigh_labels=False, fit="goodness"),
+        select="last",
+    ),
 }
 
 

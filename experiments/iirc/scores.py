@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.continual.base import TaskSequence
-from everlight.continual.multilabel_objective import multi_hot
+from everlight.continual.objectives.many_labels import multi_hot
 from everlight.metrics.multilabel import (
     batch_recall,
     class_type_scores,

@@ -28,7 +28,8 @@ def load_imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]
     hierarchy = {
         name: members for name, members in official.hierarchy.items() if name in introduced
     }
-    files = list_imagenet({own for name in introduced for own in hierarchy.get(name, (name,))})
+    wanted = {own for each in introduced for own in hierarchy.get(each, (each,))}
+    files = list_imagenet(wanted, name)
     every = (*hierarchy, *files.class_names)
     configurations = []
     for tasks in orders:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from data_pipelines.cifar100 import load_cifar100
+from data_pipelines.cifar100 import IIRC_CHANNELS, load_cifar100
 from data_pipelines.iirc_metadata import (
     Metadata,
     OfficialName,
@@ -22,13 +22,13 @@ from data_pipelines.iirc_metadata import (
     superclasses_first,
     tiny_imagenet_metadata,
 )
-from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
+from data_pipelines.image_set import Channels, ImageSet, first_per_class, shrink_images
 from data_pipelines.imagenet import ImageFiles
 from data_pipelines.jpeg_store import JpegStore
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight.continual.base import TaskSequence
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.steps import Protocol
 from everlight.models.heads import HeadKind
 from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
@@ -36,11 +36,16 @@ from everlight.scenarios.shapes import same_shapes
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images, train_unit
 from experiments.common.streaming import channels, naming_files, stream
-from experiments.iirc.methods import METHODS, build_method, protocol_of
+from experiments.iirc.methods import METHODS, PAPER_METHODS, build_method, protocol_of
 from experiments.iirc.streaming import fingerprint, load_imagenet
 
 ABLATED = "ER"
 """The method whose exemplars the paper varies (appendix E)."""
+
+CHANNELS: Mapping[str, Channels] = dict.fromkeys(
+    ("iirc_cifar100", "incremental_cifar100"), IIRC_CHANNELS
+)
+"""By which the authors normalise a data set in memory; others are by their own training images."""
 
 DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
 
@@ -56,7 +61,7 @@ class Plan:
     """Of each stage of the reduced net: 5 is ResNet-32; None is ResNet-50."""
     protocol: Protocol
     configurations: int
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = tuple(PAPER_METHODS)
     rate: float = 1.0
     rates: Mapping[str, float] = field(default_factory=dict)
     """Of methods that have another."""
@@ -147,7 +152,9 @@ class Trainer:
     ):
         self._folder, self._plan, self._benchmark = folder, plan, benchmark
         self._store = store
-        self._data = store_images(benchmark.images) if store is None else channels()
+        self._data = (
+            store_images(benchmark.images, CHANNELS.get(plan.data)) if store is None else channels()
+        )
         classes = len(benchmark.images.class_names) + len(benchmark.metadata.hierarchy)
         kinds = [
             *((name, plan.exemplars) for name in plan.methods),

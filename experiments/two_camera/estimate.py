@@ -6,8 +6,8 @@
 It takes seconds, prints the transform and the illuminant, and writes the photo before and after.
 """
 
-import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,14 +19,22 @@ import tyro
 from jaxtyping import Bool, Float
 from PIL import Image, ImageDraw, ImageFont
 
-from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.errors import DataError
+from data_pipelines.files import one_line, read_json
 from data_pipelines.raw import RawImage, read_raw
+from data_pipelines.writing import make_folder, written_whole
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
 from everlight.color.rendering import encode_srgb, render, white_balance
-from everlight.color.transforms import fit_color_transform
+from everlight.models.illuminant_novelty import Novelty, novelty
 from experiments.two_camera.model_files import LoadedModel, load_model
 
 PICTURE_SIDE = 900
+
+PLAUSIBLE = 20
+"""Of r/g and b/g and their inverses: more is no camera's answer to any light."""
+# In units of the distance that 99 of 100 validation pairs stay below: from here on the net's answer
+# is not given. Beyond 1 it is given with a warning.
+MAX_NOVELTY = 3.0
 
 # Of the averaged colours. The 1,853 photos of NUS-8 stay below 147; a grey wall, 0.2% noise: 900.
 MAX_CONDITION = 300
@@ -64,11 +72,19 @@ class EstimateSettings:
 
 
 class EstimateResult(NamedTuple):
-    """The transform of main colours to second's, the illuminant (r, 1, b), and the alignment."""
+    """What is known of a pair.
+
+    Attributes:
+      transform: of main colours to second's, in the scale that the net knows.
+      illuminant: (r, 1, b) of the main view.
+      homography: from main to second pixels.
+      novelty: how far the pair is from those of the net's training.
+    """
 
     transform: Float[np.ndarray, "3 3"]
     illuminant: Float[np.ndarray, "3"]
     homography: Float[np.ndarray, "3 3"]
+    novelty: Novelty
 
 
 class Thumbnails(NamedTuple):
@@ -83,8 +99,9 @@ def estimate(settings: EstimateSettings) -> EstimateResult:
     """Runs it all: reads, estimates, prints and writes the picture.
 
     Raises:
-      DataError: a file is missing, broken, or unfit (all black, one colour only, no overlap); the
-        message names it and says what to do.
+      DataError: a file is missing, broken, or unfit (all black, one colour only, no overlap), or
+        the pair is too far from what the net was trained on; the message names it and says what to
+        do.
     """
     model = load_model(settings.checkpoint)
     main = read_raw(settings.main, settings.main_black_level, settings.main_white_level)
@@ -103,8 +120,10 @@ def estimate(settings: EstimateSettings) -> EstimateResult:
         f"illuminant of the main view: r {red:.4f}  g {green:.4f}  b {blue:.4f}"
         f"  (r/g {red / green:.4f}, b/g {blue / green:.4f})"
     )
-    settings.output.parent.mkdir(parents=True, exist_ok=True)
-    draw_correction(main, result.illuminant).save(settings.output, format="PNG")
+    picture = draw_correction(main, result.illuminant)
+    make_folder(settings.output.parent)
+    with written_whole(settings.output) as unfinished:
+        picture.save(unfinished, format="PNG")
     print(f"picture: {settings.output}")
     return result
 
@@ -126,13 +145,11 @@ def choose_homography(
 
 def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
     """The homography from main to second pixels of a JSON file, as a matrix or as point pairs."""
-    if not path.is_file():
-        raise MissingDataError(f"{path} is no file; give --homography a JSON file.")
     layout = '{"matrix": 3×3} or {"main": [[x, y], ...], "second": [[x, y], ...]}'
+    content = read_json(path, f"Give --homography a JSON file, written as {layout}.", 1_000_000)
     try:
-        content = json.loads(path.read_text())
         arrays = {key: np.array(value, np.float64) for key, value in content.items()}
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} does not hold a homography; write it as {layout}.") from error
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
         raise DataError(f"{path} holds a number that is not finite.")
@@ -140,7 +157,7 @@ def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
         return _checked_matrix(arrays["matrix"], path)
     if arrays.keys() == {"main", "second"}:
         return _homography_of_points(arrays["main"], arrays["second"], path)
-    raise DataError(f"{path} has the keys {sorted(arrays)}; write it as {layout}.")
+    raise DataError(f"{path} has the keys {one_line(sorted(arrays))}; write it as {layout}.")
 
 
 def _checked_matrix(matrix: Float[np.ndarray, "..."], path: Path) -> Float[np.ndarray, "3 3"]:
@@ -174,11 +191,10 @@ def estimate_pair(
 ) -> EstimateResult:
     """The transform between two views and the illuminant of the main one."""
     thumbnails = align_thumbnails(main, second, homography, factor)
-    fit = fit_color_transform(
+    fit = model.fit_transform(
         jnp.asarray(thumbnails.main.reshape(-1, 3)),
         jnp.asarray(thumbnails.second.reshape(-1, 3)),
-        weights=jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
-        normalize=model.normalize,
+        jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
     )
     counted = thumbnails.main[thumbnails.mask]
     condition = np.linalg.cond(counted)
@@ -192,13 +208,36 @@ def estimate_pair(
         f"fitted on {len(counted)} of {thumbnails.mask.size} averaged pixels; "
         f"condition number of their colours {condition:.1f}"
     )
+    how_new = novelty(model.familiar, fit.distance)
+    _judge(how_new, main, model)
     illuminant = np.asarray(model.predict(fit.transform))
-    if not (np.all(np.isfinite(illuminant)) and np.all(illuminant > 0)):
+    if not np.all((illuminant > 1 / PLAUSIBLE) & (illuminant < PLAUSIBLE)):
         raise DataError(
             f"{main.path}: the net's estimate {illuminant} is no light; use a net trained for "
             f"these two cameras (this one is for {' and '.join(model.cameras)})."
         )
-    return EstimateResult(np.asarray(fit.transform), illuminant, homography)
+    return EstimateResult(np.asarray(fit.transform), illuminant, homography, how_new)
+
+
+def _judge(how_new: Novelty, main: RawImage, model: LoadedModel) -> None:
+    """Says how far a pair is from the net's training; refuses one that is much too far."""
+    distance, farther = float(how_new.distance), float(how_new.farther)
+    told = (
+        f"distance from the net's training {distance:.2f}, where 1 is what 99 of 100 validation "
+        f"pairs stay below; {farther:.0%} of them are as far"
+    )
+    if not distance <= MAX_NOVELTY:
+        raise DataError(
+            f"{main.path}: {told}. The net's answer would be worthless. Give files of the cameras "
+            f"it was trained for, {' and '.join(model.cameras)}, main one first, well aligned, or "
+            "another net."
+        )
+    print(told)
+    if distance > 1:
+        print(
+            f"WARNING: {main.path}: {told}. The light below may be far from the truth.",
+            file=sys.stderr,
+        )
 
 
 def align_thumbnails(
@@ -234,13 +273,10 @@ def align_thumbnails(
 
 
 def _check_pixels(view: RawImage) -> None:
-    unfit = int(np.sum(~(view.image >= 0) | ~np.isfinite(view.image)))
+    unfit = int(np.sum(~np.isfinite(view.image)))
     if unfit:
-        raise DataError(
-            f"{view.path} has {unfit} values that are NaN, infinite or negative; subtract its "
-            "black level and clip it at 0."
-        )
-    if not np.any(view.image):
+        raise DataError(f"{view.path} has {unfit} values that are NaN or infinite.")
+    if not np.mean(view.image) > 0:
         raise DataError(
             f"{view.path} is all black above its black level {view.black_level.tolist()}; give "
             "another file, or the true level by --main-black-level or --second-black-level."

@@ -59,8 +59,9 @@ def thumbnail_images(seed: int) -> NusImages:
         main.illuminants,
         draw_folds(len(main.images), seed),
         lights,
-        f"NUS-8: {len(main.images)} linear thumbnails (64x64) of {MAIN}; masked are the chart and "
-        f"pixels from {SATURATION} of the image's maximum on ({saturated.mean():.1%})",
+        f"NUS-8: {len(main.images)} linear thumbnails (64x64) of {MAIN}, "
+        f"{len(main.images) % FOLDS} of them in no fold; masked are the chart and pixels from "
+        f"{SATURATION} of the image's maximum on ({saturated.mean():.1%})",
     )
 
 
@@ -82,8 +83,9 @@ def rendered_images(seed: int) -> NusImages:
 
 
 def draw_folds(count: int, seed: int) -> list[np.ndarray]:
-    """Three disjoint sets of test images that differ in size by one at most."""
-    return np.array_split(np.random.default_rng(seed).permutation(count), FOLDS)
+    """Three disjoint sets of test images of equal size; up to two images are in none."""
+    drawn = np.random.default_rng(seed).permutation(count)
+    return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
 
 
 def official_pairs(seed: int) -> tuple[QuasiReal, NusImages]:

@@ -1,4 +1,4 @@
-"""Nets and linear regression on pairs of real cameras in three folds: what S20 and NUS share."""
+"""Nets and linear regression on real images in three folds: what S20 and NUS share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from data_pipelines.errors import DataError
 from everlight.color.chromagenic import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.model_files import ensemble_chromaticity
 from experiments.two_camera.tables import angular_errors
@@ -36,20 +35,26 @@ RULES: dict[Selection, str] = {
     ),
 }
 
+TRANSFORM = "T"
+"""The input that nets of every size are given; on others there is one of five layers."""
+DEPTHS = {TRANSFORM: tuple(PARAMETERS)}
+OTHER_DEPTHS = (5,)
+CHOSEN = "chosen in the fold"
+
 
 class CameraPairs(NamedTuple):
-    """Pairs of one scene's images by two cameras; `folds` are test rows."""
+    """Images of one scene each by a main camera and a second; `folds` are test rows.
 
-    transforms: Float[np.ndarray, "n 3 3"]
+    `inputs` are what nets and regressions may be given: the transform row by row under
+    `TRANSFORM`, what the main image says alone, or both.
+    """
+
+    inputs: Mapping[str, Float[np.ndarray, "n f"]]
     main: Float[np.ndarray, "n 3"]
     second: Float[np.ndarray, "n 3"]
     folds: Int[np.ndarray, "3 k"]
     cameras: tuple[str, str]
     note: str
-
-    def features(self, rows: np.ndarray) -> Float[np.ndarray, "*k 9"]:
-        """Transforms flattened row by row."""
-        return self.transforms[rows].reshape(*rows.shape, 9)
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
         """The main camera's true chromaticities."""
@@ -57,9 +62,9 @@ class CameraPairs(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Flattened transforms and chromaticities."""
+    """Inputs by name, and chromaticities."""
 
-    features: Float[Array, "n 9"]
+    inputs: Mapping[str, Float[Array, "n f"]]
     targets: Float[Array, "n 2"]
 
 
@@ -69,10 +74,18 @@ Augment = Callable[[CameraPairs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
 
 
 class CrossValidation(NamedTuple):
-    """What cross-validation gives: the nets, and every method's estimates `[runs, 3, k, 2]`."""
+    """What cross-validation gives.
 
-    nets: TrainedNets
+    Attributes:
+      nets: by input.
+      estimates: every method's chromaticities, `[runs, 3, k, 2]`.
+      validation: mean loss on the validation pairs by method and augmentation, `[3]` folds: what
+        chooses the augmentation of each fold.
+    """
+
+    nets: dict[str, TrainedNets]
     estimates: dict[str, Float[np.ndarray, "runs 3 k 2"]]
+    validation: dict[str, dict[str, Float[np.ndarray, "3"]]]
 
     def errors(self, data: CameraPairs) -> dict[str, Float[np.ndarray, "runs 3 k"]]:
         """Angular errors in degrees."""
@@ -91,30 +104,58 @@ def cross_validate(
     training: TrainingSettings,
     checkpoints: Checkpoints,
 ) -> CrossValidation:
-    """Trains nets of every size on every fold, augmentation and seed, and asks them the test fold.
+    """Trains nets and regressions on every input, fold, augmentation and seed; asks the test fold.
 
-    Methods are named "Linear regression", "Net, 200 parameters, <augmentation>" (runs: the seeds)
-    and the same with ", ensemble" (one run).
-
-    Raises:
-      DataError: no seed at all.
+    Nets are of every size on the transform and of five layers on other inputs. All get the same
+    training samples, and the same validation pairs choose each fold's augmentation. Methods are
+    named "<method>, <augmentation>" (runs: the seeds) and the same with ", ensemble" (one run);
+    `CHOSEN` stands for the augmentation that each fold's validation pairs choose.
     """
-    if not seeds:
-        raise DataError("--seeds gives no seed; at least one training per fold is needed")
-    problems = [
-        make_problem(data, fold, augment, selection, seed)
-        for augment in augmentations.values()
-        for fold in range(3)
-        for seed in seeds
-    ]
-    nets = train_nets(stack_problems(problems), tuple(PARAMETERS), training, seeds[0], checkpoints)
-    estimates = {"Linear regression": _linear_estimates(data)}
-    estimates |= _net_estimates(data, nets, tuple(augmentations), len(seeds))
-    return CrossValidation(nets, estimates)
+    nets, estimates, validation = {}, {}, {}
+    for given in data.inputs:
+        problems = [
+            make_problem(data, given, fold, augment, selection, seed)
+            for augment in augmentations.values()
+            for fold in range(3)
+            for seed in seeds
+        ]
+        # In the order of the problems: augmentation, fold, seed.
+        tests = np.repeat(data.inputs[given][data.folds], len(seeds), axis=0)
+        tests = np.concatenate([tests] * len(augmentations))
+        by_method = {_regression_name(given): _regressions(problems, tests)}
+        nets[given] = train_nets(
+            stack_problems(problems),
+            DEPTHS.get(given, OTHER_DEPTHS),
+            training,
+            seeds[0],
+            Checkpoints(checkpoints.folder / given.replace(" ", "-")),
+        )
+        by_method |= _nets(given, nets[given], tests)
+        for method, (all_estimates, losses) in by_method.items():
+            shape = len(augmentations), 3, len(seeds)
+            runs = all_estimates.reshape(*shape, -1, 2).swapaxes(1, 2)
+            per_fold = losses.reshape(shape).mean(axis=2)
+            validation[method] = dict(zip(augmentations, per_fold, strict=True))
+            best = np.argmin(per_fold, axis=0)
+            chosen = np.stack([runs[best[fold], :, fold] for fold in range(3)], axis=1)
+            for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
+                estimates[f"{method}, {name}"] = single
+                ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
+                estimates[f"{method}, {name}, ensemble"] = ensemble
+    return CrossValidation(nets, estimates, validation)
+
+
+def net_name(given: str, depth: int) -> str:
+    """A net's name in tables."""
+    return f"Net, {PARAMETERS[depth]} parameters" if given == TRANSFORM else f"Net on {given}"
+
+
+def _regression_name(given: str) -> str:
+    return "Linear regression" if given == TRANSFORM else f"Linear regression on {given}"
 
 
 def make_problem(
-    data: CameraPairs, fold: int, augment: Augment, selection: Selection, seed: int
+    data: CameraPairs, given: str, fold: int, augment: Augment, selection: Selection, seed: int
 ) -> Problem:
     """Training and validation samples of one training."""
     test = data.folds[fold]
@@ -126,40 +167,38 @@ def make_problem(
         valid, train = drawn[:count], drawn[count:]
     key = jax.random.fold_in(jax.random.key(seed), fold)
     samples = augment(data, train, key)
-    return Problem(*samples, data.features(valid), data.targets(valid))
+    return Problem(
+        samples.inputs[given], samples.targets, data.inputs[given][valid], data.targets(valid)
+    )
 
 
 def repeat_samples(data: CameraPairs, train: np.ndarray, times: int) -> Samples:
     """No augmentation, but as many samples as one gives."""
-    return Samples(
-        np.tile(data.features(train), (times, 1)), np.tile(data.targets(train), (times, 1))
-    )
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
+    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
 
 
-def _linear_estimates(data: CameraPairs) -> Float[np.ndarray, "1 3 k 2"]:
-    estimates = []
-    for test in data.folds:
-        train = np.setdiff1d(np.arange(len(data.main)), test)
-        model = fit_linear_regression(
-            jnp.asarray(data.transforms[train]), jnp.asarray(data.targets(train))
+def _regressions(
+    problems: Sequence[Problem], tests: Float[np.ndarray, "p k f"]
+) -> tuple[Float[np.ndarray, "p k 2"], Float[np.ndarray, "p"]]:
+    """Estimates of each problem's test fold, and losses on its validation pairs."""
+    estimates, losses = [], []
+    for problem, test in zip(problems, tests, strict=True):
+        model = fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
+        estimates.append(linear_estimate(model, jnp.asarray(test)))
+        valid = linear_estimate(model, jnp.asarray(problem.valid_features))
+        losses.append(chromaticity_loss(valid, jnp.asarray(problem.valid_targets)))
+    return np.stack(estimates), np.array(losses)
+
+
+def _nets(
+    given: str, trained: TrainedNets, tests: Float[np.ndarray, "p k f"]
+) -> dict[str, tuple[Float[np.ndarray, "p k 2"], Float[np.ndarray, "p"]]]:
+    """The same of every size of net."""
+    return {
+        net_name(given, depth): (
+            np.asarray(predict_all(depth, models, jnp.asarray(tests))),
+            np.nanmin(trained.losses[depth].valid, axis=0),
         )
-        estimate = jax.vmap(linear_estimate, (None, 0))(model, jnp.asarray(data.transforms[test]))
-        estimates.append(estimate)
-    return np.stack(estimates)[None]
-
-
-def _net_estimates(
-    data: CameraPairs, nets: TrainedNets, augmentations: Sequence[str], seeds: int
-) -> dict[str, Float[np.ndarray, "runs 3 k 2"]]:
-    """Of single nets, `[seeds, 3, k, 2]`, and of the seeds' ensemble, `[1, 3, k, 2]`."""
-    features = np.repeat(data.features(data.folds), seeds, axis=0)
-    features = jnp.asarray(np.concatenate([features] * len(augmentations)))
-    named = {}
-    for depth, models in nets.models.items():
-        estimates = predict_all(depth, models, features)
-        estimates = estimates.reshape(len(augmentations), 3, seeds, -1, 2).swapaxes(1, 2)
-        for name, single in zip(augmentations, estimates, strict=True):
-            label = f"Net, {PARAMETERS[depth]} parameters, {name}"
-            named[label] = np.asarray(single)
-            named[f"{label}, ensemble"] = np.asarray(ensemble_chromaticity(single))[None]
-    return named
+        for depth, models in trained.models.items()
+    }

@@ -24,7 +24,8 @@ def plot_error_curves(
     Raises:
       ValueError: more methods than there are colours to tell them apart.
     """
-    canvas, axes = new_canvas(len(panels), 5.4, 4.0)
+    rows = 2 if len(panels) > 3 else 1
+    canvas, axes = new_canvas(len(panels) // rows, 5.4, 4.0, rows)
     for axis, (title, errors) in zip(axes, panels.items(), strict=True):
         if len(errors) > len(COLORS):
             raise ValueError(f"{len(errors)} curves; at most {len(COLORS)} can be told apart")
@@ -120,7 +121,8 @@ def plot_thumbnails(
         pair, side = divmod(index, 2)
         image, light = pairs[pair][side], illuminants[pair][side]
         strip = np.broadcast_to(light / light.max(), (8, image.shape[1], 3))
-        shown = np.concatenate([image / image.max(), np.ones((2, *strip.shape[1:])), strip])
+        exposed = np.clip(image / image.max(), 0, 1)
+        shown = np.concatenate([exposed, np.ones((2, *strip.shape[1:])), strip])
         axis.imshow(np.asarray(encode_srgb(jnp.asarray(shown, jnp.float32))))
         axis.set_title(cameras[side], fontsize=7)
         axis.set_axis_off()
@@ -137,6 +139,40 @@ def plot_pair_map(path: Path, errors: Float[np.ndarray, "c c"], cameras: Sequenc
     axis.grid(visible=False)
     bar = canvas.colorbar(image, shrink=0.8)
     bar.set_label("mean angular error of linear regression (degrees)")
+    return save(canvas, path)
+
+
+def plot_series(
+    path: Path, panels: Mapping[str, tuple[str, Mapping[str, tuple[Sequence, Sequence]]]]
+) -> Path:
+    """Mean errors against a quantity on a logarithmic axis: a panel per title, named curves."""
+    canvas, axes = new_canvas(len(panels), 3.9, 3.6)
+    for axis, (title, (label, curves)) in zip(axes, panels.items(), strict=True):
+        for color, marker, (name, (places, means)) in zip(
+            COLORS, "os^", curves.items(), strict=False
+        ):
+            axis.plot(places, means, color=color, marker=marker, markersize=4, label=name)
+        axis.set(title=title, xlabel=label, ylabel="mean angular error (degrees)", xscale="log")
+        axis.set_ylim(bottom=0)
+    axes[0].legend()
+    return save(canvas, path)
+
+
+def plot_gains(
+    path: Path,
+    distance: Float[np.ndarray, "c c"],
+    panels: Mapping[str, Float[np.ndarray, "c c"]],
+) -> Path:
+    """Degrees that the second camera takes off, against the distance of the sensitivities."""
+    canvas, axes = new_canvas(len(panels), 4.8, 3.8)
+    for axis, (title, gains) in zip(axes, panels.items(), strict=True):
+        axis.axhline(0, color="black", linewidth=0.8)
+        axis.scatter(distance.ravel(), gains.ravel(), s=6, alpha=0.4, color=COLORS[0])
+        axis.set(
+            title=title,
+            xlabel="distance of the sensitivities (share)",
+            ylabel="degrees less with the second camera",
+        )
     return save(canvas, path)
 
 

@@ -8,44 +8,72 @@ Scales:
   paper: as cpu with the released models' optimizer: rate 1e-3, all training pairs at every step,
     500,000 epochs; meant for a GPU.
 
-The release holds transforms, not images, and no chart colours. So the paper's augmentation can
-only be done with von Kries factors in the place of its chart transforms, and on sum-normalised
-transforms, where the closed form is approximate. `mixed` is ours: mixtures of pairs under similar
-lights.
+The repository holds transforms. Its README offers the raw images and the authors' own augmented
+transforms too, elsewhere and not at hand when this was written; `as_released` uses the latter where
+they lie beside the rest. Without them the paper's augmentation can only be done with von Kries
+factors in the place of its chart transforms, and on sum-normalised transforms, where the closed
+form is approximate. `mixed` is ours: mixtures of pairs under similar lights.
+
+What the main image alone says is in the release as the phone's own white balance of it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from data_pipelines.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.s20 import load_s20
+from data_pipelines.s20 import AugmentedS20, load_augmented_s20, load_s20
 from data_pipelines.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.reillumination import augment_transforms, von_kries
-from everlight.color.transforms import fit_color_transform
-from everlight.models.illuminant_training import TrainingSettings
+from everlight.color.transform_prior import (
+    TransformPrior,
+    transform_distance,
+    transform_distribution,
+)
+from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.models.illuminant_novelty import Familiarity, calibrate
+from everlight.models.illuminant_training import Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder, RunSettings, Scale
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Count, RunSettings, Scale
 from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
     RULES,
+    TRANSFORM,
     Augment,
     CameraPairs,
+    CrossValidation,
     Samples,
     cross_validate,
+    net_name,
     repeat_samples,
 )
 from experiments.two_camera.s20_report import S20Results, report_sections
-from experiments.two_camera.training import PARAMETERS, TrainedNets
+from experiments.two_camera.tables import angular_errors
+from experiments.two_camera.training import (
+    PARAMETERS,
+    predict_all,
+    stack_problems,
+    train_nets,
+)
 
-COPIES = 20
-NEIGHBORS = 10
+COPIES = 99
+"""Re-illuminations of each pair, the paper's number."""
+NEIGHBORS = (5, 20)
+"""Pairs that one is mixed with; each fold's validation pairs choose."""
+
+WHITE_BALANCE = "the phone's white balance"
+BOTH = "T and the phone's white balance"
 
 TRAINING = {
     "demo": TrainingSettings(steps=2_000, batch_size=128, validate_every=50),
@@ -60,7 +88,7 @@ class S20Run(RunSettings):
 
     scale: Scale = "cpu"
     """demo: rendered pairs instead; cpu: the release; paper: its optimizer too."""
-    seeds: int = 8
+    seeds: Count = 8
     """Trainings per fold, each with its own initial net and inner validation pairs."""
 
 
@@ -74,12 +102,19 @@ def run_s20(settings: S20Run) -> Path:
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
         outcome = cross_validate(data, AUGMENTATIONS, selection, seeds, training, checkpoints)
-        results.errors[selection] = outcome.errors(data)
+        errors = outcome.errors(data)
+        if WHITE_BALANCE in data.inputs:
+            truth = data.main[data.folds]
+            told = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
+            errors = {"The phone's white balance": angular_errors(told, truth)[None]} | errors
+        results.errors[selection] = {name: np.asarray(value) for name, value in errors.items()}
         for name, values in results.errors[selection].items():
             folder.log(selection=selection, method=name, mean_error=values.mean(axis=(1, 2)))
         if selection == "honest":
-            results.validation.update(validation_losses(outcome.nets))
-            save_ensembles(folder, outcome.nets, data, results.best_augmentation())
+            results.validation.update(outcome.validation)
+            save_ensembles(folder, outcome, data)
+    if settings.scale != "demo" and (augmented := load_augmented_s20(len(data.main))):
+        results.errors["paper"] |= as_released(folder, data, augmented, seeds, training)
     folder.save_results(
         **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
     )
@@ -99,8 +134,10 @@ def run_s20(settings: S20Run) -> Path:
 def released_pairs() -> CameraPairs:
     """The release's transforms from the whole image, its lights and its folds."""
     data = load_s20()
+    transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
+    told = np.asarray(to_chromaticity(jnp.asarray(data.as_shot_neutral_1)))
     return CameraPairs(
-        data.transform_image.astype(np.float32),
+        {TRANSFORM: transforms, WHITE_BALANCE: told, BOTH: np.hstack([transforms, told])},
         data.illuminant_main.astype(np.float32),
         data.illuminant_second.astype(np.float32),
         np.stack(data.folds),
@@ -118,7 +155,7 @@ def rendered_pairs(seed: int) -> CameraPairs:
     fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
     folds = np.random.default_rng(seed).permutation(count).reshape(3, -1)
     return CameraPairs(
-        np.asarray(fit(main.colors, second.colors).transform),
+        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
         main.illuminants,
         second.illuminants,
         folds,
@@ -132,49 +169,109 @@ def _repeated(data: CameraPairs, train: np.ndarray, _: jax.Array) -> Samples:
 
 
 def _reilluminated(data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
-    """Each pair under its own light and under `COPIES` others of the training part."""
+    """Each pair under its own light and `COPIES` times under others of the training part."""
     green = [light[train] / light[train][:, 1:2] for light in (data.main, data.second)]
     factors = [von_kries(jnp.asarray(lights)) for lights in green]
-    everything = augment_transforms(jnp.asarray(data.transforms[train]), *factors)
+    transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Sum-normalised transforms have rows that add up to about 1; factors change that.
-    everything /= everything.sum(axis=-1).mean(axis=-1)[..., None, None]
+    everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
     own = np.arange(len(train))[:, None]
-    others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1)[:COPIES])
-    shift = 1 + others(jax.random.split(key, len(train)))
-    target = np.concatenate([own, (own + shift) % len(train)], axis=1)
-    return Samples(everything[own, target].reshape(-1, 9), data.targets(train)[target.ravel()])
+    others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1))
+    # There may be fewer others than copies: then some come twice.
+    shift = np.resize(np.asarray(others(jax.random.split(key, len(train)))).T, (COPIES, len(train)))
+    target = np.concatenate([own, (own + 1 + shift.T) % len(train)], axis=1)
+    inputs = {TRANSFORM: everything[own, target].reshape(-1, 9)}
+    targets = data.targets(train)
+    if WHITE_BALANCE in data.inputs:
+        # A light that is told moves with the light.
+        told = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
+        inputs[WHITE_BALANCE] = told.reshape(-1, 2)
+        inputs[BOTH] = np.hstack([inputs[TRANSFORM], inputs[WHITE_BALANCE]])
+    return Samples(inputs, targets[target.ravel()])
 
 
-def _mixed(data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
-    features, targets = jnp.asarray(data.features(train)), jnp.asarray(data.targets(train))
-    return Samples(*mix_neighbors(key, features, targets, NEIGHBORS, COPIES))
+def _mixed(neighbors: int, data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
+    targets = jnp.asarray(data.targets(train))
+    inputs = {}
+    for name, values in data.inputs.items():
+        # One key: every input is mixed with the same partner by the same share.
+        mixed = mix_neighbors(key, jnp.asarray(values[train]), targets, neighbors, COPIES)
+        inputs[name] = mixed.features
+    return Samples(inputs, mixed.targets)
 
 
 AUGMENTATIONS: dict[str, Augment] = {
     "none": _repeated,
     "von Kries": _reilluminated,
-    "mixed": _mixed,
+    **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
 
 
-def validation_losses(nets: TrainedNets) -> dict[str, float]:
-    """Least validation loss of each net and augmentation, mean over folds and seeds."""
-    means = {}
-    for depth, losses in nets.losses.items():
-        best = np.nanmin(losses.valid, axis=0).reshape(len(AUGMENTATIONS), -1).mean(axis=1)
-        for name, value in zip(AUGMENTATIONS, best, strict=True):
-            means[f"{PARAMETERS[depth]} parameters, {name}"] = float(value)
-    return means
+def as_released(
+    folder: RunFolder,
+    data: CameraPairs,
+    augmented: AugmentedS20,
+    seeds: Sequence[int],
+    training: TrainingSettings,
+) -> dict[str, Float[np.ndarray, "runs 3 k"]]:
+    """Errors of nets trained as the authors' code does with their augmented transforms.
 
-
-def save_ensembles(
-    folder: RunFolder, nets: TrainedNets, data: CameraPairs, augmentation: str
-) -> None:
-    """All folds' and seeds' nets of one augmentation, under models/, for `estimate`."""
+    Which lets test lights be training labels, since pairs were re-illuminated before the folds were
+    made, and chooses the step on the augmented test fold.
+    """
+    features, lights = augmented.transforms.reshape(-1, 9), jnp.asarray(augmented.illuminants)
+    targets = np.asarray(to_chromaticity(lights))
+    problems = []
+    for fold in range(3):
+        valid = augmented.folds[fold]
+        train = np.setdiff1d(np.arange(len(features)), valid)
+        parts = (features[train], targets[train], features[valid], targets[valid])
+        problems += [Problem(*parts)] * len(seeds)
+    nets = train_nets(
+        stack_problems(problems),
+        tuple(PARAMETERS),
+        training,
+        seeds[0],
+        Checkpoints(folder.checkpoints / "as-released"),
+    )
+    tests = np.repeat(data.inputs[TRANSFORM][data.folds], len(seeds), axis=0)
+    errors = {}
     for depth, models in nets.models.items():
-        count = models.mean.shape[0] // len(AUGMENTATIONS)
-        start = count * tuple(AUGMENTATIONS).index(augmentation)
-        members = jax.tree.map(lambda leaf, s=start, n=count: leaf[s : s + n], models)
-        note = f"{data.note}; augmentation {augmentation}, honest selection"
-        model = LoadedModel(members, depth, "sum", data.cameras, note)
+        estimates = predict_all(depth, models, jnp.asarray(tests)).reshape(3, len(seeds), -1, 2)
+        wrong = angular_errors(from_chromaticity(estimates), data.main[data.folds][:, None])
+        errors[f"{net_name(TRANSFORM, depth)}, as released"] = np.asarray(wrong.swapaxes(0, 1))
+    return errors
+
+
+def familiar_pairs(data: CameraPairs) -> Familiarity:
+    """All pairs' transforms, and each test fold's distances from those of the other two."""
+    transforms = jnp.asarray(data.inputs[TRANSFORM]).reshape(-1, 3, 3)
+    everything = np.arange(len(data.main))
+
+    def distribution(rows: np.ndarray) -> TransformPrior:
+        # A misfit has no part in the distance of transforms.
+        return transform_distribution(transforms[rows], jnp.ones(len(rows), bool), misfit=1.0)
+
+    distances = [
+        jax.vmap(transform_distance, (None, 0))(
+            distribution(np.setdiff1d(everything, fold)), transforms[fold]
+        )
+        for fold in data.folds
+    ]
+    return calibrate(distribution(everything), jnp.concatenate(distances))
+
+
+def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:
+    """All folds' and seeds' nets, each fold's of its chosen augmentation, for `estimate`."""
+    for depth, models in outcome.nets[TRANSFORM].models.items():
+        losses = outcome.validation[net_name(TRANSFORM, depth)]
+        best = np.argmin([losses[name] for name in AUGMENTATIONS], axis=0)
+        seeds = models.mean.shape[0] // (3 * len(AUGMENTATIONS))
+        rows = np.concatenate(
+            [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]
+        )
+        members = jax.tree.map(lambda leaf, r=rows: leaf[r], models)
+        names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)
+        note = f"{data.note}; augmentation {names}, honest selection"
+        model = LoadedModel(members, familiar_pairs(data), depth, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
-from everlight.metrics.bootstrap import bootstrap_interval
+from everlight.metrics.bootstrap import grouped_mean_interval
 from experiments.common.report import PAPER, Column, Table
 from experiments.two_camera.paper_tables import STATISTICS
 
@@ -20,7 +20,7 @@ Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
 
-mean_interval = jax.jit(partial(bootstrap_interval, statistic=jnp.nanmean))
+mean_interval = jax.jit(grouped_mean_interval, static_argnames="count")
 summarize_all = jax.jit(jax.vmap(jax.vmap(summarize_errors)))
 angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
 
@@ -33,11 +33,19 @@ def estimate_all(
     return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=32)
 
 
+class Resampled(NamedTuple):
+    """What the interval's bootstrap draws: its name, and to which of them each image belongs."""
+
+    name: str
+    of_images: Int[np.ndarray, "folds images"]
+
+
 def error_table(
     caption: str,
     errors: Errors,
     paper: Mapping[str, Sequence[float]],
     runs: str,
+    resampled: Resampled | None = None,
     seed: int = 0,
 ) -> Table:
     """One row a method: our statistics over images, mean over runs, beside the paper's if any.
@@ -47,7 +55,8 @@ def error_table(
       errors: degrees of every method, `[runs, folds, images]`; the same images in every run.
       paper: the paper's statistics by method, in the order of its columns.
       runs: what a run is ("camera pairs", "seeds"), for the caption.
-      seed: of the bootstrap over images.
+      resampled: what is independent where images are not, such as lights.
+      seed: of the bootstrap.
     """
     columns = [Column("Method")]
     columns += [Column(name, "ours, degrees") for name in OURS_NAMES]
@@ -56,25 +65,33 @@ def error_table(
     for name, values in errors.items():
         theirs = list(paper.get(name, ()))
         theirs = [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
-        rows.append([name, *_statistics(values, seed), *theirs])
+        rows.append([name, *_statistics(values, resampled, seed), *theirs])
     several = max(len(values) for values in errors.values()) > 1
     if several:
-        caption += f" Statistics are means over {runs}; ± is their standard deviation."
-    caption += " The interval of the mean is a bootstrap over images."
+        caption += f" Statistics are means over {runs}; ± is their sample deviation."
+    drawn = "images" if resampled is None else resampled.name
+    caption += f" The interval of the mean is a bootstrap over {drawn}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
 
 
-def _statistics(values: Float[np.ndarray, "runs folds images"], seed: int) -> list[str]:
+def spread(values: Float[np.ndarray, "runs"]) -> str:
+    """Mean, and sample deviation where there is one, of numbers in degrees."""
+    mean = f"{np.mean(values):.2f}"
+    return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
+
+
+def _statistics(
+    values: Float[np.ndarray, "runs folds images"], resampled: Resampled | None, seed: int
+) -> list[str]:
     per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
     per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
     images = jnp.nanmean(values, axis=0).ravel()
-    interval = mean_interval(jax.random.key(seed), images)
-    mean = f"{np.mean(per_run['mean']):.2f}"
-    if len(values) > 1:
-        mean += f" ± {np.std(per_run['mean']):.2f}"
+    owners = np.arange(images.size) if resampled is None else resampled.of_images.ravel()
+    named, groups = np.unique(owners, return_inverse=True)
+    interval = mean_interval(jax.random.key(seed), images, groups, count=len(named))
     return [
-        mean,
+        spread(per_run["mean"]),
         f"{interval.low:.2f}–{interval.high:.2f}",
         *[f"{np.mean(per_run[name]):.2f}" for name in OURS[1:]],
         str(int(np.sum(per_fold.invalid))),

@@ -20,6 +20,7 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
 )
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.interruption import uninterrupted
 from experiments.common.progress import progress
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
@@ -67,15 +68,13 @@ def train_nets(
             f"validate_every={settings.validate_every}"
         )
     facts = {"seed": seed, **dataclasses.asdict(settings)}
-    done = checkpoints.newest_of(facts) or 0
-
     per_block = validations // BLOCKS
     trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
     count = problems.features.shape[0]
     keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
 
     @jax.jit
-    def initialise() -> dict:
+    def initialise(problems: Problem) -> dict:
         return {d: jax.vmap(trainers[d].init)(keys[d], problems) for d in depths}
 
     @jax.jit
@@ -92,16 +91,17 @@ def train_nets(
         return tuple({depth: trained[depth][part] for depth in depths} for part in (0, 1))
 
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
-    saved = {"states": initialise(), "losses": {d: Losses(empty, empty) for d in depths}}
-    if done:
-        saved = checkpoints.restore(done, like=saved).state
+    saved = {"states": initialise(problems), "losses": {d: Losses(empty, empty) for d in depths}}
+    done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
         for block in range(done, BLOCKS):
-            states, losses = train_block(saved["states"], problems)
-            history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
-            saved = {"states": states, "losses": history}
-            checkpoints.save(block + 1, saved, facts)
+            # A signal waits for the block's end, so that no step of it is lost.
+            with uninterrupted():
+                states, losses = train_block(saved["states"], problems)
+                history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
+                saved = {"states": states, "losses": history}
+                checkpoints.save(block + 1, saved, facts)
             bar.update(steps_per_block)
     return TrainedNets(
         {d: saved["states"][d].best for d in depths},
@@ -131,7 +131,7 @@ def _problem_keys(seed: int, depth: int, count: int) -> Array:
 
 
 def predict_all(
-    depth: int, models: IlluminantModel, features: Float[Array, "p n 9"]
+    depth: int, models: IlluminantModel, features: Float[Array, "p n f"]
 ) -> Float[Array, "p n 2"]:
     """Each problem's model on its own samples."""
     return jax.vmap(predict_chromaticity, (None, 0, 0))(IlluminantNet(depth), models, features)

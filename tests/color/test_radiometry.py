@@ -7,11 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlight.color.radiometry import (
+    Sensor,
     camera_responses,
     illuminant_response,
+    patch_means,
     patch_thumbnail,
     response_table,
     scene_colors,
+    take_photograph,
 )
 
 WAVELENGTHS = np.arange(400, 721, 5)
@@ -92,3 +95,51 @@ def test_thumbnail_is_a_grid_of_patches_row_by_row():
     for y in range(32):
         for x in range(48):
             np.testing.assert_array_equal(thumbnail[y, x], colors[6 * (y // 8) + x // 8])
+
+
+def shoot(colors, sensor, count=200):
+    """Thumbnails of one scene, `[count, 32, 48, 3]`."""
+    keys = jax.random.split(jax.random.key(0), count)
+    return jax.jit(jax.vmap(lambda key: take_photograph(key, colors, sensor)))(keys)
+
+
+COLORS = jnp.asarray(np.random.default_rng(3).uniform(0.05, 0.9, (24, 3)), jnp.float32)
+
+
+def test_noise_has_the_variance_of_its_photons_and_of_reading():
+    sensor = Sensor(read_noise=0.02, full_well=2_000.0, bits=16, stops=0.0)
+    # Exposed to the brightest colour; dimmer ones are not clipped.
+    exact = np.float64(patch_thumbnail(COLORS / COLORS.max()))
+    photographs = np.float64(shoot(COLORS, sensor))
+    unclipped = exact < 0.8
+    residual = (photographs - exact)[:, unclipped]
+    variance = 0.02**2 + exact[unclipped] / 2_000
+    assert np.abs(residual.mean(0) / np.sqrt(variance / 200)).mean() == pytest.approx(0.8, abs=0.03)
+    for low, high in ((0, 0.1), (0.3, 0.5), (0.6, 0.8)):
+        some = (exact[unclipped] > low) & (exact[unclipped] < high)
+        assert (residual[:, some] ** 2).mean() == pytest.approx(variance[some].mean(), rel=0.05)
+
+
+def test_values_are_whole_levels_up_to_white():
+    thumbnail = np.float64(shoot(COLORS, Sensor(read_noise=0.05, bits=6), 20))
+    np.testing.assert_allclose(thumbnail * 63, np.round(thumbnail * 63), atol=1e-5)
+    assert thumbnail.max() == 1
+
+
+def test_nothing_is_clipped_at_black():
+    """So that the mean of a black patch is black: clipped at 0 it would be .4 of the noise."""
+    dark = COLORS.at[5].set(0)
+    means = jax.vmap(patch_means)(shoot(dark, Sensor(read_noise=0.05)))
+    assert np.abs(means[:, 5].mean()) < 4 * 0.05 / np.sqrt(200 * 64 * 3)
+
+
+def test_exposures_are_even_in_stops():
+    exact = Sensor(read_noise=0.0, full_well=1e12, bits=16, stops=2.0)
+    brightest = np.sort(np.log2(shoot(COLORS, exact, 400).max((1, 2, 3))))
+    assert -2 <= brightest[0] <= brightest[-1] <= 0
+    even = np.linspace(-2, 0, 400)
+    assert np.abs(brightest - even).max() < 2 * 1.63 / np.sqrt(400)  # Kolmogorov, 1%
+
+
+def test_patch_means_undo_the_thumbnail():
+    np.testing.assert_allclose(patch_means(patch_thumbnail(COLORS)), COLORS, rtol=1e-6)

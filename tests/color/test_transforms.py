@@ -13,6 +13,7 @@ from everlight.color.transforms import (
     fit_color_transform,
     normalize_sum,
     reilluminate_transform,
+    scale_free,
 )
 
 PIXELS = 1536  # the paper's thumbnail, 32x48
@@ -238,3 +239,31 @@ def test_reillumination_in_closed_form_is_a_new_fit(seed):
     closed = reilluminate_transform(transform, jnp.asarray(first), jnp.asarray(second))
     refit = least_squares(np.float64(source) @ first, np.float64(target) @ second)
     assert relative_error(closed, refit) < 1e-5
+
+
+@settings(max_examples=20)
+@given(seed=seeds, ratio=st.floats(0.01, 100))
+def test_without_scale_the_exposures_have_no_part(seed, ratio):
+    source, target = views(np.random.default_rng(seed), 24)
+    fit = fit_compiled(source, target * np.float32(ratio), normalize="scale")
+    expected = least_squares(source, target)
+    expected /= expected.sum() / 3
+    assert fit.valid
+    np.testing.assert_allclose(fit.transform, expected, atol=2e-5)
+
+
+def test_the_scale_is_the_mean_row_sum(rng):
+    transforms = rng.uniform(0, 1, (4, 2, 3, 3))
+    scaled = scale_free(jnp.asarray(transforms, jnp.float32))
+    np.testing.assert_allclose(scaled.sum((-2, -1)), 3, rtol=1e-6)
+    np.testing.assert_allclose(
+        scaled, transforms * (3 / transforms.sum((-2, -1)))[..., None, None], rtol=1e-6
+    )
+
+
+def test_a_transform_without_a_positive_scale_is_not_valid(rng):
+    source, _ = views(rng, 24)
+    fit = fit_compiled(source, -source, normalize="scale")
+    assert not fit.valid
+    np.testing.assert_array_equal(fit.transform, np.eye(3))
+    assert np.isnan(scale_free(-jnp.eye(3))).all()

@@ -13,9 +13,16 @@ import numpy as np
 import optax
 
 from everlight.continual.base import Batch, Outputs, Samples, Setup, Task
-from everlight.continual.objective import softmax_objective
-from everlight.continual.sequence import Protocol
-from everlight.continual.steps import begin_task, end_task, init_learner, train_step
+from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.steps import (
+    begin_sequence,
+    begin_task,
+    end_task,
+    init_learner,
+    train_step,
+    with_inputs,
+)
+from everlight.continual.objectives.softmax import softmax_objective
 
 FEATURES, HIDDEN, CLASSES, STORED = 3, 5, 6, 40
 RATE, SHIFT, GAIN = 0.2, 0.1, 1.25
@@ -81,23 +88,28 @@ def batch_of(index, weight=None):
     )
 
 
+def filled(setup, batch):
+    """The batch with its inputs, as the engine gives it."""
+    return with_inputs(setup, batch, jax.random.key(0))
+
+
 def task_of(number, classes, train):
     return Task(train, train, classes_mask(classes), jnp.array(number))
 
 
 def run_tasks(setup, strategy, tasks):
     """Drives the engine's parts over `(Task, [Batch])`; memory and learner after each task."""
-    learner = init_learner(setup, CLASSES, jax.random.key(0))
-    memory = strategy.init(jax.random.key(1), learner)
+    last = Protocol(select="last")
+    progress = begin_sequence(setup, strategy, last, CLASSES, jax.random.key(0))
     step = jax.jit(functools.partial(train_step, setup, strategy))
     after = []
     for task, batches in tasks:
-        memory, learner = begin_task(setup, strategy, memory, learner, task, jax.random.key(2))
+        progress = begin_task(setup, strategy, last, progress, task, jax.random.key(2))
         for number, batch in enumerate(batches):
-            memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
-        last = Protocol(select="last")
-        memory, learner = end_task(strategy, last, memory, learner, task, jax.random.key(3))
-        after.append((memory, learner))
+            memory, learner, _ = step(*progress[:2], batch, task, jax.random.key(number))
+            progress = progress._replace(memory=memory, learner=learner)
+        progress = end_task(strategy, last, progress, task, jax.random.key(3))
+        after.append(progress[:2])
     return after
 
 
@@ -142,16 +154,35 @@ def batch_gradient(params, index, active, weight=None):
     return {name: leaf.mean(axis=0) for name, leaf in each.items()}
 
 
-def descend(params, batches, active, penalty_gradient):
-    """Plain gradient descent; the last parameters and the task loss's path integral."""
+def descend(params, batches, active, penalty_gradient, settle=lambda params: params):
+    """Plain gradient descent; the last parameters and the task loss's path integral.
+
+    `settle` is what becomes of the parameters after each step.
+    """
     path = {name: np.zeros_like(leaf) for name, leaf in params.items()}
     for batch in batches:
         gradient = batch_gradient(params, batch.index, active, batch.weight)
         penalty = penalty_gradient(params)
         step = {name: -RATE * (gradient[name] + penalty[name]) for name in params}
-        path = {name: path[name] - gradient[name] * step[name] for name in params}
-        params = {name: params[name] + step[name] for name in params}
+        moved = settle({name: params[name] + step[name] for name in params})
+        path = {name: path[name] - gradient[name] * (moved[name] - params[name]) for name in params}
+        params = moved
     return params, path
+
+
+def proximal_point(strength, kept):
+    """To argmin_x strength Σ ω (x − θ*)² + (x − θ)² / 2 RATE over the kept `(ω, θ*)`."""
+
+    def settle(theta):
+        settled = {}
+        for name, leaf in theta.items():
+            scale = 2 * RATE * strength
+            pull = sum(scale * importance[name] * anchor[name] for importance, anchor in kept)
+            weight = sum(scale * importance[name] for importance, _ in kept)
+            settled[name] = (leaf + pull) / (1 + weight)
+        return settled
+
+    return settle
 
 
 def no_penalty(params):

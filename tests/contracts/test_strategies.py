@@ -11,28 +11,53 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.agem import agem
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.bic import bic
-from everlight.continual.cumulative import cumulative, joint, unlimited_replay
-from everlight.continual.cwr import cwr
-from everlight.continual.ewc import ewc
-from everlight.continual.expert_gate import expert_gate
-from everlight.continual.icarl import icarl
-from everlight.continual.imm import imm
-from everlight.continual.lucir import lucir
-from everlight.continual.lwf import lwf
-from everlight.continual.mas import mas
-from everlight.continual.multilabel_objective import binary_objective
-from everlight.continual.naive import naive
-from everlight.continual.objective import accuracy_row, softmax_objective
-from everlight.continual.replay import experience_replay
-from everlight.continual.sequence import DivergedError, Protocol, drive_sequence, run_sequence
-from everlight.continual.si import si
-from everlight.continual.steps import begin_sequence
+from everlight.continual.engine.sequence import (
+    DivergedError,
+    Protocol,
+    drive_sequence,
+    run_sequence,
+)
+from everlight.continual.engine.steps import (
+    begin_sequence,
+    begin_task,
+    count_steps,
+    end_epoch,
+    end_task,
+    epoch_step,
+    open_epoch,
+    take_task,
+)
+from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy, softmax_objective
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.gdumb import gdumb
+from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.hat import hat
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies.lwf import lwf
+from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.replay import experience_replay
+from everlight.continual.strategies.reservoir_replay import reservoir_replay
+from everlight.continual.strategies.si import si
+from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
+from tests.release_memory import release_memory
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {
@@ -41,32 +66,52 @@ STRATEGIES = {
     "joint": lambda setup: joint(setup, TASKS),
     "ewc": lambda setup: ewc(setup, strength=1.0, fisher_samples=64),
     "online ewc": lambda setup: ewc(setup, strength=1.0, online=True, fisher_samples=64),
+    "implicit ewc": lambda setup: ewc(setup, strength=100.0, fisher_samples=64, implicit_rate=0.5),
     "si": lambda setup: si(setup, strength=0.01),
     "mas": lambda setup: mas(setup, strength=0.002, importance_samples=64),
     "lwf": lambda setup: lwf(setup),
     "experience replay": lambda setup: experience_replay(setup, per_class=3),
-    "a-gem": lambda setup: agem(setup, per_class=3, reference_batch=8),
+    "reservoir replay": lambda setup: reservoir_replay(setup, capacity=60),
+    "der++": lambda setup: der_plus_plus(setup, capacity=60),
+    "er-ace": lambda setup: er_ace(setup, capacity=60),
+    "gdumb": lambda setup: gdumb(setup, capacity=60, epochs=16, batch_size=8),
+    "a-gem": lambda setup: agem(setup, per_class=3),
+    "gem": lambda setup: gem(setup, TASKS, per_task=6),
     "unlimited replay": unlimited_replay,
     "cwr": cwr,
     "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
+    "streaming lda": streaming_lda,
+    "nearest mean": nearest_mean,
+    "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
+    "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
+    "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
+    "icarl, nearest mean": lambda setup: icarl(
+        setup, per_class=3, loss="softmax", classifier="nearest mean"
+    ),
+    "bic, softmax": lambda setup: bic(setup, per_class=3, loss="softmax"),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
-    "a-gem, classes apart": lambda setup: agem(setup, per_class=3, reference_batch=8, apart=True),
+    "a-gem, classes apart": lambda setup: agem(setup, per_class=3, apart=True),
     "icarl": lambda setup: icarl(setup, per_class=3),
-    "lucir": lambda setup: lucir(setup, per_class=3),
+    "lucir": lambda setup: lucir(setup, per_class=3, strength=0.5),
     "bic": lambda setup: bic(setup, per_class=3),
 }
 STRATEGIES |= BINARY_STRATEGIES
+# They begin from new parameters at every task or evaluation.
+FROM_SCRATCH = {"cumulative", "gdumb"}
+# Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
+COUNTING = {"streaming lda", "nearest mean", "ranpac"}
+WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
 # What compiles a program of its own runs for one of each kind, and for the rest in `make test-all`.
-OF_EACH_KIND = ("naive", "ewc", "si", "experience replay", "a-gem", "icarl", "lucir")
+OF_EACH_KIND = ("naive", "ewc", "si", "experience replay", "der++", "packnet", "icarl")
 
 
 def some_now(names):
@@ -85,6 +130,8 @@ def some_now(names):
     )
 
 
+# How many labels are judged where the table's checks are of accuracy matrices.
+JUDGED = {"judge": judge_accuracy, "evaluate": accuracy_row, "judges_ahead": True}
 PROTOCOL = Protocol(epochs=4, batch_size=8, evaluation_batch=32)
 
 
@@ -101,9 +148,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
     if (name or counter) == "cwr":  # Which is for a frozen network.
         trainable = only_the_head
     many_labels, cosine = (name or counter) in BINARY_STRATEGIES, (name or counter) == "lucir"
-    objective = (
-        binary_objective()._replace(evaluate=accuracy_row) if many_labels else softmax_objective()
-    )
+    objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
 
     def build(data):
         TRACES[counter] += 1
@@ -155,11 +200,26 @@ def make_data(seed=0, per_class=12):
     # The same tasks for every seed, so that arrays of all seeds have the same shapes.
     tasks = equal_tasks(np.random.default_rng(0).permutation(CLASSES).tolist(), TASKS)
     data = jnp.asarray(data, jnp.float32)
-    return bound((data, class_incremental(train, test, tasks, CLASSES)))
+    return bound((data, class_incremental(train, test, tasks, CLASSES, valid_fraction=0.15)))
 
 
 DATA, SEQUENCE = make_data()
 KEY = bound(jax.random.key(3))
+
+
+@pytest.fixture(autouse=True)
+def one_strategy_at_a_time(request):
+    """Forgets the programs of the strategy before, hundreds of megabytes for all of them."""
+    params = getattr(request.node, "callspec", None)
+    name = params and params.params.get("name")
+    if name != one_strategy_at_a_time.now:
+        one_strategy_at_a_time.now = name
+        for kept in (driven, plain, program, driven_build):
+            kept.cache_clear()
+        release_memory()
+
+
+one_strategy_at_a_time.now = None
 
 
 @functools.cache
@@ -191,7 +251,11 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
     assert TRACES[name] == traced
     assert program(name)._cache_size() == 1
     assert first.evaluation.task_aware.shape == (TASKS, TASKS)
-    assert np.any(first.evaluation.task_aware != other.evaluation.task_aware)
+
+    def learnt(result):
+        return jax.tree.leaves(result.memory)[0] if name in WITHOUT_GRADIENT else result.losses
+
+    assert np.any(learnt(first) != learnt(other))
 
 
 @each_strategy
@@ -233,19 +297,62 @@ def test_vmapped_over_seeds_is_one_by_one(name):
     np.testing.assert_allclose(both.losses[0], single.losses, atol=0.02)
 
 
-@some_now(name for name in STRATEGIES if name != "cumulative")
+@some_now(name for name in STRATEGIES if name not in FROM_SCRATCH | COUNTING)
 def test_frozen_parameters_stay_bit_for_bit(name):
     """Also under weight decay and momentum, which move a parameter of zero gradient.
 
-    Cumulative is left out: it restarts from new parameters at every task.
+    Who trains nothing by gradient moves no head either, and is tested for that on its own.
     """
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     build = build_with(name, optimizer=decaying, trainable=only_the_head)
     result = jax.jit(lambda s: run_sequence(build, PROTOCOL, DATA, s, KEY))(SEQUENCE)
-    _, start = begin_sequence(*build(DATA), CLASSES, KEY)
+    start = begin_sequence(*build(DATA), PROTOCOL, CLASSES, KEY).learner
     np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])
     kernel = result.learner.params["head"]["kernel"]
     assert np.any(kernel != start.params["head"]["kernel"])
+
+
+def each_with_after_step():
+    return pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.xdist_group(name))
+            for name in STRATEGIES
+            if build_with(f"{name}, kept", name)(DATA)[1].after_step is not None
+        ],
+    )
+
+
+@each_with_after_step()
+def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
+    """Two worse epochs after it leave nothing in what the task ends with."""
+    setup, strategy = build_with(f"{name}, kept", name)(DATA)
+
+    @jax.jit
+    def train(progress, task, score, key):
+        opened = open_epoch(strategy, progress.memory, task, key)
+
+        def step(number, progress):
+            return epoch_step(setup, strategy, PROTOCOL, progress, opened, task, number, key)[0]
+
+        progress = jax.lax.fori_loop(0, count_steps(opened[1], PROTOCOL), step, progress)
+        return end_epoch(strategy, PROTOCOL, progress, score)
+
+    finish = jax.jit(functools.partial(end_task, strategy, PROTOCOL))
+    progress = begin_sequence(setup, strategy, PROTOCOL, CLASSES, KEY)
+    # In the second task there is something in memory from the first.
+    for number in range(2):
+        task = take_task(strategy, PROTOCOL, SEQUENCE, jnp.int32(number))
+        begun = begin_task(setup, strategy, PROTOCOL, progress, task, KEY)
+        best = last = train(begun, task, jnp.float32(0.9), KEY)
+        for score in jnp.array([0.2, 0.5]):
+            last = train(last, task, score, KEY)
+        kernels = (each.learner.params["head"]["kernel"] for each in (best, last))
+        assert name in WITHOUT_GRADIENT or not np.array_equal(*kernels)
+        expected, progress = (finish(each, task, KEY) for each in (best, last))
+        chex.assert_trees_all_equal(progress.memory, expected.memory)
+        chex.assert_trees_all_equal(progress.learner.params, expected.learner.params)
+        chex.assert_trees_all_equal(progress.learner.batch_stats, expected.learner.batch_stats)
 
 
 @each_strategy

@@ -136,7 +136,8 @@ def decoded(monkeypatch):
 
 
 def prepared_bytes(folder):
-    assert {path.name for path in folder.iterdir()} == {"images_128.npy", "manifest.npz"}
+    kept = {"images_128.npy", "images_128.crc32", "manifest.npz", ".lock"}
+    assert {path.name for path in folder.iterdir()} == kept
     return [(folder / file).read_bytes() for file in ("images_128.npy", "manifest.npz")]
 
 
@@ -224,9 +225,11 @@ def test_frames_that_are_damaged_or_too_many_are_refused_and_read_once_put_right
 def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
     release, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(core50.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 9}))
-    with pytest.raises(DataError, match=r"images_128\.npy needs 0\.0 GB more"):
+    usage = type("Usage", (), {"free": 9})
+    monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match=r"images_128\.npy: 1\.6 MB are needed .*0\.0 MB are"):
         prepare_core50(release, tmp_path / "prepared")
+    assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize("side", [0, -1, 48, 256])
@@ -238,13 +241,92 @@ def test_a_side_that_does_not_divide_128_is_refused(side):
 def test_damaged_prepared_files_are_named(release, tmp_path):
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
-    np.save(folder / "images_32.npy", np.zeros((11, 32, 32, 3), np.uint8))
-    with pytest.raises(DataError, match=r"images_32\.npy is uint8 of \(11, .* names 12 frames"):
-        load_core50(32, folder)
     images, manifest = folder / "images_128.npy", folder / "manifest.npz"
-    images.write_bytes(images.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"images_128\.npy is damaged"):
+    whole = images.read_bytes()
+    images.write_bytes(whole[:-1])
+    with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only what is damaged"):
         load_core50(folder=folder)
+    np.save(images, np.zeros((11, 128, 128, 3), np.uint8))
+    with pytest.raises(DataError, match=r"images_128\.npy is uint8 of \(11, .* names 12 frames"):
+        load_core50(folder=folder)
+    images.write_bytes(whole)
     manifest.write_bytes(manifest.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"manifest\.npz is damaged or another file"):
+    with pytest.raises(DataError, match=r"manifest\.npz is not what was written"):
         load_core50(folder=folder)
+
+
+def damage(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 16
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_of_a_prepared_file_is_found_and_its_block_alone_read_again(
+    release, decoded, tmp_path
+):
+    folder = tmp_path / "prepared"
+    prepare_core50(release, folder)
+    straight = prepared_bytes(folder)
+    size, generator = len(straight[0]), np.random.default_rng(0)
+    for place in generator.integers(0, size, 20):
+        damage(folder / "images_128.npy", place)
+        with pytest.raises(DataError, match=r"images_128\.npy is damaged"):
+            load_core50(folder=folder)
+        decoded.clear()
+        prepare_core50(release, folder)
+        # The header belongs to all of the three blocks.
+        assert len(decoded) == (4 if place >= 128 else 12)
+        assert prepared_bytes(folder) == straight
+    for place in range(0, len(straight[1]), 7):
+        damage(folder / "manifest.npz", place)
+        with pytest.raises(DataError, match=r"manifest\.npz"):
+            load_core50(folder=folder)
+        damage(folder / "manifest.npz", place)
+
+
+def test_smaller_images_are_made_anew_where_they_are_damaged(release, tmp_path):
+    folder = tmp_path / "prepared"
+    prepare_core50(release, folder)
+    expected = np.array(load_core50(32, folder).images)
+    damage(folder / "images_32.npy", 20_000)
+    np.testing.assert_array_equal(load_core50(32, folder).images, expected)
+
+
+@pytest.mark.parametrize("claim", ["[1, 2, 3]", "999999", "-5", "", "[null]", "\xff", "{}"])
+def test_what_a_half_written_file_says_of_itself_is_not_believed(release, tmp_path, claim):
+    """A part of black frames, beside a note that calls them done."""
+    prepare_core50(release, tmp_path / "straight")
+    folder = tmp_path / "prepared"
+    prepare_core50(release, folder)
+    whole = (folder / "images_128.npy").read_bytes()
+    (folder / "images_128.npy").unlink()
+    for length in (0, 5_000, 128 + 7 * 128 * 128 * 3):
+        (folder / "images_128.part").write_bytes(whole[:length])
+        (folder / "images_128.crc32").write_text(claim, encoding="latin1")
+        prepare_core50(release, folder)
+        assert prepared_bytes(folder) == prepared_bytes(tmp_path / "straight")
+        (folder / "images_128.npy").unlink()
+
+
+def test_a_refusal_before_the_first_block_leaves_nothing(release, tmp_path):
+    (release / name_of(*sorted(IDS)[0])).write_bytes(b"no PNG")
+    with pytest.raises(DataError, match="is damaged or another file"):
+        prepare_core50(release, tmp_path / "prepared")
+    assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
+
+
+def test_a_frame_that_unpacks_to_gigabytes_is_refused_before_it_does(release, tmp_path):
+    """A deflated member of zeros, and a PNG that claims 65,535 x 65,535 pixels."""
+    faulty = release / name_of(1, 1, 20)
+    content = faulty.read_bytes()
+    faulty.write_bytes(content[:16] + b"\x00\x00\xff\xff" * 2 + content[24:])
+    with pytest.raises(DataError, match=r"C_01_01_020\.png is damaged.*65535x65535 pixels"):
+        prepare_core50(release, tmp_path / "prepared")
+    faulty.unlink()
+    archive = tmp_path / "core50_128x128.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(release.rglob("*.png")):
+            packed.write(path, path.relative_to(release))
+        packed.writestr(name_of(1, 1, 20), bytes(50_000_000))
+    with pytest.raises(DataError, match=r"C_01_01_020\.png claims 50,000,000 bytes, more than"):
+        prepare_core50(archive, tmp_path / "prepared")

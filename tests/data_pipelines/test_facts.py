@@ -11,6 +11,7 @@ from data_pipelines.facts import (
     Fact,
     FactSamples,
     FactSet,
+    find_images,
     read_images,
     read_split,
     write_split,
@@ -221,5 +222,15 @@ def test_a_file_that_is_no_image_is_named(images):
     whole = (images / "a.png").read_bytes()
     (images / "cut.png").write_bytes(whole[: len(whole) // 2])
     for name in ("text.jpg", "cut.png"):
-        with pytest.raises(DataError, match=f"{name} is no readable image"):
+        with pytest.raises(DataError, match=f"{name} is damaged or another file"):
             read_images(images, [name], 4)
+
+
+@pytest.mark.parametrize(
+    "link", ["../a.jpg", "/etc/a.jpg", "x/../../a.jpg", "..\\a.jpg", "a\0b.jpg"]
+)
+def test_links_that_lead_out_of_the_folder_are_refused(tmp_path, link):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "a.jpg").write_bytes(b"")
+    with pytest.raises(DataError, match=r"1 of 2 images lead out of .*images: .*Get the list"):
+        find_images(tmp_path / "images", ["b.jpg", link])

@@ -1,6 +1,7 @@
 """ImageNet's listing: its order split by split against the authors' loader, and what it refuses."""
 
 import os
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from data_pipelines.imagenet import leave_out, list_imagenet
 from everlight.scenarios.iirc import iirc
 from experiments.iirc.streaming import load_imagenet
 from tests.scenarios.test_iirc import Theirs, compare
+
+SIZES = ("full", "lite")
 
 
 @pytest.fixture
@@ -29,38 +32,57 @@ def make(root, sizes):
                 (folder / f"{wnid}_{number}.JPEG").touch()
 
 
-@pytest.fixture
-def whole(tmp_path, monkeypatch, rng):
-    """All 998 classes, of very unequal size."""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All 1,000 classes, of very unequal size."""
+    rng = np.random.default_rng(7)
     sizes = zip(
-        rng.choice([3, 4, 6, 40], 998, p=[0.4, 0.3, 0.2, 0.1]), rng.integers(1, 3, 998), strict=True
+        rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1]),
+        rng.integers(1, 3, 1000),
+        strict=True,
     )
-    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    make(tmp_path, dict(zip(imagenet_listing(), sizes, strict=True)))
-    return tmp_path
+    root = tmp_path_factory.mktemp("whole")
+    wnids = sorted(imagenet_listing("incremental_imagenet_full"))
+    make(root, dict(zip(wnids, sizes, strict=True)))
+    return root
 
 
-def test_splits_are_the_package_s_sample_by_sample(package, whole):
-    for benchmark in ("iirc_imagenet_full", "iirc_imagenet_lite"):
-        files, (hierarchy, configurations, fraction) = load_imagenet(benchmark, 1)
-        assert files.remarks == ()
-        place = {os.fsdecode(name): index for index, name in enumerate(files.images)}
-        splits, shares = package._get_dataset(benchmark, str(whole / "imagenet"))
-        tasks, numbers = package._get_tasks_configuration(benchmark, 0)
-        # The package lists classes that lite never learns, under labels that no task has.
-        splits = {
-            name: [(path, told) for path, told in content if any(one in numbers for one in told)]
-            for name, content in splits.items()
-        }
+BENCHMARKS = [f"{kind}_imagenet_{size}" for kind in ("iirc", "incremental") for size in SIZES]
+QUICK = {*(("iirc_imagenet_" + size, 0) for size in SIZES)}
+QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
 
-        def index_of(split, path, place=place):
-            return place[os.path.relpath(path, whole / "imagenet")]
 
-        theirs = Theirs(splits, shares, tasks, "IIRC", index_of)
-        given = (files.train_labels, files.test_labels, files.class_names, hierarchy)
-        ours = iirc(*given, configurations[0], "incomplete", fraction)
-        assert ours.class_names == tuple(numbers)
-        compare(ours, theirs)
+@pytest.mark.parametrize(
+    ("benchmark", "number"),
+    [
+        pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in product(BENCHMARKS, range(5))
+    ],
+)
+def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, benchmark, number):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(whole))
+    files, (hierarchy, configurations, fraction) = load_imagenet(benchmark, number + 1)
+    assert files.remarks == ()
+    place = {os.fsdecode(name): index for index, name in enumerate(files.images)}
+    splits, shares = package._get_dataset(benchmark, str(whole / "imagenet"))
+    tasks, numbers = package._get_tasks_configuration(benchmark, number)
+    # The package lists classes that lite never learns, under labels that no task has.
+    splits = {
+        name: [(path, told) for path, told in content if any(one in numbers for one in told)]
+        for name, content in splits.items()
+    }
+    kind = "IIRC" if hierarchy else "CIL"
+    theirs = Theirs(
+        splits,
+        shares,
+        tasks,
+        kind,
+        lambda _, path: place[os.path.relpath(path, whole / "imagenet")],
+    )
+    given = (files.train_labels, files.test_labels, files.class_names, hierarchy)
+    ours = iirc(*given, configurations[number], "incomplete", fraction)
+    assert ours.class_names == tuple(numbers)
+    compare(ours, theirs)
 
 
 def sizes_of(*wnids, train=3, val=2):
@@ -97,6 +119,15 @@ def test_missing_folders_are_named_and_counted(few):
         list_imagenet(FOUR)
     with pytest.raises(MissingDataError, match=r"train lacks (n\d+, ){5}...: 3 of 998 folders"):
         list_imagenet()
+
+
+def test_a_class_that_the_benchmark_does_not_list_is_refused(few):
+    """The two that have no place in the hierarchy are classes of the other benchmarks alone."""
+    wanted = {FOUR[0], "n02012849", "n03710637"}
+    with pytest.raises(DataError, match=r"lite lists no class n02012849, n03710637; .* its 998"):
+        list_imagenet(wanted, "iirc_imagenet_lite")
+    with pytest.raises(MissingDataError, match=r"train lacks n0\d+, n0\d+: 1 of 3 folders"):
+        list_imagenet(wanted, "incremental_imagenet_lite")
 
 
 def test_a_missing_or_unsorted_val_is_named(few):

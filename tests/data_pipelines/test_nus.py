@@ -133,7 +133,7 @@ def test_truncated_images_are_named(release, keep):
     camera = load_official(release, "SonyA57")
     path = camera.folder / "PNG" / "SonyA57_0001.PNG"
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=r"SonyA57_0001\.PNG is truncated or no PNG"):
+    with pytest.raises(DataError, match=r"SonyA57_0001\.PNG is damaged or another file"):
         camera.read_image(0)
 
 
@@ -147,7 +147,8 @@ def test_images_of_another_kind_are_named(release, channels, bitdepth):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("1,2,3\n" * 23, r"\(23, 3\)"), ("1,2\nx,y\n", "is not R,G,B a line")]
+    ("text", "message"),
+    [("1,2,3\n" * 23, r"\(23, 3\)"), ("1,2\nx,y\n", "should have R,G,B a line")],
 )
 def test_faulty_charts_are_named(release, text, message):
     camera = load_official(release, "SonyA57")
@@ -248,3 +249,41 @@ def test_faulty_lists_of_pairs_are_named(tmp_path, text, message):
     (tmp_path / "pairs_NikonD5200_Canon1DsMkIII.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         load_same_scene_pairs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"groundtruth_illuminants": np.array([[1, np.nan, 1]] * 2)}, "not above 0 or not finite"),
+        ({"groundtruth_illuminants": np.zeros((2, 3))}, "not above 0 or not finite"),
+        ({"groundtruth_illuminants": np.ones((2, 3)) * 1j}, "complex"),
+        ({"groundtruth_illuminants": np.ones((2, 2))}, r"illuminants \(2, 2\)"),
+        ({"saturation_level": 0}, "darkness .*, saturation 0"),
+        ({"saturation_level": np.nan}, "darkness .*, saturation nan"),
+        ({"all_image_names": ["../a", "b"]}, "leads out of the folder"),
+    ],
+)
+def test_a_ground_truth_that_makes_no_sense_is_refused(tmp_path, change, reason):
+    (tmp_path / "SonyA57").mkdir()
+    names = np.empty((2, 1), object)
+    names[:, 0] = change.pop("all_image_names", ["a", "b"])
+    truth = {
+        "all_image_names": names,
+        "groundtruth_illuminants": np.ones((2, 3)),
+        "CC_coords": np.array([[1, 2, 1, 2]] * 2),
+        "darkness_level": 128,
+        "saturation_level": 4095,
+    }
+    scipy.io.savemat(tmp_path / "SonyA57" / "SonyA57_gt.mat", truth | change)
+    with pytest.raises(DataError, match=rf"SonyA57_gt\.mat.*{reason}"):
+        load_official(tmp_path, "SonyA57")
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, -1.0])
+def test_thumbnails_with_lights_that_are_none_are_refused(tmp_path, value):
+    lights = np.array([[1.0, 1.0, value]])
+    images = np.ones((1, 64, 64, 3), np.uint16)
+    names = np.array(["SonyA57_1"])
+    np.savez(tmp_path / "SonyA57.npz", names=names, images_u16=images, illuminant_rgb=lights)
+    with pytest.raises(DataError, match=r"SonyA57\.npz is damaged.*not above 0"):
+        load_thumbnails("SonyA57", tmp_path)

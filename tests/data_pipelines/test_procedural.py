@@ -32,9 +32,9 @@ from data_pipelines.procedural_shapes import (
     wave,
 )
 from everlight.continual.base import Setup
-from everlight.continual.naive import naive
-from everlight.continual.objective import softmax_objective
-from everlight.continual.sequence import Protocol, run_sequence
+from everlight.continual.engine.sequence import Protocol, run_sequence
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.naive import naive
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 

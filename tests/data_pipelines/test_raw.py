@@ -47,7 +47,7 @@ def test_half_size_averages_the_greens_of_each_block(real_data):
     assert half.image.shape == (578, 867, 3)
     assert half.saturated.shape == (578, 867)
     with rawpy.imread(str(path)) as raw:
-        mosaic = (raw.raw_image_visible.astype(float) - 2056).clip(0) / (15000 - 2056)
+        mosaic = (raw.raw_image_visible.astype(float) - 2056) / (15000 - 2056)
     green = (mosaic[::2, 1::2] + mosaic[1::2, ::2]) / 2
     expected = np.stack([mosaic[::2, ::2], green, mosaic[1::2, 1::2]], axis=-1)
     np.testing.assert_allclose(half.image, expected, atol=1e-4)
@@ -106,11 +106,29 @@ def test_levels_given_win_over_the_files(tmp_path, flat):
     np.testing.assert_allclose(each.image, np.broadcast_to(expected, flat.shape), atol=3e-4)
 
 
-def test_values_stay_between_black_and_white(tmp_path, flat):
+def test_values_are_clipped_at_white_alone(tmp_path, flat):
     path = write_dng(tmp_path / "a.dng", flat, [60, 64, 72, 80], 4095)
     photo = read_raw(path, black_level=[1000, 900, 1100, 900], white_level=1500)
-    assert photo.image.min() == 0
+    red = 60 + COLOR[0] * (4095 - 60)
+    np.testing.assert_allclose(photo.image[..., 0], (red - 1000) / 500, atol=3e-3)
+    assert red < 1000
     assert photo.image.max() == 1
+
+
+def test_a_dark_noisy_patch_keeps_its_mean(tmp_path):
+    """Clipped at black, noise of 1% of white would add .4% of white to it: ten times its light."""
+    rng = np.random.default_rng(0)
+    dark = 4e-4 + rng.normal(0, 0.01, (120, 120, 3))
+    photo = read_raw(write_dng(tmp_path / "dark.dng", dark, 512, 16383))
+    means = np.array([dark[::2, ::2, 0].mean(), mean_green(dark), dark[1::2, 1::2, 2].mean()])
+    inner = photo.image[2:-2, 2:-2]
+    np.testing.assert_allclose(inner.mean((0, 1)), means, atol=1e-4)
+    assert inner.min() < -0.01
+
+
+def mean_green(image):
+    """Of the photosites that see green."""
+    return (image[::2, 1::2, 1].mean() + image[1::2, ::2, 1].mean()) / 2
 
 
 @pytest.mark.parametrize("half_size", [False, True])
@@ -164,7 +182,7 @@ def test_the_writer_puts_each_color_in_its_place():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match=r"nowhere\.dng is no file; give the path"):
+    with pytest.raises(MissingDataError, match=r"nowhere\.dng does not exist\. Give the path"):
         read_raw(tmp_path / "nowhere.dng")
 
 

@@ -6,7 +6,15 @@ import pytest
 import scipy.io
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.s20 import ARCHIVE, FOLDS, dng_pairs, load_s20
+from data_pipelines.s20 import (
+    ARCHIVE,
+    AUGMENTED_ARCHIVE,
+    AUGMENTED_FOLDS,
+    FOLDS,
+    dng_pairs,
+    load_augmented_s20,
+    load_s20,
+)
 
 
 def release_pair(index: int) -> dict:
@@ -68,7 +76,7 @@ def test_archive_and_unpacked_folder_give_the_same(release, unpacked):
 def test_a_truncated_archive_is_named(release):
     archive = release / ARCHIVE
     archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"Metadata_Image_Pairs\.zip is truncated or damaged"):
+    with pytest.raises(DataError, match=r"Metadata_Image_Pairs\.zip is damaged or another file"):
         load_s20(release)
 
 
@@ -142,6 +150,45 @@ def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch)
         load_s20()
 
 
+def write_augmented(folder, count=12):
+    """Two copies of each of six pairs, as the authors' loader reads them: lights may be columns."""
+    with zipfile.ZipFile(folder / AUGMENTED_ARCHIVE, "w") as archive:
+        for index in range(count):
+            pair = {
+                "image_name_1": "",
+                "image_name_2": "",
+                "wb_gt_1": np.array([[0.5], [1], [0.25]]) + index,
+                "wb_gt_2": np.array([[0.5], [1], [0.25]]) + index,
+                "transform_image_1to2": np.eye(3) * (index + 1),
+            }
+            archive.writestr(f"Metadata_Image_Pairs_Augment_99/RAW_{index:05}.npy", as_npy(pair))
+    folds = np.array([[10, 11, 0, 1], [6, 7, 2, 3], [4, 5, 8, 9]])
+    scipy.io.savemat(folder / AUGMENTED_FOLDS, {"idx_parts": folds})
+
+
+def test_the_released_reilluminations_are_read_as_the_authors_loader_does(release):
+    assert load_augmented_s20(6, release) is None
+    write_augmented(release)
+    data = load_augmented_s20(6, release)
+    assert data.copies == 2
+    assert data.transforms.shape == (12, 3, 3)
+    np.testing.assert_array_equal(data.transforms[:, 1, 1], np.arange(12) + 1)
+    np.testing.assert_array_equal(data.illuminants[5], [5.5, 6, 5.25])
+    # The folds of copies are those of the pairs.
+    pairs = [{int(row) // data.copies for row in fold} for fold in data.folds]
+    assert pairs == [set(fold.tolist()) for fold in load_s20(release).folds]
+
+
+def test_reilluminations_that_do_not_divide_or_have_no_folds_are_named(release):
+    write_augmented(release, 11)
+    with pytest.raises(DataError, match="11 files, no multiple of 6 pairs"):
+        load_augmented_s20(6, release)
+    write_augmented(release)
+    (release / AUGMENTED_FOLDS).unlink()
+    with pytest.raises(MissingDataError, match=r"s20_idx_3_parts\.mat does not exist"):
+        load_augmented_s20(6, release)
+
+
 def test_dng_pairs_are_matched_by_name(tmp_path):
     for name in ["RAW_0010_CAM_1", "RAW_0010_CAM_0", "RAW_0002_CAM_0", "RAW_0002_CAM_1", "chart"]:
         (tmp_path / f"{name}.dng").touch()
@@ -170,6 +217,25 @@ def test_the_release_has_162_pairs_in_three_folds_of_54(released):
     assert len(released.names) == len(released.illuminant_main) == 162
     assert [fold.shape for fold in released.folds] == [(54,)] * 3
     np.testing.assert_array_equal(np.sort(np.concatenate(released.folds)), np.arange(162))
+
+
+def test_the_released_folds_of_copies_are_those_of_the_pairs(released, real_data):
+    folds = scipy.io.loadmat(real_data("s20_two_camera") / AUGMENTED_FOLDS)["idx_parts"]
+    for copies, fold in zip(folds, released.folds, strict=True):
+        np.testing.assert_array_equal(np.unique(copies // 100), np.sort(fold))
+
+
+def test_the_phones_own_white_balance_is_of_the_main_image(released):
+    """2.9 degrees from the truth; that of the second camera is 9 away."""
+
+    def error(estimate):
+        cosine = (estimate * released.illuminant_main).sum(1)
+        cosine /= np.linalg.norm(estimate, axis=1)
+        cosine /= np.linalg.norm(released.illuminant_main, axis=1)
+        return np.degrees(np.arccos(np.minimum(cosine, 1))).mean()
+
+    assert error(released.as_shot_neutral_1) == pytest.approx(2.87, abs=0.01)
+    assert error(released.as_shot_neutral_2) > 4
 
 
 def test_rows_of_the_released_transforms_sum_to_one(released):

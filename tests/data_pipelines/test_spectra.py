@@ -5,6 +5,7 @@ import pytest
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.spectra import WAVELENGTHS, embedded_library, measured_library
 from everlight.color.radiometry import response_table
+from tests.data_pipelines.fuzz_readers import spectra as write_spectra
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +137,27 @@ def test_missing_sets_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     with pytest.raises(MissingDataError, match=r"camspec\.npz does not exist.*Jiang"):
         measured_library()
+
+
+DAMAGES = {
+    "not finite": lambda values: np.where(values == values.max(), np.nan, values),
+    "nowhere above 0": lambda values: 0 * values,
+    "other lengths": lambda values: values[..., ::2],
+    "no spectra": lambda values: values[0],
+}
+
+
+@pytest.mark.parametrize("reason", DAMAGES)
+def test_spectra_that_are_none_are_refused(tmp_path, monkeypatch, rng, reason):
+    _, read = write_spectra(tmp_path, rng)
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    assert len(read().reflectances) == 1
+    path = tmp_path / "munsell_matte_1269" / "munsell380_800_1nm.npz"
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **arrays | {"reflectance": DAMAGES[reason](arrays["reflectance"])})
+    with pytest.raises(DataError, match=rf"munsell380_800_1nm\.npz is damaged .*{reason}"):
+        read()
+    np.savez(path, **arrays | {"wavelengths_nm": arrays["wavelengths_nm"][::-1]})
+    with pytest.raises(DataError, match=r"munsell.*wavelengths that do not rise"):
+        read()

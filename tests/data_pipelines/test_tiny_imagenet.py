@@ -133,7 +133,7 @@ def test_a_truncated_file_is_named(folder, file, keep):
 @pytest.mark.parametrize("text", ["", '{"names": ', "[]", '{"wnids": []}', '{"names": 5}'])
 def test_names_that_cannot_be_read_are_named(folder, text):
     (folder / "classes.json").write_text(text)
-    with pytest.raises(DataError, match=r"classes\.json is no JSON with a list of names"):
+    with pytest.raises(DataError, match=r"classes\.json is .* a JSON with a list of names"):
         load_tiny_imagenet_32()
 
 
@@ -168,7 +168,7 @@ def test_arrays_that_contradict_each_other_are_named(folder, changes, message):
     ("faulty", "message"),
     [
         (jpeg()[: SIZE // 2], r"\[1\] does not end as a JPEG does"),
-        (b"GIF89a\xff\xd9", r"\[1\] is no JPEG"),
+        (b"GIF89a\xff\xd9", r"\[1\] is .*no JPEG"),
         (jpeg((32, 48, 3)), r"\[1\] is an image of \(32, 48, 3\), not \(32, 32, 3\)"),
         (jpeg((32, 32)), r"\[1\] is an image of \(32, 32\), not \(32, 32, 3\)"),
     ],

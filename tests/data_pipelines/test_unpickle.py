@@ -20,7 +20,7 @@ class Calls:
 
 
 def load(content: bytes, encoding="ASCII"):
-    return load_restricted(io.BytesIO(content), "some.pickle", encoding)
+    return load_restricted(content, "some.pickle", encoding)
 
 
 def assert_same(left, right):
@@ -49,7 +49,7 @@ CONTENT = {
     "columns first": np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
     "names": np.array(["RAW_0", "RAW_1"]),
     "objects": np.array([{"a": 1}, None], dtype=object),
-    "structured": np.array([(1, 2.0)], dtype=[("id", "u1"), ("value", "f8")]),
+    "big end first": np.arange(3, dtype=">i4"),
     "scalar": np.float64(0.25),
     "dtype": np.dtype("uint8"),
 }

@@ -241,7 +241,9 @@ def test_a_small_archive_is_read(archive):
 @pytest.mark.parametrize("content", [None, "{", "[1]", "{}"])
 def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
     archive(**{file: content})
-    with pytest.raises(DataError, match=r"vrd_annotations\.zip is damaged or another file"):
+    with pytest.raises(
+        DataError, match=r"vrd_annotations\.zip (is damaged or another file|has no )"
+    ):
         load_vrd()
 
 
@@ -254,8 +256,14 @@ def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
         ("object", {"bbox": [1, 5, 9, 1]}),
         ("object", {"bbox": [1, 5, 9]}),
         ("subject", {"bbox": None}),
+        ("subject", {"category": True}),
+        ("subject", {"bbox": [1, 5, 1, 1e300]}),
+        ("subject", {"bbox": [1, 5, 1, 10**30]}),
         ("predicate", 70),
         ("predicate", -1),
+        ("predicate", 1.7),
+        ("predicate", "3"),
+        ("predicate", True),
     ],
 )
 def test_annotations_that_make_no_sense_are_refused(archive, role, change):

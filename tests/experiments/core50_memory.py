@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.flax_setup import StoredImages
+from everlight.continual.engine.flax_setup import StoredImages
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.core50 import core50
 from experiments.common.sequences import train_sequence

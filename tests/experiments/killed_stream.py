@@ -17,10 +17,10 @@ import optax
 from data_pipelines.imagenet import list_imagenet
 from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.base import Outputs
-from everlight.continual.flax_setup import flax_setup
-from everlight.continual.objective import softmax_objective
-from everlight.continual.replay import experience_replay
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.flax_setup import flax_setup
+from everlight.continual.engine.steps import Protocol
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.replay import experience_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.sequences import train_sequence

@@ -18,8 +18,8 @@ import numpy as np
 
 from data_pipelines.imagenet import list_imagenet
 from data_pipelines.jpeg_store import JpegStore
-from everlight.continual.flax_setup import StreamedImages
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.flax_setup import StreamedImages
+from everlight.continual.engine.steps import Protocol
 from experiments.common.sequences import train_sequence
 from experiments.common.streaming import channels
 from tests.experiments.killed_stream import WNIDS, make_build, make_sequence

@@ -48,7 +48,7 @@ TINY = Sizes(
     metric_rounds=1,
     iirc=TrainingSizes(
         tasks=2,
-        train_per_class=10,
+        train_per_class=30,
         test_per_class=1,
         side=8,
         blocks=0,
@@ -85,16 +85,16 @@ def measured(folder):
 
 
 def first_two_tasks():
-    """Their classes' counts of training samples, 10 of each subclass given: by hand.
+    """Their classes' counts of training samples, 30 of each subclass given: by hand.
 
-    A tenth each is in-task and post-task validation. Of the other 8 a superclass takes the first 3
-    of each of its 4 to 8 subclasses, and a subclass that has one the last 6. In the second task no
+    A tenth each is in-task and post-task validation. Of the other 24 a superclass takes the first 9
+    of each of its 4 to 8 subclasses, and a subclass that has one the last 19. In the second task no
     class is another's superclass.
     """
     hierarchy, (configuration, *_), _ = official_metadata("iirc_cifar100")
     grouped = set(chain(*hierarchy.values()))
     return [
-        [3 * len(hierarchy[c]) if c in hierarchy else 6 if c in grouped else 8 for c in task]
+        [9 * len(hierarchy[c]) if c in hierarchy else 19 if c in grouped else 24 for c in task]
         for task in configuration.tasks[:2]
     ]
 

@@ -1,3 +1,4 @@
+import shutil
 from typing import NamedTuple
 
 import jax
@@ -6,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError, MissingDataError
-from experiments.common.checkpoint import Checkpoints, open_existing
+from experiments.common.checkpoint import Checkpoints, DamagedCheckpointError, open_existing
 
 
 class State(NamedTuple):
@@ -123,3 +124,116 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
     assert not (tmp_path / "none").exists()
     Checkpoints(tmp_path / "empty").save(4, state_of(4))
     assert open_existing(tmp_path / "empty").newest() == 4
+
+
+# ---- Damage
+
+
+def two_checkpoints(folder, rng):
+    """Of 200 numbers each; returns what they hold."""
+    states = {step: {"x": jnp.asarray(rng.normal(size=200), jnp.float32)} for step in (1, 2)}
+    for step, state in states.items():
+        Checkpoints(folder).save(step, state, {"seed": 0})
+    return states
+
+
+def resumed(folder):
+    return Checkpoints(folder).resume({"seed": 0}, lambda: {"x": jnp.zeros(200)})
+
+
+def flip(path, place):
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << (place % 8)
+    path.write_bytes(content)
+
+
+def files_of(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+@pytest.mark.parametrize("flips", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_no_flipped_byte_is_believed(tmp_path, rng, capsys, flips):
+    """Each is repaired by what orbax stores twice, or found; then the checkpoint before serves."""
+    states = two_checkpoints(tmp_path / "whole", rng)
+    fell_back = 0
+    for number in range(flips):
+        folder = tmp_path / str(number)
+        shutil.copytree(tmp_path / "whole", folder)
+        victims = files_of(folder / "2")
+        # The arrays' own bytes are most of the checkpoint.
+        victim = victims[rng.choice(len(victims), p=weights_of(victims))]
+        flip(victim, int(rng.integers(victim.stat().st_size)))
+        step, state = resumed(folder)
+        np.testing.assert_array_equal(state["x"], states[step]["x"])
+        fell_back += step == 1
+        if step == 1:
+            assert f"{folder / '2'} is damaged" in capsys.readouterr().out
+            assert {path.name for path in folder.iterdir()} == {"1", "2.damaged"}
+            Checkpoints(folder).save(2, states[2], {"seed": 0})
+            assert resumed(folder)[0] == 2
+        shutil.rmtree(folder)
+    assert fell_back >= flips // 4, "few flips met what counts"
+
+
+def weights_of(paths):
+    sizes = np.array([path.stat().st_size for path in paths], float)
+    return 0.5 / len(paths) + 0.5 * sizes / sizes.sum()
+
+
+def test_wrong_values_that_orbax_restores_are_refused(tmp_path, rng):
+    """A checkpoint whose arrays are another's, whole in themselves."""
+    two_checkpoints(tmp_path, rng)
+    shutil.rmtree(tmp_path / "2" / "state")
+    shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
+    with pytest.raises(DamagedCheckpointError, match="2 is damaged: x and 0 other arrays"):
+        Checkpoints(tmp_path).restore(2, {"x": jnp.zeros(200)})
+    assert resumed(tmp_path)[0] == 1
+
+
+def test_a_copy_under_another_number_is_not_believed(tmp_path, rng, capsys):
+    states = two_checkpoints(tmp_path, rng)
+    shutil.copytree(tmp_path / "1", tmp_path / "999")
+    step, state = resumed(tmp_path)
+    assert "999 is a copy of checkpoint 1; it is set aside" in capsys.readouterr().out
+    assert step == 2
+    np.testing.assert_array_equal(state["x"], states[2]["x"])
+    Checkpoints(tmp_path).save(3, states[1])
+
+
+def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, capsys):
+    two_checkpoints(tmp_path, rng)
+    for step in ("1", "2"):
+        (tmp_path / step / "facts" / "metadata").write_text("{}")
+    assert resumed(tmp_path) is None
+    assert "the run begins anew" in capsys.readouterr().out
+
+
+def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
+    two_checkpoints(tmp_path, rng)
+    like = {"x": jnp.zeros(200)}
+    with pytest.raises(DataError, match=r"another configuration \(seed: 0 there, 1 now\)"):
+        Checkpoints(tmp_path).resume({"seed": 1}, lambda: like)
+    with pytest.raises(DataError, match="was written with another configuration: x"):
+        Checkpoints(tmp_path).resume({"seed": 0}, lambda: {"x": jnp.zeros(3)})
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
+
+
+def test_what_a_kill_left_half_written_is_removed_by_the_next_start(tmp_path, rng):
+    two_checkpoints(tmp_path, rng)
+    shutil.copytree(tmp_path / "2", tmp_path / "3.orbax-checkpoint-tmp-77")
+    open_existing(tmp_path)
+    assert (tmp_path / "3.orbax-checkpoint-tmp-77").exists(), "who only reads removes nothing"
+    Checkpoints(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
+
+
+def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, rng, monkeypatch):
+    states = two_checkpoints(tmp_path, rng)
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
+    with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*goes on"):
+        Checkpoints(tmp_path).save(3, states[1])
+    assert resumed(tmp_path)[0] == 2
+    large = {"x": jnp.zeros(1_000_000)}
+    with pytest.raises(DataError, match=r"checkpoints: 13\.0 MB are needed"):
+        Checkpoints(tmp_path / "new").save(1, large)

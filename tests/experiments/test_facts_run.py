@@ -12,7 +12,7 @@ from PIL import Image
 
 from data_pipelines.errors import DataError
 from data_pipelines.facts import read_images, write_split
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
 from experiments.facts.benchmarks import (
     Size,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from everlight.continual.sequence import Protocol
+from everlight.continual.engine.sequence import Protocol
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from experiments.cl_metrics.training import Plan
 

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from everlight.continual.steps import Protocol
-from experiments.iirc import iirc
+from data_pipelines.iirc_metadata import Metadata
+from data_pipelines.image_set import ImageSet
+from everlight.continual.engine.steps import Protocol
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import store_images
+from experiments.iirc import iirc, training
 from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.iirc.training import Plan, load_benchmark
+from experiments.iirc.training import Benchmark, Plan, Trainer, load_benchmark
 
 TINY = Plan(
     data="procedural",
@@ -20,7 +24,7 @@ TINY = Plan(
     methods=("LUCIR",),
     exemplars=2,
     ablation=(1,),
-    per_class=(20, 5),
+    per_class=(30, 5),
 )
 
 
@@ -50,8 +54,33 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
         run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
 
 
+@pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
+def test_cifar_is_normalised_as_by_the_authors(tmp_path, monkeypatch, data):
+    """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
+    images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
+    labels = np.arange(6) % 2
+    given = Benchmark(
+        ImageSet("noise", images, labels, labels[:0], ("a", "b")), Metadata({}, (), 0.1)
+    )
+    stored = []
+    monkeypatch.setattr(
+        training, "store_images", lambda *parts: stored.append(store_images(*parts))
+    )
+    Trainer(RunFolder("iirc", "test", IIRCRun(runs=tmp_path)), replace(TINY, data=data), given)
+    pixels = images / 255
+    mean, deviation = (
+        (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
+        if data == "procedural"
+        else ([0.5071, 0.4866, 0.4409], [0.2009, 0.1984, 0.2023])
+    )
+    (found,) = stored
+    np.testing.assert_allclose(
+        (images - found.mean) / found.deviation, (pixels - mean) / deviation, atol=1e-4
+    )
+
+
 def test_an_unknown_method_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no method \['ICARL'\]; there are joint, incremental"):
+    with pytest.raises(DataError, match=r"no method \['ICARL'\]; there are 'joint', 'incremental"):
         run_iirc(IIRCRun(runs=tmp_path, methods=("ICARL",)), {"demo": TINY})
 
 

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError, MissingDataError
+from everlight.color.transform_prior import TransformPrior
+from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.model_files import (
@@ -15,7 +18,7 @@ from experiments.two_camera.model_files import (
 )
 
 
-def model_of(seed, depth=2, members=3, normalize=None):
+def model_of(seed, depth=2, members=3, fit=None):
     rng = np.random.default_rng(seed)
     shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(9))
     params = jax.tree.map(
@@ -23,7 +26,13 @@ def model_of(seed, depth=2, members=3, normalize=None):
     )
     statistics = [jnp.asarray(rng.uniform(0.5, 2, (members, 9)), jnp.float32) for _ in range(2)]
     nets = IlluminantModel(params, *statistics)
-    return LoadedModel(nets, depth, normalize, ("Main Eye", "Second Eye"), "made up")
+    prior = TransformPrior(
+        jnp.asarray(rng.normal(size=9), jnp.float32),
+        jnp.asarray(rng.normal(size=(9, 9)), jnp.float32),
+        jnp.float32(0.05),
+    )
+    familiar = calibrate(prior, jnp.asarray(rng.uniform(size=50), jnp.float32))
+    return LoadedModel(nets, familiar, depth, fit, ("Main Eye", "Second Eye"), "made up")
 
 
 def member_light(model, index, transform):
@@ -37,19 +46,21 @@ def member_light(model, index, transform):
     return hidden
 
 
-@pytest.mark.parametrize(("depth", "normalize"), [(2, None), (5, "sum")])
-def test_a_model_read_is_the_model_written(tmp_path, depth, normalize, rng):
-    model = model_of(1, depth, normalize=normalize)
+@pytest.mark.parametrize(("depth", "fit"), [(2, None), (5, "sum"), (5, "probable")])
+def test_a_model_read_is_the_model_written(tmp_path, depth, fit, rng):
+    model = model_of(1, depth, fit=fit)
     save_model(tmp_path / "net", model)
     read = load_model(tmp_path / "net")
-    assert (read.depth, read.normalize, read.cameras, read.trained_on) == (
+    assert (read.depth, read.fit, read.cameras, read.trained_on) == (
         depth,
-        normalize,
+        fit,
         ("Main Eye", "Second Eye"),
         "made up",
     )
-    for a, b in zip(jax.tree.leaves(read.members), jax.tree.leaves(model.members), strict=True):
-        np.testing.assert_array_equal(a, b)
+    for one in ("members", "familiar"):
+        leaves = (jax.tree.leaves(getattr(each, one)) for each in (read, model))
+        for a, b in zip(*leaves, strict=True):
+            np.testing.assert_array_equal(a, b)
     transform = rng.normal(size=(3, 3))
     np.testing.assert_array_equal(read.predict(transform), model.predict(transform))
 
@@ -86,7 +97,22 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
-    facts = {"depth": 5, "size": 3, "normalize": None, "cameras": ["a", "b"], "trained_on": ""}
-    Checkpoints(tmp_path).save(1, model_of(1, depth=2).members, facts)
+    facts = {"depth": 5, "size": 3, "fit": None, "cameras": ["a", "b"], "trained_on": ""}
+    model = model_of(1, depth=2)
+    arrays = {"members": model.members, "familiar": model.familiar}
+    Checkpoints(tmp_path).save(1, arrays, facts)
     with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("fit", [None, "scale", "sum"])
+def test_least_squares_transforms_are_told_by_their_mahalanobis_distance(rng, fit):
+    model = model_of(3, fit=fit)
+    main = jnp.asarray(rng.uniform(size=(20, 3)), jnp.float32)
+    second = main @ jnp.asarray(rng.uniform(size=(3, 3)), jnp.float32)
+    fitted = model.fit_transform(main, second, jnp.ones(20))
+    expected = fit_color_transform(main, second, normalize=fit).transform
+    np.testing.assert_allclose(fitted.transform, expected, atol=1e-6)
+    prior = model.familiar.prior
+    away = np.float64(prior.root) @ (np.ravel(expected) - np.float64(prior.mean))
+    np.testing.assert_allclose(fitted.distance, np.linalg.norm(away), rtol=1e-4)

@@ -11,7 +11,8 @@ import pytest
 from data_pipelines.errors import MissingDataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cli import main
-from experiments.two_camera import nus_images
+from experiments.common.run_folder import RunFolder
+from experiments.two_camera import nus_images, pair_folds
 from experiments.two_camera.nus import (
     NusRun,
     augmentations_of,
@@ -27,7 +28,7 @@ from experiments.two_camera.nus_images import (
     thumbnail_images,
 )
 from experiments.two_camera.nus_report import correction_columns
-from experiments.two_camera.pair_folds import RULES, make_problem
+from experiments.two_camera.pair_folds import CHOSEN, DEPTHS, RULES, make_problem
 from experiments.two_camera.training import PARAMETERS
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -84,13 +85,21 @@ def release(release_files, monkeypatch):
 def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, sizes):
     for rule in {*RULES} - {*rules}:
         monkeypatch.delitem(RULES, rule)
-    for depth in [depth for depth, size in PARAMETERS.items() if size not in sizes]:
-        monkeypatch.delitem(PARAMETERS, depth)
+    monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
+    if 470 not in sizes:
+        monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", ())
     settings = NusRun("paper", seeds=1, runs=tmp_path)
     report = run_nus(settings, TrainingSettings(20, batch_size=16, validate_every=2))
     results = np.load(report.parent / "results.npz")
-    nets = [f"Net, {size} parameters, {a}" for size in sizes for a in ("none", "re-illuminated")]
-    methods = {"Linear regression", *nets, *(f"{net}, ensemble" for net in nets)}
+    given = ("moments", "T and moments")
+    learners = [
+        *(f"Net, {size} parameters" for size in sizes),
+        *(f"Net on {name}" for name in given if 470 in sizes),
+        "Linear regression",
+        *(f"Linear regression on {name}" for name in given),
+    ]
+    singles = [f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)]
+    methods = {*singles, *(f"{single}, ensemble" for single in singles)}
     for rule in rules:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert methods < names
@@ -117,9 +126,10 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(seed=0)
-    pairs = camera_pairs(quasi, images.note)
+    pairs = camera_pairs(quasi, images)
     augmentations = augmentations_of(quasi)
-    problem = make_problem(pairs, fold, augmentations["re-illuminated"], selection, seed=5)
+    augment = augmentations["re-illuminated"]
+    problem = make_problem(pairs, "T", fold, augment, selection, seed=5)
 
     chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
     distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
@@ -141,7 +151,11 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     count = 10 if selection == "honest" else 12
     assert len(problem.features) == count * count
     assert {*np.bincount(lit_by, minlength=PAIRS)} == {0, count}
-    repeated = make_problem(pairs, fold, augmentations["none"], selection, seed=5)
+    on_moments = make_problem(pairs, "moments", fold, augment, selection, seed=5)
+    np.testing.assert_array_equal(on_moments.targets, problem.targets)
+    both = make_problem(pairs, "T and moments", fold, augment, selection, seed=5)
+    np.testing.assert_array_equal(both.features, np.hstack([problem.features, on_moments.features]))
+    repeated = make_problem(pairs, "T", fold, augmentations["none"], selection, seed=5)
     assert repeated.features.shape == problem.features.shape
     assert len(np.unique(repeated.features, axis=0)) == count
 
@@ -204,8 +218,11 @@ def test_no_gamut_sees_its_test_images(small):
         assert changed == name.startswith("Gamut"), name
 
 
-def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small):
-    results = compare_on_images(small)
+def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path):
+    settings = NusRun(seeds=1, runs=tmp_path)
+    folder = RunFolder("two_camera", "nus", settings)
+    training = TrainingSettings(20, batch_size=4, validate_every=2)
+    results = compare_on_images(folder, small, settings, training)
     columns = correction_columns(results)
     assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
     gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]
@@ -223,15 +240,19 @@ def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small):
         np.testing.assert_allclose(columns["truth"][index][0], expected, atol=1e-4)
 
 
-def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path):
-    main(["two_camera", "nus", "--scale", "demo", "--runs", str(tmp_path)])
+def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypatch):
+    short = TrainingSettings(20, batch_size=16, validate_every=2)
+    monkeypatch.setattr(run_nus, "__defaults__", (short, short))
+    main(["two_camera", "nus", "--scale", "demo", "--seeds", "1", "--runs", str(tmp_path)])
     folder = tmp_path / "two_camera-nus-demo"
     page = (folder / "report.html").read_text()
     assert "NOT NUS: 162 thumbnails" in page
     assert page.count("data:image/png;base64,") == 3
     results = np.load(folder / "results.npz")
-    assert {results[name].shape for name in results.files} == {(1, 1, 162)}
-    assert len(results.files) == 9
+    assert {results[name].shape for name in results.files} == {(1, 3, 54)}
+    # Nine estimators, and net and regression under two augmentations and the chosen one, each also
+    # as an ensemble.
+    assert len(results.files) == 9 + 2 * 3 * 2
 
 
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
@@ -244,8 +265,8 @@ def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
         lights = stored["illuminant_rgb"][own]
     trusted = raw.any(axis=-1) & (raw.max(axis=-1) < 0.95)
     np.testing.assert_array_equal(data.masks, trusted)
-    np.testing.assert_array_equal(np.sort(np.concatenate(data.folds)), np.arange(200))
-    assert [len(fold) for fold in data.folds] == [67, 67, 66]
+    assert len(np.unique(np.concatenate(data.folds))) == 198
+    assert [len(fold) for fold in data.folds] == [66, 66, 66]
     assert {camera: len(light) for camera, light in data.lights.items()} == {MAIN: 172, SECOND: 172}
     gray = np.array([image[mask].mean(axis=0) for image, mask in zip(raw, trusted, strict=True)])
     from_run = jnp.asarray(data.images * data.masks[..., None]).sum(axis=(1, 2))

@@ -2,13 +2,24 @@
 
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
+from data_pipelines.spectra import embedded_library
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.two_camera.model_files import load_model
-from experiments.two_camera.radiometric import RadiometricRun, draw_pairs, run_radiometric
+from experiments.two_camera.pair_map import map_of_pairs, sensitivity_distances
+from experiments.two_camera.radiometric import (
+    NETS,
+    TRAINING_NOISE,
+    RadiometricRun,
+    draw_pairs,
+    photograph_variants,
+    prepare_data,
+    run_radiometric,
+)
 from experiments.two_camera.s20 import S20Run, run_s20
 
 # One process, so that the run is made once.
@@ -30,7 +41,7 @@ def test_more_pairs_than_there_are_is_refused(count):
 
 @pytest.mark.parametrize("seeds", [0, -1])
 def test_no_seed_at_all_is_refused(tmp_path, seeds):
-    with pytest.raises(DataError, match="at least one training per fold"):
+    with pytest.raises(DataError, match=f"--seeds {seeds}; give 1 or more"):
         run_s20(S20Run(scale="demo", seeds=seeds, runs=tmp_path))
 
 
@@ -45,22 +56,119 @@ def test_it_leaves_what_a_run_leaves(folder):
     page = (folder / "report.html").read_text()
     assert "colour-science: 107 lights" in page
     assert "honest" in page
-    assert page.count("data:image/png") == 5
+    assert "bootstrap over lights" in page
+    assert page.count("data:image/png") == 6
     results = np.load(folder / "results.npz")
-    nets = [f"Net, {count} parameters" for count in (200, 470, 1460)]
-    for split in ("random", "illuminant"):
-        for name in (*nets, "GW", "Gamut Edge", "Chromagenic", "Linear regression"):
-            assert results[f"{split}/{name}"].shape == (2, 30)
+    others = ("GW", "Gamut Edge", "Chromagenic", "Linear regression on T and moments")
+    for condition, nets in NETS.items():
+        for split in ("random", "illuminant"):
+            for name in (*nets, *others):
+                assert results[f"{condition}/{split}/{name}"].shape == (2, 30)
+    for name in NETS["noisy"]:
+        assert results[f"variants/illuminant/colours 1/{name}"].shape == (2,)
+        assert np.isfinite(results[f"variants/illuminant/colours 1/{name}"]).all()
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    means = {(line["split"], line["method"]): line["mean_error"] for line in lines}
-    np.testing.assert_allclose(means["random", "GW"], results["random/GW"].mean(axis=1), rtol=1e-5)
+    means = {(x["condition"], x["split"], x["method"]): x["mean_error"] for x in lines}
+    expected = results["exact/random/GW"].mean(axis=1)
+    np.testing.assert_allclose(means["exact", "random", "GW"], expected, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_its_models_can_be_loaded_and_answer(folder):
     path = folder / "models" / "Nikon_5100_(NPL)+Sigma_SDMerill_(NPL)-470"
     model = load_model(path)
     assert model.cameras == ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
+    assert model.fit == "probable"
     light = model.predict(np.eye(3))
     assert light.shape == (3,)
     assert light[1] == 1
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """One pair, exact and noisy, of few scenes."""
+    library = embedded_library()
+    settings = RadiometricRun(scenes=100)
+    return library, settings, prepare_data(library, [library.camera_names], settings)
+
+
+def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colours(prepared):
+    _, _, data = prepared
+    for split in ("random", "illuminant"):
+        (exact,), (noisy,) = data["exact", split], data["noisy", split]
+        np.testing.assert_array_equal(exact.scenes.illuminant, noisy.scenes.illuminant)
+        counts = [len(set(row)) for row in noisy.scenes.surfaces.tolist()]
+        assert min(counts) == 1 < max(counts) <= 24
+        low, high = TRAINING_NOISE
+        assert low <= noisy.main.read_noise.min() < noisy.main.read_noise.max() <= high
+
+
+def test_what_a_net_is_given(prepared):
+    """Each input against float64 from the colours that the cameras measured."""
+    _, _, data = prepared
+    (exact,) = data["exact", "random"]
+    row = 7
+    main, second = (np.float64(view.colors[row]) for view in (exact.main, exact.second))
+    plain = np.linalg.lstsq(main, second)[0]
+    shares = [view / view.sum(1, keepdims=True) for view in (main, second)]
+    expected = {
+        "T with exposure": plain,
+        "T": plain * 3 / plain.sum(),
+        "T of sum-normalised": np.linalg.lstsq(*shares)[0],
+    }
+    for given, transform in expected.items():
+        np.testing.assert_allclose(exact.inputs[given][row], transform.ravel(), atol=2e-3)
+    moments = np.asarray(exact.inputs["moments"][row])
+    np.testing.assert_allclose(
+        moments[2] / moments[0], main[:, 0].mean() / main[:, 2].mean(), rtol=1e-5
+    )
+    both = np.concatenate([exact.inputs["T"][row], moments])
+    np.testing.assert_array_equal(exact.inputs["T and moments"][row], both)
+
+
+def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
+    _, _, data = prepared
+    (noisy,) = data["noisy", "random"]
+    images = np.asarray(noisy.main.images(slice(3, 6)))
+    means = images.reshape(3, 4, 8, 6, 8, 3).mean((2, 4)).reshape(3, 24, 3)
+    np.testing.assert_allclose(means, noisy.main.colors[3:6], atol=1e-5)
+    assert np.abs(images[:, 0, 0] - means[:, 0]).max() > 1e-3
+
+
+def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(prepared):
+    """Of one colour: sum-normalised least squares has none, the most probable one exists."""
+    library, settings, data = prepared
+    photographed = photograph_variants(library, [library.camera_names], data, "random", settings)
+    (one_colour,) = photographed["colours 1"]
+    assert np.isfinite(one_colour.inputs["T"]).all()
+    (noisy,) = data["noisy", "random"]
+    lost = ~np.isfinite(noisy.inputs["T of sum-normalised"]).all(axis=1)
+    spoiled = {**noisy.inputs, "T": noisy.inputs["T"].at[:10].set(jnp.nan)}
+    problem = noisy._replace(inputs=spoiled).problem("T")
+    assert problem.features.shape == (60, 9)
+    np.testing.assert_array_equal(problem.features[:50], noisy.inputs["T"][10:60])
+    np.testing.assert_array_equal(problem.features[50:], noisy.inputs["T"][10:20])
+    assert lost.sum() < 60
+
+
+def test_the_map_tells_each_pair_and_what_the_second_camera_adds():
+    library = embedded_library()
+    result = map_of_pairs(library, 400, 0, 0.01)
+    for errors in (result.transform, result.moments, result.both):
+        assert errors.shape == (2, 2, 2)
+        assert np.isnan(errors[:, [0, 1], [0, 1]]).all()
+        assert (errors[:, [0, 1], [1, 0]] > 0).all()
+    assert (result.both < result.moments)[:, [0, 1], [1, 0]].all()
+    assert result.invalid == 0
+
+
+def test_sensitivities_that_a_matrix_makes_of_another_are_at_no_distance(rng):
+    library = embedded_library()
+    first = library.sensitivities[0]
+    mixed = rng.uniform(size=(3, 3)) @ first
+    other = rng.uniform(size=first.shape)
+    library = library._replace(sensitivities=np.stack([first, mixed, other]))
+    distances = sensitivity_distances(library)
+    np.testing.assert_allclose(distances[:2, :2], 0, atol=1e-9)
+    weights = np.linalg.lstsq(first.T, other.T)[0]
+    expected = np.linalg.norm(other.T - first.T @ weights) / np.linalg.norm(other)
+    np.testing.assert_allclose(distances[0, 2], expected, rtol=1e-9)

@@ -1,8 +1,12 @@
+import gc
 import importlib.metadata
 import json
+import os
 import subprocess
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,21 +14,18 @@ import pytest
 
 from data_pipelines.errors import DataError
 from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Between, Count, RunSettings
 
 
 @dataclass(frozen=True)
-class Settings:
-    runs: Path
-    scale: str = "demo"
-    seed: int = 0
-    tag: str = ""
+class Settings(RunSettings):
     seeds: tuple[int, ...] = (0, 1)
     rate: float = 0.1
 
 
 @pytest.fixture
 def settings(tmp_path):
-    return Settings(tmp_path / "runs")
+    return Settings(runs=tmp_path / "runs")
 
 
 def config_of(folder):
@@ -56,7 +57,7 @@ def test_config_holds_settings_versions_and_commit(settings):
     assert {"everlight", "flax", "optax", "numpy", "orbax-checkpoint"} <= set(packages)
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert config["made_with"]["commit"] == (git.stdout.strip() or None)
-    assert [path.name for path in folder.path.iterdir()] == ["config.json"]
+    assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
 
 
 def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
@@ -108,7 +109,7 @@ def test_a_setting_that_came_or_went_is_named(settings):
 
     RunFolder("paper", "run", settings).log(step=0)
     with pytest.raises(DataError, match="width: None there, 9 now"):
-        RunFolder("paper", "run", Newer(settings.runs))
+        RunFolder("paper", "run", Newer(runs=settings.runs))
 
 
 def test_a_run_that_left_nothing_claims_no_folder(settings):
@@ -123,7 +124,7 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
     [
         ({"seed": -1}, "--seed -1; give 0 or more"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
-        ({"runs": Path("/dev/null/runs")}, "cannot be made .* give another --runs"),
+        ({"runs": Path("/dev/null/runs")}, "cannot be written .*give another place"),
     ],
 )
 def test_what_makes_no_folder_is_named(settings, change, message):
@@ -150,3 +151,159 @@ def test_results_are_read_without_pickle_to_the_bit(settings, rng):
     np.testing.assert_array_equal(stored["errors"], errors)
     assert stored["errors"].dtype == np.float32
     assert stored["names"].tolist() == ["a", "bc"]
+
+
+# ---- Damage, and two writers
+
+
+ARRAYS = {"accuracy": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
+FACTS = {"strategy": "EWC", "strength": 10.0}
+
+
+def test_a_unit_is_read_back_by_name_and_facts(settings):
+    folder = RunFolder("paper", "run", settings)
+    assert folder.read_unit("EWC-0", FACTS) is None
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    found = folder.read_unit("EWC-0", FACTS)
+    assert found.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], array)
+    with pytest.raises(DataError, match=r"strength: 10\.0 there, 20\.0 now"):
+        folder.read_unit("EWC-0", FACTS | {"strength": 20.0})
+
+
+def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
+    folder = RunFolder("paper", "run", settings)
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    path = folder.path / "units" / "EWC-0.npz"
+    content = path.read_bytes()
+    capsys.readouterr()
+    for place in rng.integers(0, len(content), 200):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        path.write_bytes(damaged)
+        assert folder.read_unit("EWC-0", FACTS) is None
+        told = capsys.readouterr().out
+        assert f"{path} is not what was written" in told
+        assert "computed again" in told
+    for length in (0, 1, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        assert folder.read_unit("EWC-0", FACTS) is None
+    np.savez(path, **ARRAYS)
+    assert folder.read_unit("EWC-0", FACTS) is None
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    assert folder.read_unit("EWC-0", FACTS) is not None
+
+
+def test_a_copy_of_another_unit_is_not_believed(settings, capsys):
+    folder = RunFolder("paper", "run", settings)
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    units = folder.path / "units"
+    (units / "EWC-1.npz").write_bytes((units / "EWC-0.npz").read_bytes())
+    assert folder.read_unit("EWC-1", FACTS) is None
+    assert "a copy of EWC-0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "{}",
+        lambda text: "[]",
+        lambda text: "\x00" * len(text),
+        lambda text: text.replace('"rate": 0.1', '"rate": 0.3'),
+        lambda text: text.replace('"crc32"', '"crc33"'),
+        lambda text: "[" * 100_000,
+    ],
+)
+def test_a_damaged_config_is_named_with_what_to_do(settings, damage):
+    folder = RunFolder("paper", "run", settings)
+    folder.log(step=0)
+    config = folder.path / "config.json"
+    config.write_text(damage(config.read_text()))
+    before = config.read_text()
+    with pytest.raises(DataError, match=r"config\.json is damaged.*put it back.*--tag.*delete"):
+        RunFolder("paper", "run", settings)
+    assert config.read_text() == before
+    config.unlink()
+    with pytest.raises(DataError, match=r"config\.json does not exist.*put it back"):
+        RunFolder("paper", "run", settings)
+
+
+def test_what_a_kill_left_is_removed_by_the_next_start(settings):
+    folder = RunFolder("paper", "run", settings)
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    for left in ("report.html", "results.npz", "units/EWC-1.npz", "config.json"):
+        (folder.path / f"{left}.unfinished").write_text("half")
+    RunFolder("paper", "run", settings)
+    assert not list(folder.path.rglob("*.unfinished"))
+
+
+OPENER = """
+import sys, time
+from pathlib import Path
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
+folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
+folder.log(step=0)
+print("held", flush=True)
+time.sleep(100)
+"""
+
+
+def test_two_processes_do_not_write_into_one_folder(tmp_path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
+    command = [sys.executable, "-c", OPENER, str(tmp_path)]
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert "writes to" in first.stdout.readline()
+    assert first.stdout.readline() == "held\n"
+    mine = RunSettings(runs=tmp_path)
+    with pytest.raises(DataError, match=r"paper-run-demo is in use by another process\. .*--tag"):
+        RunFolder("paper", "run", mine)
+    RunFolder("paper", "run", replace(mine, tag="other"))
+    first.kill()
+    first.wait()
+    assert len((RunFolder("paper", "run", mine).path / "metrics.jsonl").read_text()) > 5
+
+
+def test_a_folder_that_is_done_with_can_be_opened_by_another_process(tmp_path):
+    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    del folder
+    gc.collect()
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
+    command = [sys.executable, "-c", OPENER, str(tmp_path)]
+    second = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert "writes to" in second.stdout.readline()
+    second.kill()
+
+
+@pytest.mark.parametrize("tag", ["a/../../b", "a\nb", "a\0b", "\udcff", "x" * 300])
+def test_tags_that_make_no_folder_are_refused(tmp_path, tag):
+    with pytest.raises(DataError, match=r"--tag|cannot be written"):
+        RunFolder("paper", "run", RunSettings(runs=tmp_path / "runs", tag=tag))
+
+
+@dataclass(frozen=True)
+class Bounded(RunSettings):
+    gain: Annotated[float, Between(0, 10)] | None = None
+    seeds: Count | None = None
+    parts: tuple[Literal["NI", "NC"], ...] = ("NI",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": -1}, "--seed -1; give 0 or more"),
+        ({"seed": 2**31}, r"--seed 2147483648; give 2,147,483,647 or less"),
+        ({"seeds": 0}, "--seeds 0; give 1 or more"),
+        ({"gain": float("nan")}, "--gain nan; give 0 or more"),
+        ({"gain": float("inf")}, "--gain inf; give 10 or less"),
+        ({"gain": -1.0}, r"--gain -1\.0; give 0 or more"),
+        ({"parts": ()}, "--parts without a name; there are NI, NC"),
+    ],
+)
+def test_settings_out_of_their_bounds_are_refused(change, message):
+    with pytest.raises(DataError, match=message):
+        Bounded(**change)
+    assert Bounded(seed=2**31 - 1, gain=10.0, seeds=1).gain == 10.0

@@ -11,7 +11,14 @@ import pytest
 from data_pipelines.errors import DataError
 from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
 from experiments.common.checkpoint import Checkpoints
-from experiments.common.sequences import DivergedRunError, store_images, train_sequence
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import (
+    DivergedRunError,
+    store_images,
+    train_sequence,
+    train_unit,
+)
+from experiments.common.settings import RunSettings
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 
@@ -84,6 +91,14 @@ def test_stored_images_carry_the_training_channels_mean_and_deviation():
     np.testing.assert_allclose(stored.deviation, train.std((0, 1, 2)), rtol=1e-5)
 
 
+def test_given_channels_normalise_instead():
+    images, mean, deviation = small_set(), (0.5, 0.25, 1.0), (0.2, 0.4, 0.1)
+    stored = store_images(images, (mean, deviation))
+    np.testing.assert_array_equal(stored.images, images.images)
+    np.testing.assert_allclose(stored.mean, [127.5, 63.75, 255], rtol=1e-6)
+    np.testing.assert_allclose(stored.deviation, [51, 102, 25.5], rtol=1e-6)
+
+
 def test_images_shrink_to_means_of_blocks_and_only_by_whole_factors():
     images = small_set()
     small = shrink_images(images, 2).images
@@ -99,3 +114,20 @@ def test_the_first_of_each_class_keep_their_order_and_their_place():
     np.testing.assert_array_equal(few.test_labels, np.arange(5))
     expected = small_set().images[[*range(10), *range(20, 25)]]
     np.testing.assert_array_equal(few.images, expected)
+
+
+def train_again(folder):
+    """A part of a run that is finished, and must not be trained."""
+    return train_unit(folder, "EWC-0", {}, None, None, None, None, None, None)
+
+
+def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_path):
+    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder.save_unit("EWC-0", {}, x=np.arange(3))
+    left = folder.checkpoints / "EWC-0" / "20" / "state"
+    left.mkdir(parents=True)
+    (left / "array").write_bytes(b"half removed")
+    other = folder.checkpoints / "EWC-1" / "10"
+    other.mkdir(parents=True)
+    np.testing.assert_array_equal(train_again(folder)["x"], np.arange(3))
+    assert list(folder.checkpoints.iterdir()) == [other.parent]

@@ -14,7 +14,7 @@ import pytest
 from data_pipelines.errors import DataError
 from data_pipelines.iirc_metadata import Metadata
 from data_pipelines.jpeg_store import JpegStore
-from everlight.continual.steps import Protocol
+from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.common.streaming import channels, naming_files, stream
 from experiments.iirc import streaming
@@ -95,7 +95,7 @@ def tree(mosaics, tmp_path, monkeypatch):
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (12, 3)), smallest=30, greatest=60)
     cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
     cut.write_bytes(cut.read_bytes()[:300])
-    metadata = Metadata(HIERARCHY, (CONFIGURATION,), 0.2)
+    metadata = Metadata(HIERARCHY, (CONFIGURATION,), 0.3)
     monkeypatch.setattr(streaming, "official_metadata", lambda name: metadata)
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     return tmp_path
@@ -106,7 +106,7 @@ def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
     report = run_iirc(settings, {"demo": PLAN})
     page = report.read_text()
     assert "ImageNet, 16×16 pixels: 2 superclasses of 5 classes and 1 classes without one" in page
-    assert "9 to 10 training images a class, 20% of them" in page
+    assert "9 to 10 training images a class, 30% of them" in page
     assert f"1 of 72 files cannot be decoded and are left out: train/{WNIDS[1]}/" in page
     assert "6 classes are listed without the other 992" in page
     with np.load(report.parent / "results.npz") as results:

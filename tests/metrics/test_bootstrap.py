@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from everlight.metrics.bootstrap import bootstrap_interval
+from everlight.metrics.bootstrap import bootstrap_interval, grouped_mean_interval
 
 KEY = jax.random.key(0)
 
@@ -62,3 +62,41 @@ def test_the_key_decides_and_compiles_nothing_anew(errors):
     assert first != other
     for interval in (first, other):
         assert interval.low < jnp.mean(errors) < interval.high
+
+
+grouped = jax.jit(grouped_mean_interval, static_argnames=("count", "level", "resamples"))
+
+
+def test_of_two_groups_the_mean_is_weighed_by_their_sizes():
+    """Draws of {0, 0, 0} and {1}: means 0, 1/4 and 1 with odds 1:2:1."""
+    values, groups = jnp.array([0.0, 1, 0, 0]), jnp.array([0, 1, 0, 0])
+    assert grouped(KEY, values, groups, 2, level=0.95, resamples=300) == (0, 1)
+    assert grouped(KEY, values, groups, 2, level=0.4, resamples=300) == (0.25, 0.25)
+
+
+def test_groups_of_one_are_the_plain_bootstrap(errors):
+    plain = bootstrap_interval(KEY, errors, resamples=5_000)
+    ours = grouped(KEY, errors, jnp.arange(54), 54, resamples=5_000)
+    np.testing.assert_allclose(ours, plain, rtol=1e-5)
+
+
+def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
+    """Forty lights of fifty scenes: what they share is as large as what they do not."""
+    offsets, own = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
+    samples = jnp.asarray((offsets + own).reshape(300, -1), jnp.float32)
+    groups, keys = jnp.repeat(jnp.arange(40), 50), jax.random.split(jax.random.key(7), 300)
+
+    def coverage(interval):
+        low, high = jax.lax.map(lambda one: interval(*one), (keys, samples))
+        return np.mean((low <= 0) & (high >= 0))
+
+    by_light = coverage(lambda k, s: grouped_mean_interval(k, s, groups, 40, 0.8, 300))
+    by_scene = coverage(lambda k, s: bootstrap_interval(k, s, level=0.8, resamples=300))
+    assert by_light == pytest.approx(0.79, abs=0.06)
+    assert by_scene < 0.35
+
+
+def test_invalid_values_have_no_part_in_a_group():
+    values = jnp.array([1.0, jnp.nan, 3.0, jnp.inf])
+    groups = jnp.array([0, 0, 1, 2])
+    assert grouped(KEY, values, groups, 3, level=0.99) == (1, 3)

@@ -1,1 +1,121 @@
 """Colour: least-squares transforms, illuminant estimators, alignment and rendering."""
+
+from everlight.color.alignment import (
+    HomographyFit,
+    MaskedImage,
+    apply_homography,
+    area_downsample,
+    fit_homography,
+    warp_image,
+)
+from everlight.color.chromagenic import (
+    Chromagenic,
+    LinearRegression,
+    chromagenic_estimate,
+    fit_chromagenic,
+    fit_linear_regression,
+    linear_estimate,
+)
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.estimators import (
+    ESTIMATORS,
+    Estimator,
+    bright_dark_pca,
+    keep_observed,
+    minkowski_framework,
+    response,
+    unit_illuminant,
+    weighted_gray_edge,
+)
+from everlight.color.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.mixing import Mixtures, mix_neighbors
+from everlight.color.moments import color_moments, relight_moments
+from everlight.color.radiometry import (
+    ResponseTable,
+    Sensor,
+    camera_responses,
+    illuminant_response,
+    patch_means,
+    patch_thumbnail,
+    response_table,
+    scene_colors,
+    take_photograph,
+)
+from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
+from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
+from everlight.color.transform_prior import (
+    ProbableTransform,
+    TransformPrior,
+    fit_probable_transform,
+    learn_transform_prior,
+    transform_distance,
+    transform_distribution,
+)
+from everlight.color.transforms import (
+    TransformFit,
+    apply_color_transform,
+    fit_color_transform,
+    normalize_sum,
+    reilluminate_transform,
+    scale_free,
+)
+
+__all__ = [
+    "ESTIMATORS",
+    "Chromagenic",
+    "Estimator",
+    "Gamut",
+    "HomographyFit",
+    "LinearRegression",
+    "MaskedImage",
+    "Mixtures",
+    "ProbableTransform",
+    "ResponseTable",
+    "Sensor",
+    "TransformFit",
+    "TransformPrior",
+    "apply_color_transform",
+    "apply_homography",
+    "area_downsample",
+    "augment_transforms",
+    "bright_dark_pca",
+    "camera_responses",
+    "camera_to_srgb",
+    "chart_transforms",
+    "chromagenic_estimate",
+    "color_moments",
+    "encode_srgb",
+    "fit_chromagenic",
+    "fit_color_transform",
+    "fit_gamut",
+    "fit_homography",
+    "fit_linear_regression",
+    "fit_probable_transform",
+    "from_chromaticity",
+    "gamut_estimate",
+    "illuminant_response",
+    "keep_observed",
+    "learn_transform_prior",
+    "linear_estimate",
+    "minkowski_framework",
+    "mix_neighbors",
+    "normalize_sum",
+    "patch_means",
+    "patch_thumbnail",
+    "reilluminate_transform",
+    "relight_moments",
+    "render",
+    "response",
+    "response_table",
+    "scale_free",
+    "scene_colors",
+    "take_photograph",
+    "to_chromaticity",
+    "transform_distance",
+    "transform_distribution",
+    "unit_illuminant",
+    "von_kries",
+    "warp_image",
+    "weighted_gray_edge",
+    "white_balance",
+]

@@ -88,39 +88,42 @@ def chromagenic_estimate(
 
 
 class LinearRegression(NamedTuple):
-    """The affine map `flattened transform @ slopes + intercept` to [R/G, B/G]."""
+    """The affine map `features @ slopes + intercept` to [R/G, B/G]."""
 
-    slopes: Float[Array, "9 2"]
+    slopes: Float[Array, "f 2"]
     intercept: Float[Array, "2"]
 
 
 def fit_linear_regression(
-    transforms: Float[Array, "n 3 3"], chromaticities: Float[Array, "n 2"]
+    features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
-    """Least-squares regression of the light's chromaticity on the transform's nine entries.
+    """Least-squares regression of the light's chromaticity, on a transform's nine entries or other.
 
-    The baseline "linear regression" of the two-camera paper's table 3. Entries are centred first
+    The baseline "linear regression" of the two-camera paper's table 3. Features are centred first
     and the solver is an SVD, as rows of sum-normalised transforms add up to about 1 and leave the
     nine nearly dependent: of all best maps it gives the smallest.
 
     Args:
-      transforms: of the training pairs, `[n, 3, 3]`, n >= 10.
+      features: of the training pairs, such as transforms row by row, `[n, f]`, n > f.
       chromaticities: [R/G, B/G] of their lights, `[n, 2]`.
 
     Raises:
       ValueError: fewer pairs than the map has entries per output.
     """
-    if len(transforms) < 10:
-        raise ValueError(f"{len(transforms)} pairs; nine slopes and an intercept need at least 10")
-    features = transforms.reshape(-1, 9)
+    count, width = features.shape
+    if count <= width:
+        raise ValueError(
+            f"{count} pairs; {width} slopes and an intercept need at least {width + 1}"
+        )
     center, target = jnp.mean(features, axis=0), jnp.mean(chromaticities, axis=0)
     slopes = jnp.linalg.lstsq(features - center, chromaticities - target)[0]
     shift = jnp.matmul(center, slopes, precision=jax.lax.Precision.HIGHEST)
     return LinearRegression(slopes, target - shift)
 
 
-def linear_estimate(model: LinearRegression, transform: Float[Array, "3 3"]) -> Float[Array, "2"]:
-    """[R/G, B/G] of the light of the pair with this transform, `[3, 3]`."""
-    entries = transform.reshape(9)
-    product = jnp.matmul(entries, model.slopes, precision=jax.lax.Precision.HIGHEST)
+def linear_estimate(
+    model: LinearRegression, features: Float[Array, "*n f"]
+) -> Float[Array, "*n 2"]:
+    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`."""
+    product = jnp.matmul(features, model.slopes, precision=jax.lax.Precision.HIGHEST)
     return product + model.intercept

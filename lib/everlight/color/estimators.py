@@ -36,6 +36,15 @@ def unit_illuminant(illuminant: Illuminant) -> Illuminant:
     return scaled / jnp.sqrt(jnp.sum(scaled * scaled))
 
 
+def _root(values: Array, degree: float | int = 2) -> Array:
+    """The root of non-negative values, with a gradient of 0 instead of infinity at 0."""
+    positive = values > 0
+    # NaN is not positive, and stays.
+    return jnp.where(
+        positive, jnp.where(positive, values, 1) ** (1 / degree), jnp.where(values == 0, 0, values)
+    )
+
+
 def _support(sigma: float) -> int:
     """Radius in pixels where the Gaussian is cut: three sigma, rounded up."""
     return math.ceil(3 * sigma)
@@ -129,9 +138,11 @@ def response(
     if order == 0:
         magnitude = jnp.abs(_derivative(image, 0, 0, sigma))
     elif order == 1:
-        magnitude = jnp.hypot(_derivative(image, 1, 0, sigma), _derivative(image, 0, 1, sigma))
+        magnitude = _root(
+            _derivative(image, 1, 0, sigma) ** 2 + _derivative(image, 0, 1, sigma) ** 2
+        )
     else:
-        magnitude = jnp.sqrt(
+        magnitude = _root(
             _derivative(image, 2, 0, sigma) ** 2
             + 4 * _derivative(image, 1, 1, sigma) ** 2
             + _derivative(image, 0, 2, sigma) ** 2
@@ -166,7 +177,7 @@ def minkowski_framework(
         return unit_illuminant(peak)
     # Relative to the peak, so that no power overflows and the norm's limit is White Patch.
     relative = magnitude / jnp.where(peak == 0, 1, peak)
-    return unit_illuminant(peak * jnp.sum(relative**norm, axis=(0, 1)) ** (1 / norm))
+    return unit_illuminant(peak * _root(jnp.sum(relative**norm, axis=(0, 1)), norm))
 
 
 def weighted_gray_edge(
@@ -198,20 +209,44 @@ def weighted_gray_edge(
     usable = _whole_support(image, mask, sigma)
     image = keep_observed(image, mask)
     across, down = _derivative(image, 0, 1, sigma), _derivative(image, 1, 0, sigma)
-    gradient = jnp.where(usable, jnp.hypot(across, down), 0)
+    gradient = jnp.where(usable, _root(across**2 + down**2), 0)
     peak = jnp.max(gradient, axis=(0, 1))
     relative = gradient / jnp.where(peak == 0, 1, peak)
 
     def refine(_: Int[Array, ""], estimate: Illuminant) -> Illuminant:
-        gain = jnp.where(estimate == 0, 0, 1 / estimate)
-        along_white = jnp.hypot(jnp.sum(across * gain, axis=-1), jnp.sum(down * gain, axis=-1))
-        energy = jnp.sqrt(3 * jnp.sum((gradient * gain) ** 2, axis=-1))
-        weight = jnp.where(usable[..., 0] & (energy > 0), along_white / energy, 0) ** exponent
+        gain = jnp.where(estimate == 0, 0, 1 / jnp.where(estimate == 0, 1, estimate))
+        along_white = _root(
+            jnp.sum(across * gain, axis=-1) ** 2 + jnp.sum(down * gain, axis=-1) ** 2
+        )
+        energy = _root(3 * jnp.sum((gradient * gain) ** 2, axis=-1))
+        edge = energy > 0
+        share = along_white / jnp.where(edge, energy, 1)
+        weight = jnp.where(usable[..., 0] & edge, share, 0) ** exponent
         moment = jnp.sum((weight[..., None] * relative) ** norm, axis=(0, 1))
-        return unit_illuminant(peak * moment ** (1 / norm))
+        return unit_illuminant(peak * _root(moment, norm))
 
     white = unit_illuminant(jnp.ones(3, image.dtype))
     return jax.lax.fori_loop(0, iterations, refine, white)
+
+
+@jax.custom_jvp
+def _principal_direction(scatter: Float[Array, "3 3"]) -> Float[Array, "3"]:
+    """Eigenvector of the largest eigenvalue."""
+    return jnp.linalg.eigh(scatter)[1][:, -1]
+
+
+@_principal_direction.defjvp
+def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    # JAX's own derivative divides by the gap of the two smaller eigenvalues too, which has no part
+    # in this one and is 0 for an image of one colour.
+    (scatter,), (change,) = primals, tangents
+    values, vectors = jnp.linalg.eigh(scatter)
+    gaps = values[-1] - values[:2]
+    moved = jnp.matmul(
+        vectors[:, :2].T, change @ vectors[:, -1], precision=jax.lax.Precision.HIGHEST
+    )
+    shares = jnp.where(gaps > 0, moved / jnp.where(gaps > 0, gaps, 1), 0)
+    return vectors[:, -1], vectors[:, :2] @ shares
 
 
 def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
@@ -238,7 +273,7 @@ def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
     selected = ((rank < kept) | (rank >= count - kept)) & (rank < count)
     ends = jnp.where(selected[:, None], ascending, 0)
     scatter = jnp.matmul(ends.T, ends, precision=jax.lax.Precision.HIGHEST)
-    direction = jnp.abs(jnp.linalg.eigh(scatter)[1][:, -1])
+    direction = jnp.abs(_principal_direction(scatter))
     return unit_illuminant(jnp.where(jnp.trace(scatter) > 0, direction, jnp.nan))
 
 

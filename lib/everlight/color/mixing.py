@@ -8,15 +8,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 
 class Mixtures(NamedTuple):
-    """Mixed transforms, flattened, and their chromaticities."""
+    """Mixed features and their chromaticities."""
 
-    features: Float[Array, "n 9"]
+    features: Float[Array, "n f"]
     targets: Float[Array, "n 2"]
 
 
 def mix_neighbors(
     key: PRNGKeyArray,
-    features: Float[Array, "n 9"],
+    features: Float[Array, "n f"],
     targets: Float[Array, "n 2"],
     neighbors: int,
     copies: int,
@@ -30,7 +30,7 @@ def mix_neighbors(
 
     Args:
       key: of partners and shares.
-      features: transforms flattened row by row, `[n, 9]`.
+      features: transforms flattened row by row, or others, `[n, f]`; one key mixes all alike.
       targets: [R/G, B/G], positive, `[n, 2]`.
       neighbors: how many partners each pair has, fewer than n.
       copies: mixtures per pair.

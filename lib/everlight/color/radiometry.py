@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 
 def camera_responses(
@@ -67,3 +67,52 @@ def patch_thumbnail(
     """The paper's 32x48 thumbnail: 24 colours as 8x8 patches in a 4x6 grid, row by row."""
     grid = colors.reshape(rows, columns, 3)
     return jnp.repeat(jnp.repeat(grid, patch, axis=0), patch, axis=1)
+
+
+class Sensor(NamedTuple):
+    """How a photograph departs from the exact responses; the default is a harsh one.
+
+    Attributes:
+      read_noise: standard deviation of each pixel whatever it sees, as a share of white.
+      full_well: electrons at white; the photons' own noise is their number's square root.
+      bits: of the converter, between black and white.
+      stops: by how much the exposure may fall short of saturating the brightest colour.
+    """
+
+    read_noise: Float[Array, ""] | float = 0.01
+    full_well: float = 10_000.0
+    bits: int = 10
+    stops: float = 2.0
+
+
+def take_photograph(
+    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: int = 8
+) -> Float[Array, "h w 3"]:
+    """A thumbnail of exact colours as a sensor gives it, with 0 at black and 1 at white.
+
+    Exposed at random so that the brightest response lies between white and `stops` below it, then
+    photon noise (Gaussian of the Poisson's variance), read noise, quantisation, and clipping at
+    white. Nothing is clipped at black: sensors count from a pedestal for just this reason.
+
+    Args:
+      key: randomness of exposure and noise.
+      colors: exact responses of the patches, `[24, 3]`, any scale.
+      sensor: its noise and bits.
+      patch: side of a patch in pixels.
+    """
+    key_exposure, key_noise = jax.random.split(key)
+    brightest = 2.0 ** jax.random.uniform(key_exposure, minval=-sensor.stops, maxval=0.0)
+    exact = patch_thumbnail(colors * (brightest / jnp.max(colors)), patch=patch)
+    variance = sensor.read_noise**2 + exact / sensor.full_well
+    noisy = exact + jnp.sqrt(variance) * jax.random.normal(key_noise, exact.shape)
+    levels = 2**sensor.bits - 1
+    return jnp.minimum(jnp.round(noisy * levels) / levels, 1)
+
+
+def patch_means(
+    thumbnail: Float[Array, "h w 3"], rows: int = 4, columns: int = 6
+) -> Float[Array, "24 3"]:
+    """The mean colour of each patch of a thumbnail, row by row."""
+    height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns
+    blocks = thumbnail.reshape(rows, height, columns, width, 3)
+    return jnp.mean(blocks, axis=(1, 3)).reshape(rows * columns, 3)

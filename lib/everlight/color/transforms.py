@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-Normalization = Literal["sum"] | None
+Normalization = Literal["scale", "sum"] | None
 
 # The release divides each pixel by its own R+G+B, floored here (facts of the released code).
 SUM_FLOOR = 1e-6
@@ -20,6 +20,16 @@ class TransformFit(NamedTuple):
 
     transform: Float[Array, "3 3"]
     valid: Bool[Array, ""]
+
+
+def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
+    """Transforms divided by their mean row sum, which takes the ratio of two exposures out.
+
+    A row sum is what the second camera makes of one channel of the first, so for real cameras the
+    mean is positive; a transform without a positive one has no such scale and comes back NaN.
+    """
+    mean = jnp.mean(jnp.sum(transform, axis=-1), axis=-1)[..., None, None]
+    return jnp.where(mean > 0, transform / jnp.where(mean > 0, mean, 1), jnp.nan)
 
 
 def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
@@ -44,19 +54,22 @@ def fit_color_transform(
       source: colours of the first camera, `[n, 3]`, n >= 3.
       target: colours of the second camera at the same places, `[n, 3]`.
       weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel out.
-      normalize: "sum" divides each pixel of both by its own R+G+B before the fit.
+      normalize: "sum" divides each pixel of both by its own R+G+B before the fit, as the authors'
+        code does; "scale" divides the transform by its mean row sum (`scale_free`). With either,
+        neither image's exposure has a part in the result.
 
     Returns:
       The transform, `[3, 3]`, and whether the source has rank 3 (false too for input that is not
-      finite); an invalid fit's transform is the identity, so that it can flow through a batch.
+      finite, and where there is no positive scale); an invalid fit's transform is the identity, so
+      that it can flow through a batch.
 
     Raises:
       ValueError: fewer than three pixels, or an unknown `normalize`.
     """
     if source.shape[0] < 3:
         raise ValueError(f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3")
-    if normalize not in (None, "sum"):
-        raise ValueError(f"normalize={normalize!r}; it is None or 'sum'")
+    if normalize not in (None, "scale", "sum"):
+        raise ValueError(f"normalize={normalize!r}; it is None, 'scale' or 'sum'")
 
     # How far rounding may move each column; what it moved an earlier one is handed on, enlarged
     # where the two are nearly parallel. A column no longer than that depends on those before it.
@@ -83,6 +96,8 @@ def fit_color_transform(
         known = sum(f * row for f, row in zip(factor, rows, strict=False))
         rows = [factor[-3:] - known, *rows]
     transform = jnp.stack(rows)
+    if normalize == "scale":
+        transform = scale_free(transform)
     valid &= jnp.all(jnp.isfinite(transform))
     return TransformFit(jnp.where(valid, transform, jnp.eye(3, dtype=source.dtype)), valid)
 

@@ -1,1 +1,40 @@
 """Continual learning: strategies as pure functions over pytrees, and the engine that runs them."""
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Objective,
+    Outputs,
+    Predictions,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+    TaskSequence,
+)
+from everlight.continual.engine import *  # noqa: F403
+from everlight.continual.engine import __all__ as _engine
+from everlight.continual.objectives import *  # noqa: F403
+from everlight.continual.objectives import __all__ as _objectives
+from everlight.continual.strategies import *  # noqa: F403
+from everlight.continual.strategies import __all__ as _strategies
+
+__all__ = [
+    "Batch",
+    "Epoch",
+    "Learner",
+    "Objective",
+    "Outputs",
+    "Predictions",
+    "Samples",
+    "Setup",
+    "StepInfo",
+    "Strategy",
+    "Task",
+    "TaskSequence",
+    *_engine,
+    *_objectives,
+    *_strategies,
+]

@@ -1,7 +1,7 @@
 """The types of continual learning: what a learner, a task and a strategy are.
 
 A strategy is a tuple of pure functions over pytrees, built by a factory from a `Setup` and its
-hyperparameters. The engine (`steps.py`, `sequence.py`) owns the training step, validation, the
+hyperparameters. The engine (`engine/`) owns the training step, what a step reads, validation, the
 learning-rate schedule and the best epoch; a strategy owns only what makes it different, its
 `memory`.
 """
@@ -43,6 +43,8 @@ class Task(NamedTuple):
     """Its place in the sequence, from 0."""
     past: Samples | None = None
     """Training samples of all tasks so far, this one included; only where `uses_past`."""
+    past_valid: Samples | None = None
+    """Validation samples of all tasks so far; only where `uses_past`."""
 
 
 class TaskSequence(NamedTuple):
@@ -50,19 +52,28 @@ class TaskSequence(NamedTuple):
 
     tasks: Task
     test: Samples
-    test_member: Bool[Array, "t m"]
-    """Whether a test sample belongs to a task's test set; with many labels, to several."""
+    test_member: Bool[Array, "tests m"]
+    """Whether a test sample belongs to a test set, of which every task has one; in a stream that
+    is cut into pieces there are fewer. With many labels it belongs to several."""
     class_task: Int[Array, "c"]
-    """The task that introduces each class."""
+    """The test set of each class: that of the task that introduces it."""
 
 
 class Batch(NamedTuple):
-    """What a step learns from; `weight` is 0 for the filling of a last, partial batch."""
+    """What a step learns from; `weight` is 0 for the filling of a last, partial batch.
 
-    index: Int[Array, "b"]
-    labels: Int[Array, "b k"]
-    weight: Float[Array, "b"]
-    from_memory: Bool[Array, "b"]
+    The engine fills in the last two: a strategy that draws a batch leaves them out.
+    """
+
+    index: Int[Array, "*n b"]
+    labels: Int[Array, "*n b k"]
+    weight: Float[Array, "*n b"]
+    from_memory: Bool[Array, "*n b"]
+    inputs: Float[Array, "..."] | None = None
+    """The network's, `[*n, b, *shape]`, augmented."""
+    replay: PyTree = ()
+    """What the strategy's `draw` gave for this step, with the inputs of every batch in it; left out
+    (`batch._replace(replay=())`) before batches are joined."""
 
 
 class Epoch(NamedTuple):
@@ -77,14 +88,6 @@ class Outputs(NamedTuple):
 
     logits: Float[Array, "b c"]
     features: Float[Array, "b f"]
-
-
-class Best(NamedTuple):
-    """The best epoch of the present task by its validation score."""
-
-    score: Float[Array, ""]
-    params: PyTree
-    batch_stats: PyTree
 
 
 class Plateau(NamedTuple):
@@ -106,12 +109,25 @@ class Learner(NamedTuple):
     seen: Bool[Array, "c"]
     """Classes introduced so far."""
     schedule: Plateau
-    best: Best
 
 
 def seen_logits(outputs: Outputs, seen: Bool[Array, "c"]) -> Float[Array, "b c"]:
     """The logits, 0 for classes that are not seen."""
     return jnp.where(seen, outputs.logits, 0)
+
+
+class Predictions(NamedTuple):
+    """What a strategy says of some test samples, and what is true of them."""
+
+    scores: Float[Array, "b c"]
+    """Of all classes, seen or not; who judges masks them."""
+    told_scores: Float[Array, "b c"]
+    """The same with the sample's task told, for strategies that use it (`predict_task`)."""
+    labels: Int[Array, "b k"]
+    task: Int[Array, "b"]
+    """Each sample's, the first of several."""
+    class_task: Int[Array, "c"]
+    """The task that introduces each class."""
 
 
 class Objective(NamedTuple):
@@ -128,11 +144,23 @@ class Objective(NamedTuple):
         [Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]
     ]
     """From scores, labels and the seen classes to what validation averages, more being better."""
-    evaluate: Callable[[TaskSequence, Float[Array, "m c"], Bool[Array, "c"]], PyTree]
-    """From the scores of the whole test union after a task, and the classes seen by then, to what
-    is kept of them."""
+    judge: Callable[[Predictions, Bool[Array, "c"]], PyTree]
+    """From some samples' predictions after a task, and the classes seen by then, to what an
+    evaluation keeps of each; leaves `[b, ...]`. The scores themselves are held block by block."""
+    evaluate: Callable[[TaskSequence, PyTree, Bool[Array, "c"]], PyTree]
+    """From what `judge` kept of the whole test union, leaves `[m, ...]`, 0 for samples that were
+    not judged, to what is kept of the evaluation."""
     function: Callable[[Outputs, Bool[Array, "c"]], Float[Array, "b w"]] = seen_logits
     """From outputs and the seen classes to the F(x) that MAS keeps from changing."""
+    judges_ahead: bool = True
+    """Whether an evaluation needs test samples of which no class is seen yet."""
+    fisher_loss: (
+        Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"], PRNGKeyArray], Float[Array, "b"]]
+        | None
+    ) = None
+    """From outputs, labels, the seen classes and a key to a random function of each sample's
+    outputs, whose squared gradient is in the mean the Fisher information; None is the loss at the
+    sample's own labels, which gives the empirical one."""
 
 
 class Setup(NamedTuple):
@@ -156,32 +184,66 @@ class Setup(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a step found out. `update` is the change of the parameters, filled in by the engine."""
+    """What a step found out; the engine fills in the last two."""
 
     task_gradient: PyTree
     batch_stats: PyTree
     loss: Float[Array, ""]
+    aux: PyTree = ()
+    """What the strategy wants of the outputs after the step, for its memory."""
+    batch: Batch | None = None
+    """What the step learned from, inputs and replay included."""
     update: PyTree = None
+    """The change of the parameters."""
 
 
 class Strategy(NamedTuple):
-    """The functions that make a strategy, in the order in which a task calls them.
+    """The functions that make a strategy; those that are None have nothing to do.
 
-    At `begin_task` the task's classes are seen already, and the optimizer begins anew after it. At
-    `end_task` the parameters are those of the epoch that the protocol keeps. What a strategy stores
-    is for it to declare, in the last two fields.
+    A task calls `begin_task`, for every epoch `epoch_data`, for every step `draw`, `grads` and
+    `after_step`, then `end_task`. At `begin_task` the task's classes are seen already, and the
+    optimizer begins anew after it. At `end_task` parameters and memory are those of the epoch that
+    the protocol keeps. A strategy without both needs no boundaries between tasks, and learns from
+    streams that have none. What a strategy stores is for it to declare, in the last two fields.
     """
 
     init: Callable[[PRNGKeyArray, Learner], Memory]
-    begin_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]]
+    """The memory before the first task; whatever changes it keeps its structure, shapes and dtypes.
+    `learner.seen` has its full length already, the number of classes."""
     epoch_data: Callable[[Memory, Task], Epoch]
+    valid_data: Callable[[Memory, Task], Samples]
+    """The samples by which an epoch is chosen."""
     grads: Callable[[Memory, Learner, Batch, Task, PRNGKeyArray], tuple[PyTree, StepInfo]]
-    after_step: Callable[[Memory, Learner, StepInfo, PRNGKeyArray], tuple[Memory, Learner]]
-    end_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]]
     predict: Callable[[Memory, Learner, Float[Array, "b *shape"]], Float[Array, "b c"]]
     """Never receives the task; task-aware scoring masks the scores afterwards."""
+    begin_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]] | None = (
+        None
+    )
+    draw: Callable[[Memory, Batch, Task, PRNGKeyArray], PyTree] | None = None
+    """A step's own batches from memory, in any tree, of which the engine fills in the inputs; it
+    stands in the step's `batch.replay`."""
+    after_step: (
+        Callable[[Memory, Learner, StepInfo, PRNGKeyArray], tuple[Memory, Learner]] | None
+    ) = None
+    """After the optimizer's step, with all that it found out. Over several epochs a sample comes
+    several times. What it puts into memory goes back with the best epoch."""
+    end_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]] | None = None
+    before_evaluation: Callable[[Memory, Learner, PRNGKeyArray], tuple[Memory, Learner]] | None = (
+        None
+    )
+    """What has to be solved or trained from memory before `predict`."""
+    predict_task: (
+        Callable[[Memory, Learner, Float[Array, "b *shape"], Int[Array, ""]], Float[Array, "b c"]]
+        | None
+    ) = None
+    """`predict` where the inputs' task is told; used by task-aware scoring only."""
     uses_past: bool = False
     stored_samples: Callable[[Memory, Task], Int[Array, ""]] | None = None
     """Samples held from earlier tasks while the task is learnt; None is none."""
     parameter_copies: int = 0
     """Parameter-shaped arrays held from the second task on (the paper's rule of model size)."""
+
+    @property
+    def needs_boundaries(self) -> bool:
+        """Whether something happens where a task begins or ends."""
+        return self.begin_task is not None or self.end_task is not None or self.uses_past

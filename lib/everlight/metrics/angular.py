@@ -18,11 +18,14 @@ def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Floa
       truth: illuminant, `[3]`, any scale.
 
     Returns:
-      The angle in degrees, `[]`; NaN where either is not finite or is the zero vector.
+      The angle in degrees, `[]`; NaN where either is not finite or is the zero vector. The gradient
+      is 0 where the two are parallel, the angle's kink.
     """
     estimate = estimate / jnp.max(jnp.abs(estimate))
     truth = truth / jnp.max(jnp.abs(truth))
-    sine = jnp.linalg.norm(jnp.cross(estimate, truth))
+    squared = jnp.sum(jnp.cross(estimate, truth) ** 2)
+    apart = squared != 0
+    sine = jnp.where(apart, jnp.sqrt(jnp.where(apart, squared, 1)), 0)
     return jnp.degrees(jnp.arctan2(sine, jnp.sum(estimate * truth)))
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 
 class Interval(NamedTuple):
@@ -38,7 +38,43 @@ def bootstrap_interval(
 
     # A map over groups, since all resamples at once need resamples × n numbers.
     draws = jax.random.split(key, resamples)
-    drawn = jax.lax.map(resample, draws, batch_size=min(100, resamples))
+    return _ends(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
+
+
+def grouped_mean_interval(
+    key: PRNGKeyArray,
+    values: Float[Array, "n"],
+    groups: Int[Array, "n"],
+    count: int,
+    level: float = 0.95,
+    resamples: int = 1000,
+) -> Interval:
+    """The percentile bootstrap interval of a mean whose values come in groups.
+
+    Whole groups are drawn, with all their values (the cluster bootstrap: Davison and Hinkley 1997,
+    section 3.8): scenes under one light are not independent of each other, lights are.
+
+    Args:
+      key: randomness of the resampling.
+      values: `[n]`; those that are not finite have no part.
+      groups: of each value, from 0 to `count` - 1, `[n]`.
+      count: how many groups there are.
+      level: coverage, between 0 and 1.
+      resamples: how many samples of `count` groups are drawn with replacement.
+    """
+    valid = jnp.isfinite(values)
+    sums = jax.ops.segment_sum(jnp.where(valid, values, 0), groups, count)
+    sizes = jax.ops.segment_sum(valid.astype(values.dtype), groups, count)
+
+    def resample(draw: PRNGKeyArray) -> Float[Array, ""]:
+        drawn = jax.random.randint(draw, (count,), 0, count)
+        return jnp.sum(sums[drawn]) / jnp.sum(sizes[drawn])
+
+    return _ends(jax.vmap(resample)(jax.random.split(key, resamples)), level)
+
+
+def _ends(drawn: Float[Array, "r"], level: float) -> Interval:
     tail = (1 - level) / 2
-    low, high = jnp.quantile(drawn, jnp.array([tail, 1 - tail]))
+    # Of groups without a valid value alone there is no mean.
+    low, high = jnp.nanquantile(drawn, jnp.array([tail, 1 - tail]))
     return Interval(low, high)

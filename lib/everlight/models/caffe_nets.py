@@ -2,11 +2,13 @@
 
 Lomonaco and Maltoni 2017, section 4; layers by the authors' published definitions. Inputs are NHWC
 in the channel order BGR, 0 to 255 less `BGR_MEAN`. Weights learnt on ILSVRC-2012 are the user's to
-give, by `with_weights`; otherwise convolutions and hidden layers begin normal with variance
-2 / inputs, the head with standard deviation .01, biases at 0.
+give, by `with_weights`. What is not given begins as in the authors' definitions where it is fully
+connected: fc6 and fc7 normal with standard deviation .005, their biases at 1, and the heads by
+`CAFFE_HEAD` and `VGG_HEAD`. Convolutions begin normal with variance 2 / inputs, their biases at 0.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -22,8 +24,22 @@ from everlight.models.caffe_layers import (
 
 BGR_MEAN = (104.0, 117.0, 123.0)
 """Subtracted from the channels; nothing divides them."""
+HIDDEN_DEVIATION, HIDDEN_BIAS = 0.005, 1.0
+"""Of the first weights of fc6 and fc7, and what their biases begin at."""
 CAFFE_AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
 """Axes of our bias, dense and convolution kernel in the order of Caffe's."""
+
+
+class HeadStart(NamedTuple):
+    """How a head begins."""
+
+    deviation: float
+    """Of its weights, normal around 0."""
+    bias: float
+
+
+CAFFE_HEAD, VGG_HEAD = HeadStart(0.01, 0.0), HeadStart(0.005, 1.0)
+"""The heads of Mid-CaffeNet and Mid-VGG, with hidden layers or without."""
 
 
 class MidCaffeNet(nn.Module):
@@ -52,7 +68,7 @@ class MidCaffeNet(nn.Module):
         maps = nn.relu(CaffeConvolution(384, 3, padding=1, name="conv3")(maps))
         maps = nn.relu(CaffeConvolution(384, 3, padding=1, groups=2, name="conv4")(maps))
         maps = nn.relu(CaffeConvolution(256, 3, padding=1, groups=2, name="conv5")(maps))
-        return _fully_connected(ceil_max_pool(maps, 3, 2), self, train)
+        return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, CAFFE_HEAD)
 
 
 class MidVGG(nn.Module):
@@ -80,7 +96,7 @@ class MidVGG(nn.Module):
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
         for name in ("conv3", "conv4", "conv5"):
             maps = nn.relu(CaffeConvolution(512, 3, padding=1, name=name)(maps))
-        return _fully_connected(ceil_max_pool(maps, 3, 2), self, train)
+        return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, VGG_HEAD)
 
 
 class LinearClassifier(nn.Module):
@@ -90,14 +106,16 @@ class LinearClassifier(nn.Module):
 
     Attributes:
       classes: outputs.
+      start: how it begins; as in Mid-CaffeNet, where CWR's paper has it too (section 5.2).
     """
 
     classes: int
+    start: HeadStart = CAFFE_HEAD
 
     @nn.compact
     def __call__(self, features: Float[Array, "b f"], train: bool) -> Outputs:
         """Logits, and the features themselves."""
-        return Outputs(_head(self.classes)(features), features)
+        return Outputs(_dense(self.classes, *self.start, "head")(features), features)
 
 
 def with_weights(
@@ -139,7 +157,7 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
 
 
 def _fully_connected(
-    maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool
+    maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool, head: HeadStart
 ) -> Outputs:
     """What follows pool5; called within a net, whose parameters it adds."""
     if not maps.size:
@@ -147,10 +165,11 @@ def _fully_connected(
     # Caffe's order, so that its dense weights and cached features fit: channel, row, column.
     features = maps.transpose(0, 3, 1, 2).reshape(maps.shape[0], -1)
     for number, width in enumerate(net.hidden, 6):
-        dense = nn.Dense(width, kernel_init=nn.initializers.he_normal(), name=f"fc{number}")
+        dense = _dense(width, HIDDEN_DEVIATION, HIDDEN_BIAS, f"fc{number}")
         features = nn.Dropout(net.dropout, deterministic=not train)(nn.relu(dense(features)))
-    return Outputs(_head(net.classes)(features), features)
+    return Outputs(_dense(net.classes, *head, "head")(features), features)
 
 
-def _head(classes: int) -> nn.Dense:
-    return nn.Dense(classes, kernel_init=nn.initializers.normal(0.01), name="head")
+def _dense(units: int, deviation: float, bias: float, name: str) -> nn.Dense:
+    weights, biases = nn.initializers.normal(deviation), nn.initializers.constant(bias)
+    return nn.Dense(units, kernel_init=weights, bias_init=biases, name=name)

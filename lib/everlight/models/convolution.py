@@ -5,8 +5,10 @@ from functools import partial
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
+HE_NORMAL = nn.initializers.he_normal()
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
@@ -18,18 +20,21 @@ class Convolution(nn.Module):
       size: side of the kernel, odd.
       stride: in both directions.
       use_bias: adds one per channel.
+      kernel_init: how the kernel begins; normal with variance 2 / (size² · input channels) if not
+        given (He et al. 2015, equation 10).
     """
 
     features: int
     size: int = 3
     stride: int = 1
     use_bias: bool = True
+    kernel_init: Initializer = HE_NORMAL
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
         """The convolved images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         shape = (self.size, self.size, inputs.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.he_normal(), shape)
+        kernel = self.param("kernel", self.kernel_init, shape)
         outputs = convolve(inputs, kernel, self.stride)
         if self.use_bias:
             outputs = outputs + self.param("bias", nn.initializers.zeros, (self.features,))

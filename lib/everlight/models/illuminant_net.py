@@ -1,4 +1,4 @@
-"""The two-camera paper's tiny network: nine numbers of a colour transform in, a light out."""
+"""The two-camera paper's tiny network: the numbers of a colour transform in, a light out."""
 
 import flax.linen as nn
 import jax
@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 class IlluminantNet(nn.Module):
     """Dense layers of `width` units with ReLU, and two outputs through exp (paper, section 3.3).
 
-    With width 9, depths 2, 5 and 16 have 200, 470 and 1,460 parameters.
+    With width 9 and a transform's nine entries, depths 2, 5 and 16 have 200, 470 and 1,460
+    parameters.
 
     Attributes:
       depth: number of hidden layers.
@@ -20,8 +21,8 @@ class IlluminantNet(nn.Module):
     width: int = 9
 
     @nn.compact
-    def __call__(self, features: Float[Array, "*batch 9"]) -> Float[Array, "*batch 2"]:
-        """From the transform's nine entries, row by row, to the chromaticity [R/G, B/G]."""
+    def __call__(self, features: Float[Array, "*batch f"]) -> Float[Array, "*batch 2"]:
+        """From the transform's entries row by row, or other features, to [R/G, B/G]."""
         # The batch is the last axis inside: with nine units a row, vector units would idle. On two
         # CPU cores 48 vmapped nets train three times as fast as with nn.Dense (BUILD_NOTES.md).
         hidden = jnp.moveaxis(features, -1, 0)

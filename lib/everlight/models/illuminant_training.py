@@ -31,11 +31,14 @@ class TrainingSettings:
 
 
 class Problem(NamedTuple):
-    """One regression from transforms to lights, with the samples that choose the best step."""
+    """One regression to lights, with the samples that choose the best step.
 
-    features: Float[Array, "n 9"]
+    Features are transforms row by row, or colour moments, or both.
+    """
+
+    features: Float[Array, "n f"]
     targets: Float[Array, "n 2"]
-    valid_features: Float[Array, "m 9"]
+    valid_features: Float[Array, "m f"]
     valid_targets: Float[Array, "m 2"]
 
 
@@ -43,8 +46,8 @@ class IlluminantModel(NamedTuple):
     """A trained net: its parameters and the fixed affine map that standardises its inputs."""
 
     params: PyTree
-    mean: Float[Array, "9"]
-    scale: Float[Array, "9"]
+    mean: Float[Array, "f"]
+    scale: Float[Array, "f"]
 
 
 class TrainingState(NamedTuple):
@@ -72,9 +75,9 @@ class Trainer(NamedTuple):
 
 
 def predict_chromaticity(
-    net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n 9"]
+    net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] for transforms flattened row by row."""
+    """[R/G, B/G] for features like those that the model was trained on."""
     return net.apply(model.params, (features - model.mean) / model.scale)
 
 
@@ -120,9 +123,10 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
     ) -> tuple[TrainingState, Losses]:
         table = jnp.concatenate([problem.features, problem.targets], axis=1)
 
-        def batch_loss(params: PyTree, batch: Float[Array, "b 11"]) -> Float[Array, ""]:
+        def batch_loss(params: PyTree, batch: Float[Array, "b c"]) -> Float[Array, ""]:
             model = state.model._replace(params=params)
-            return chromaticity_loss(predict_chromaticity(net, model, batch[:, :9]), batch[:, 9:])
+            estimate = predict_chromaticity(net, model, batch[:, :-2])
+            return chromaticity_loss(estimate, batch[:, -2:])
 
         def step(carry: tuple, index: Int[Array, ""]) -> tuple:
             params, opt_state = carry

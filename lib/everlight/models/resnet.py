@@ -2,12 +2,16 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
-from everlight.models.convolution import Convolution
+from everlight.models.convolution import HE_NORMAL, Convolution
 from everlight.models.heads import HeadKind, make_head
 from everlight.models.normalization import BatchNorm, relu
+
+HE_NORMAL_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+"""Variance 2 / (size² · output channels): He et al. 2015, equation 14."""
 
 
 class ReducedResNet(nn.Module):
@@ -41,8 +45,8 @@ class ReducedResNet(nn.Module):
 class ResNet50(nn.Module):
     """Bottleneck blocks, 3, 4, 6 and 3 of them, with the stride in the 3x3 convolution.
 
-    The 2,048 features are not negative, as in the reference nets. With 1,000 classes and a linear
-    head 25,557,032 parameters.
+    The 2,048 features are not negative, and kernels begin by `HE_NORMAL_OUT`, as in torchvision's
+    net. With 1,000 classes and a linear head 25,557,032 parameters.
 
     Attributes:
       classes: outputs of the head.
@@ -55,7 +59,7 @@ class ResNet50(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and features; in training the batch's statistics normalise."""
-        hidden = relu(NormalizedConvolution(64, 7, 2)(images, train))
+        hidden = relu(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT)(images, train))
         hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
         for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
             for block in range(blocks):
@@ -81,7 +85,7 @@ class BasicBlock(nn.Module):
         """The sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
         hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(inputs, train))
         hidden = NormalizedConvolution(self.width)(hidden, train)
-        return hidden + _shortcut(inputs, self.width, self.stride, train)
+        return hidden + _shortcut(inputs, self.width, self.stride, HE_NORMAL, train)
 
 
 class BottleneckBlock(nn.Module):
@@ -98,10 +102,11 @@ class BottleneckBlock(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
-        hidden = relu(NormalizedConvolution(self.width, 1)(inputs, train))
-        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(hidden, train))
-        hidden = NormalizedConvolution(4 * self.width, 1)(hidden, train)
-        return hidden + _shortcut(inputs, 4 * self.width, self.stride, train)
+        start = HE_NORMAL_OUT
+        hidden = relu(NormalizedConvolution(self.width, 1, 1, start)(inputs, train))
+        hidden = relu(NormalizedConvolution(self.width, 3, self.stride, start)(hidden, train))
+        hidden = NormalizedConvolution(4 * self.width, 1, 1, start)(hidden, train)
+        return hidden + _shortcut(inputs, 4 * self.width, self.stride, start, train)
 
 
 class NormalizedConvolution(nn.Module):
@@ -111,21 +116,25 @@ class NormalizedConvolution(nn.Module):
       features: output channels.
       size: side of the kernel, odd.
       stride: in both directions.
+      kernel_init: how the kernel begins.
     """
 
     features: int
     size: int = 3
     stride: int = 1
+    kernel_init: Initializer = HE_NORMAL
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
-        hidden = Convolution(self.features, self.size, self.stride, use_bias=False)(inputs)
+        hidden = Convolution(self.features, self.size, self.stride, False, self.kernel_init)(inputs)
         return BatchNorm()(hidden, train)
 
 
-def _shortcut(inputs: Array, width: int, stride: int, train: bool) -> Array:
+def _shortcut(
+    inputs: Array, width: int, stride: int, kernel_init: Initializer, train: bool
+) -> Array:
     """The inputs, brought to `width` channels; called within a block, whose parameters it adds."""
     if inputs.shape[-1] == width:
         return inputs
-    return NormalizedConvolution(width, 1, stride, name="shortcut")(inputs, train)
+    return NormalizedConvolution(width, 1, stride, kernel_init, name="shortcut")(inputs, train)

@@ -1,1 +1,52 @@
 """Pure builders of task sequences from label arrays."""
+
+from everlight.scenarios.class_incremental import (
+    class_incremental,
+    equal_tasks,
+    tested_on_validation,
+)
+from everlight.scenarios.core50 import TrainingBatch, core50, training_batches
+from everlight.scenarios.facts import (
+    Examples,
+    Statistics,
+    check_facts,
+    fact_sequence,
+    join_tasks,
+    split_statistics,
+)
+from everlight.scenarios.facts_splits import (
+    SemanticSplit,
+    distances_between_facts,
+    embedding_distances,
+    random_split,
+    semantic_split,
+)
+from everlight.scenarios.iirc import IIRC, TaskConfiguration, iirc
+from everlight.scenarios.online import online_stream
+from everlight.scenarios.shapes import same_shapes, stack_samples
+
+__all__ = [
+    "IIRC",
+    "Examples",
+    "SemanticSplit",
+    "Statistics",
+    "TaskConfiguration",
+    "TrainingBatch",
+    "check_facts",
+    "class_incremental",
+    "core50",
+    "distances_between_facts",
+    "embedding_distances",
+    "equal_tasks",
+    "fact_sequence",
+    "iirc",
+    "join_tasks",
+    "online_stream",
+    "random_split",
+    "same_shapes",
+    "semantic_split",
+    "split_statistics",
+    "stack_samples",
+    "tested_on_validation",
+    "training_batches",
+]

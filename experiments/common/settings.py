@@ -1,0 +1,100 @@
+"""Settings of runs, and the bounds that their types state."""
+
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from data_pipelines.errors import DataError
+
+Scale = Literal["demo", "cpu", "paper"]
+
+
+class Between(NamedTuple):
+    """Least and greatest value of a number, both allowed; stands in a field's Annotated type."""
+
+    least: float
+    most: float
+
+
+Seed = Annotated[int, Between(0, 2**31 - 1)]
+"""Of random numbers: keys are made of 32 bits, and runs count on from here."""
+Count = Annotated[int, Between(1, 1_000_000)]
+"""Of what is run or drawn."""
+Bytes = Annotated[int, Between(1, 2**50)]
+"""Of memory."""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings that every run has; a run's own extend them and give `scale` its default."""
+
+    scale: Scale = "demo"
+    """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
+    seed: Seed = 0
+    """Of everything that is drawn."""
+    tag: str = ""
+    """Added to the name of the run's folder."""
+    runs: Path = Path("runs")
+    """Where run folders are made."""
+
+    def __post_init__(self):
+        check_settings(self)
+
+
+def check_settings(settings: Any) -> None:
+    """Refuses what lies outside the bounds of a field's type, and what makes no folder's name.
+
+    Raises:
+      DataError: which option, and what it may be.
+    """
+    hints = typing.get_type_hints(type(settings), include_extras=True)
+    for field in fields(settings):
+        value, option = getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
+        bounds = _find(hints[field.name], lambda hint: getattr(hint, "__metadata__", ()), Between)
+        if bounds and value is not None:
+            _check_number(option, value, bounds[0])
+        names = _find(hints[field.name], _literals, str)
+        if value == () and names:
+            raise DataError(f"{option} without a name; there are {', '.join(names)}")
+    if Path(settings.tag).name != settings.tag or not settings.tag.isprintable():
+        raise DataError(
+            f"--tag {settings.tag!a} becomes part of a folder's name; leave out / and what cannot "
+            "be printed"
+        )
+
+
+def _check_number(option: str, value: float, bounds: Between) -> None:
+    # Written so that NaN is refused.
+    if not value >= bounds.least:
+        raise DataError(f"{option} {value}; give {bounds.least:g} or more")
+    if not value <= bounds.most:
+        raise DataError(f"{option} {value}; give {bounds.most:,} or less")
+
+
+def _literals(hint: Any) -> tuple:
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def _find(hint: Any, look: Any, kind: type) -> list[Any]:
+    """What stands anywhere in a type."""
+    found = [each for each in look(hint) if isinstance(each, kind)]
+    for argument in typing.get_args(hint):
+        found += _find(argument, look, kind)
+    return found
+
+
+def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
+    """Refuses names of methods that there are not, and an option without any.
+
+    Raises:
+      DataError: which, and what there is.
+    """
+    if asked is None:
+        return
+    if not asked:
+        raise DataError(f"--methods without a name; there are {', '.join(map(repr, known))}")
+    unknown = set(asked) - set(known)
+    if unknown:
+        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(map(repr, known))}")

@@ -1,0 +1,1 @@
+"""Continual learning in general: the table of all strategies, and the small digits benchmark."""

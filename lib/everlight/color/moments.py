@@ -1,0 +1,78 @@
+"""Colour moments: what one image alone says of its light, in a few numbers."""
+
+import itertools
+import math
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+MONOMIALS = {
+    degree: tuple(
+        powers for powers in itertools.product(range(degree + 1), repeat=3) if sum(powers) == degree
+    )
+    for degree in (1, 2, 3)
+}
+"""Exponents of R, G, B by degree: 3, 6 and 10 products."""
+
+
+def color_moments(
+    colors: Float[Array, "n 3"], weights: Float[Array, "n"] | None = None, degree: int = 2
+) -> Float[Array, "k"]:
+    """Roots of the mean products of channels, divided by their mean.
+
+    The moments of Finlayson 2013 (corrected-moment illuminant estimation): a product of d channels
+    is averaged over the image and its d-th root taken, so that all moments scale with the exposure,
+    which dividing by their mean takes out.
+
+    Args:
+      colors: linear raw colours, `[n, 3]`; what noise brings below 0 counts as 0.
+      weights: non-negative weight of each pixel, `[n]`; 0 masks it out, whatever stands there.
+      degree: of the highest products: 1, 2 or 3 give 3, 9 or 19 moments.
+
+    Returns:
+      The moments, `[k]`; NaN where no unmasked pixel has any colour.
+
+    Raises:
+      ValueError: another degree.
+    """
+    if degree not in MONOMIALS:
+        raise ValueError(f"degree={degree}; it is 1, 2 or 3")
+    weights = jnp.ones(len(colors), colors.dtype) if weights is None else weights
+    seen = jnp.maximum(jnp.where(weights[:, None] > 0, colors, 0), 0)
+    peak = jnp.max(seen)
+    seen = seen / jnp.where(peak > 0, peak, 1)
+    moments = []
+    for order in range(1, degree + 1):
+        for powers in MONOMIALS[order]:
+            product = math.prod(seen[:, c] for c in range(3) for _ in range(powers[c]))
+            mean = jnp.sum(product * weights) / jnp.sum(weights)
+            # Of two channels that never meet the moment is 0, whose root has no gradient.
+            moments.append(jnp.where(mean > 0, jnp.where(mean > 0, mean, 1) ** (1 / order), 0))
+    stacked = jnp.stack(moments)
+    return jnp.where(peak > 0, stacked / jnp.mean(stacked), jnp.nan)
+
+
+def relight_moments(moments: Float[Array, "9"], relight: Float[Array, "3 3"]) -> Float[Array, "9"]:
+    """The nine moments of an image after every colour was multiplied by a matrix, in closed form.
+
+    Means and mean products of two channels are all that a linear map of the colours needs:
+    mean(c A) = mean(c) A and mean((c A)ᵀ c A) = Aᵀ mean(cᵀ c) A. So a training image can be
+    re-illuminated (two-camera paper, section 3.4) without its pixels. Exact where no colour comes
+    out negative.
+
+    Args:
+      moments: from `color_moments` of degree 2, `[9]`.
+      relight: A, colours as rows, `[3, 3]`.
+    """
+    first = jnp.matmul(moments[2::-1], relight, precision="highest")
+    blue, green_blue, green, red_blue, red_green, red = moments[3:] ** 2
+    second = jnp.array(
+        [[red, red_green, red_blue], [red_green, green, green_blue], [red_blue, green_blue, blue]]
+    )
+    moved = jnp.matmul(
+        relight.T, jnp.matmul(second, relight, precision="highest"), precision="highest"
+    )
+    upper = moved[jnp.array([2, 1, 1, 0, 0, 0]), jnp.array([2, 2, 1, 2, 1, 0])]
+    both = jnp.concatenate([first[::-1], jnp.sqrt(jnp.maximum(upper, 0))])
+    both = jnp.maximum(both, 0)
+    return both / jnp.mean(both)

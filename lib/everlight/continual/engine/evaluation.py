@@ -1,0 +1,154 @@
+"""Evaluation: passes over samples in blocks, of which only what is judged of each is kept."""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import (
+    Learner,
+    Memory,
+    Predictions,
+    Samples,
+    Setup,
+    Strategy,
+    TaskSequence,
+)
+
+
+def evaluate(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    sequence: TaskSequence,
+    size: int,
+) -> PyTree:
+    """What the objective keeps of the test union as the learner is now.
+
+    Args:
+      setup: whose objective judges.
+      strategy: that predicts; where it has a `predict_task`, task by task.
+      memory: the strategy's.
+      learner: whose seen classes count.
+      sequence: whose test union is predicted, but for samples without a seen class where the
+        objective does not need them.
+      size: samples a forward pass.
+    """
+    test = sequence.test
+    sample_task = jnp.argmax(sequence.test_member, axis=0)
+    judged = test.mask
+    if not setup.objective.judges_ahead:
+        judged &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
+
+    def judge(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
+        inputs = setup.gather(test.index[slots], None)
+        scores = strategy.predict(memory, learner, inputs)
+        told = scores if task is None else strategy.predict_task(memory, learner, inputs, task)
+        predictions = Predictions(
+            scores, told, test.labels[slots], sample_task[slots], sequence.class_task
+        )
+        return setup.objective.judge(predictions, learner.seen)
+
+    kept = nothing_over(partial(judge, None), judged)
+    if strategy.predict_task is None:
+        kept = over_blocks(partial(judge, None), judged, size, kept)
+    else:
+
+        def judge_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
+            return over_blocks(partial(judge, task), judged & (sample_task == task), size, kept)
+
+        kept = jax.lax.fori_loop(0, sequence.test_member.shape[0], judge_task, kept)
+    return setup.objective.evaluate(sequence, kept, learner.seen)
+
+
+def validate(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    samples: Samples,
+    size: int,
+    key: PRNGKeyArray,
+) -> Float[Array, ""]:
+    """Mean goodness over samples; NaN without any."""
+
+    def mean() -> Float[Array, ""]:
+        ready = (memory, learner)
+        if strategy.before_evaluation is not None:
+            ready = strategy.before_evaluation(*ready, key)
+        scores = predict_samples(setup, strategy, *ready, samples, size)
+        labels = jnp.where(samples.mask[:, None], samples.labels, 0)
+        good = setup.objective.goodness(scores, labels, learner.seen)
+        return jnp.sum(jnp.where(samples.mask, good, 0)) / jnp.sum(samples.mask)
+
+    return jax.lax.cond(jnp.any(samples.mask), mean, lambda: jnp.float32(jnp.nan))
+
+
+def predict_samples(
+    setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples, size: int
+) -> Float[Array, "n c"]:
+    """Scores of all classes for every sample, `size` samples a forward pass; 0 for padding."""
+    return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
+
+
+def sample_features(
+    setup: Setup, learner: Learner, samples: Samples, size: int = 256
+) -> Float[Array, "n f"]:
+    """Features of every sample in evaluation mode, `size` a forward pass; 0 for padding."""
+
+    def features(inputs: Float[Array, "s *shape"]) -> Float[Array, "s f"]:
+        return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
+
+    return over_samples(setup, features, samples, size)
+
+
+def over_samples(
+    setup: Setup,
+    forward: Callable[[Float[Array, "s *shape"]], Float[Array, "s w"]],
+    samples: Samples,
+    size: int,
+) -> Float[Array, "n w"]:
+    """What `forward` gives for every sample's inputs, `size` at once; 0 for padding."""
+
+    def of_slots(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
+        return forward(setup.gather(samples.index[slots], None))
+
+    return over_blocks(of_slots, samples.mask, size, nothing_over(of_slots, samples.mask))
+
+
+def over_blocks(
+    of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"], size: int, rows: PyTree
+) -> PyTree:
+    """The rows with those of the wanted slots replaced by what a function gives for them.
+
+    As many passes as the wanted slots fill, wherever they stand.
+
+    Args:
+      of_slots: from slots to a tree with their rows, `[s, ...]`.
+      wanted: slots, `[n]`.
+      size: slots at once.
+      rows: a tree as `of_slots` gives, for all slots, `[n, ...]`.
+    """
+    slots = wanted.shape[0]
+    order = jnp.pad(jnp.argsort(~wanted, stable=True), (0, -slots % size))
+    count = jnp.sum(wanted)
+
+    def put(block: Int[Array, ""], rows: PyTree) -> PyTree:
+        place = block * size + jnp.arange(size)
+        # The first wanted slot stands in where none is left; past the end its row is dropped.
+        chosen = jnp.where(place < count, order[place], order[0])
+        target = jnp.where(place < count, chosen, slots)
+        return jax.tree.map(
+            lambda every, new: every.at[target].set(new, mode="drop"), rows, of_slots(chosen)
+        )
+
+    return jax.lax.fori_loop(0, -(-count // size), put, rows)
+
+
+def nothing_over(of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"]) -> PyTree:
+    """Rows of 0 for all slots, of the kind that a function gives."""
+    one = jax.eval_shape(of_slots, jnp.zeros(1, int))
+    return jax.tree.map(lambda leaf: jnp.zeros((wanted.shape[0], *leaf.shape[1:]), leaf.dtype), one)

@@ -1,0 +1,196 @@
+"""Many runs of one shape at once: seeds, orders, strengths, configurations, over a mesh.
+
+Runs are dealt to the devices of the mesh's axis "runs", each of which advances its own without a
+word to the others (`shard_map`); on a device they are vmapped, on CPU one after another, where
+grouped convolutions have no fast kernel. All advance in step, a chunk of epochs at a time, so that
+their state can be saved between chunks: a kill costs a chunk.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
+
+from everlight.continual.base import TaskSequence
+from everlight.continual.engine.sequence import refuse_selection_of_nothing
+from everlight.continual.engine.state import (
+    Build,
+    SequenceState,
+    begin_state,
+    begin_task_state,
+    close_task_state,
+    learn_epochs,
+)
+from everlight.continual.engine.steps import Protocol
+
+AXIS = "runs"
+RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
+
+
+class Runs(NamedTuple):
+    """What differs between runs; every leaf has a leading axis over them."""
+
+    sequence: TaskSequence
+    key: Shaped[PRNGKeyArray, "runs"]
+    own: PyTree = ()
+    """What else: strengths, groups of classes."""
+
+
+Join = Callable[[Any, PyTree], Any]
+"""From what all runs share and what is a run's own to the data of its `Build`."""
+
+
+def shared_alone(shared: Any, own: PyTree) -> Any:
+    """The data of runs that have nothing of their own."""
+    return shared
+
+
+def runs_mesh(devices: list[jax.Device] | None = None) -> Mesh:
+    """A mesh of the axis "runs" alone, over all devices or some."""
+    return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))
+
+
+def drive_runs(
+    build: Build,
+    protocol: Protocol,
+    shared: Any,
+    runs: Runs,
+    join: Join = shared_alone,
+    chunk: int = 10,
+    mesh: Mesh | None = None,
+    state: SequenceState | None = None,
+) -> Iterator[SequenceState]:
+    """All runs together: yields their state after every chunk of epochs and after every task.
+
+    Leaves of a state's `result` and `best` have a leading axis over runs; `task` and `epoch` are
+    one for all. Any state that was yielded, given back with the same other arguments, continues to
+    the same bits. A state's arrays are taken back when the next one is asked for: save or copy it
+    before. A run that diverges has NaN losses from there on, and its neighbours go on.
+
+    Args:
+      build: from the data to the setup and the strategy.
+      protocol: epochs, batches, selection.
+      shared: data of all runs, on every device once.
+      runs: of equal shapes (`scenarios.same_shapes`).
+      join: from `shared` and a run's `own` to its data.
+      chunk: epochs between two states, at most; a task's end is one too.
+      mesh: with the axis "runs"; None is all devices.
+      state: to go on from, whose arrays are taken; None is the beginning.
+
+    Raises:
+      ValueError: fewer than one epoch a chunk, and as for `run_sequence`.
+    """
+    if chunk < 1:
+        raise ValueError(f"chunk={chunk}; give 1 epoch or more")
+    refuse_selection_of_nothing(protocol, runs.sequence)
+    mesh = runs_mesh() if mesh is None else mesh
+    count = runs.key.shape[0]
+    missing = -count % mesh.shape[AXIS]
+    runs = _place(mesh, RUNS, _filled(runs, missing))
+    shared = _place(mesh, SHARED, shared)
+    parts = _compiled(build, protocol, join, mesh)
+    if state is None:
+        state = parts.begin(shared, runs)
+    else:
+        state = _on_runs(state, partial(_filled, missing=missing), partial(_place, mesh, RUNS))
+    tasks = runs.sequence.tasks.id.shape[1]
+    while (task := int(state.task)) < tasks:
+        if int(state.epoch) == 0:
+            state = parts.begin_task(shared, runs, state)
+        left = protocol.epochs_of(task) - int(state.epoch)
+        state = parts.learn_epochs(shared, runs, state, jnp.int32(min(chunk, left)))
+        if left <= chunk:
+            state = parts.close_task(shared, runs, state)
+        yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
+
+
+def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
+    """Which runs have had a loss that is no finite number, among the epochs that are done."""
+    losses = np.asarray(state.result.losses)
+    done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
+    # After the last task none is begun.
+    reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
+    return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
+
+
+class _Parts(NamedTuple):
+    begin: Callable[..., SequenceState]
+    begin_task: Callable[..., SequenceState]
+    learn_epochs: Callable[..., SequenceState]
+    close_task: Callable[..., SequenceState]
+
+
+@cache
+def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Parts:
+    """Each part for all runs, compiled once for these functions, protocol and mesh."""
+    one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
+    of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
+    over_state = SequenceState(result=0, task=None, epoch=None, best=0)
+
+    def compiled(part: Callable[..., SequenceState], *given: Any) -> Callable:
+        """A part that takes the state, but at the beginning, and what is shared by all runs."""
+        takes_state = bool(given)
+
+        def on_device(shared: Any, runs: Runs, *rest: Any) -> SequenceState:
+            def of_run(run: Runs, *rest: Any) -> SequenceState:
+                return part(build, protocol, join(shared, run.own), run.sequence, run.key, *rest)
+
+            if one_by_one:
+                return _one_by_one(of_run, runs, rest, takes_state)
+            axes = (0, *((over_state,) if takes_state else ()), *[None] * (len(rest) - takes_state))
+            return jax.vmap(of_run, in_axes=axes, out_axes=over_state)(runs, *rest)
+
+        sharded = jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(SHARED, RUNS, *given),
+            out_specs=of_state,
+            check_vma=False,
+        )
+        return jax.jit(sharded, donate_argnums=(2,) if takes_state else ())
+
+    return _Parts(
+        compiled(begin_state),
+        compiled(begin_task_state, of_state),
+        compiled(learn_epochs, of_state, SHARED),
+        compiled(close_task_state, of_state),
+    )
+
+
+def _one_by_one(
+    of_run: Callable[..., SequenceState], runs: Runs, rest: tuple, takes_state: bool
+) -> SequenceState:
+    """A device's runs one after another; task and epoch are the same for all."""
+    if not takes_state:
+        every = jax.lax.map(of_run, runs)
+    else:
+        state, *others = rest
+
+        def advance(part: tuple) -> SequenceState:
+            run, result, best = part
+            return of_run(run, state._replace(result=result, best=best), *others)
+
+        every = jax.lax.map(advance, (runs, state.result, state.best))
+    return every._replace(task=every.task[0], epoch=every.epoch[0])
+
+
+def _filled(tree: PyTree, missing: int) -> PyTree:
+    """The runs with the last one as often again as the mesh needs."""
+    return jax.tree.map(lambda leaf: jnp.concatenate([leaf, *[leaf[-1:]] * missing]), tree)
+
+
+def _place(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
+    return jax.device_put(tree, NamedSharding(mesh, spec))
+
+
+def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:
+    """The state with functions applied, one after another, to what has an axis over runs."""
+    over_runs = state.result, state.best
+    for function in functions:
+        over_runs = jax.tree.map(function, over_runs)
+    return state._replace(result=over_runs[0], best=over_runs[1])

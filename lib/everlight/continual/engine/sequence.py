@@ -1,0 +1,247 @@
+"""The engine: two drivers of one set of parts.
+
+`run_sequence` compiles tasks, epochs and steps into one program, to be vmapped over seeds and
+orders; `drive_sequence` is a Python loop over the same step that can be stopped and continued.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.continual.base import Epoch, Memory, TaskSequence
+from everlight.continual.engine.state import (
+    Build,
+    SequenceResult,
+    SequenceState,
+    begin_state,
+    begin_task_state,
+    close_epoch_state,
+    close_task_state,
+    epoch_key,
+    learn_epoch,
+    progress_of,
+)
+from everlight.continual.engine.steps import (
+    Order,
+    Progress,
+    Protocol,
+    begin_sequence,
+    begin_task,
+    close_task,
+    count_steps,
+    epoch_step,
+    not_reached,
+    open_epoch,
+    take_task,
+    task_keys,
+)
+
+Announce = Callable[[Int[np.ndarray, "n"]], None]
+"""Told the samples of an epoch, in their order, so that reading them can begin before its steps."""
+
+
+class DivergedError(FloatingPointError):
+    """A loss that is no finite number; says in which task, epoch and step, counted from 0."""
+
+    def __init__(self, task: int, epoch: int, step: int):
+        super().__init__(f"the loss is not finite at task {task}, epoch {epoch}, step {step}")
+        self.task, self.epoch, self.step = task, epoch, step
+
+
+def run_sequence(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> SequenceResult:
+    """A whole sequence of tasks as one pure function; jit it, vmap it over keys or sequences.
+
+    Nothing can be raised inside: where training diverged, `losses` is NaN from there on.
+
+    Args:
+      build: from `data` to the setup and the strategy.
+      protocol: epochs, batches, selection.
+      data: what the setup gathers from.
+      sequence: tasks and test union.
+      key: of initial parameters, shuffles, augmentation and the strategy's own choices.
+
+    Raises:
+      ValueError: the best epoch is to be kept and a task has no validation samples (where the
+        sequence is traced that cannot be seen: its last epoch stays, its `validation` is NaN); a
+        protocol without boundaries for a strategy that needs them.
+    """
+    refuse_selection_of_nothing(protocol, sequence)
+    setup, strategy = build(data)
+    start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
+
+    def one_task(progress: Progress, number: Int[Array, ""]) -> tuple:
+        task, keys = take_task(strategy, protocol, sequence, number), task_keys(key, number)
+        progress = begin_task(setup, strategy, protocol, progress, task, keys.begin)
+
+        def one_epoch(epoch: Int[Array, ""], reached: tuple) -> tuple:
+            progress, losses, scores = reached
+            key_epoch = jax.random.fold_in(keys.epochs, epoch)
+            progress, loss, score = learn_epoch(
+                setup, strategy, protocol, progress, task, key_epoch
+            )
+            return progress, losses.at[epoch].set(loss), scores.at[epoch].set(score)
+
+        epochs = jnp.where(number == 0, protocol.epochs_of(0), protocol.epochs)
+        curve = not_reached((protocol.most_epochs,), jnp.float32)
+        progress, losses, scores = jax.lax.fori_loop(0, epochs, one_epoch, (progress, curve, curve))
+        progress, closed = close_task(
+            setup, strategy, protocol, progress, task, sequence, number, keys.end
+        )
+        return progress, (*closed, losses, scores)
+
+    progress, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
+    return SequenceResult(*rows, progress.memory, progress.learner)
+
+
+def drive_sequence(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    state: SequenceState | None = None,
+    announce: Announce | None = None,
+) -> Iterator[SequenceState]:
+    """The same sequence, step by step: yields its state after every epoch and every task.
+
+    Any state that it yielded, given back with the same other arguments, continues it to the same
+    bits. Compiled parts are kept for the next call with the same function object as `build`
+    and an equal `protocol`.
+
+    Args:
+      build: from `data` to the setup and the strategy; compare `run_sequence`.
+      protocol: epochs, batches, selection.
+      data: what the setup gathers from.
+      sequence: tasks and test union.
+      key: of everything that is drawn.
+      state: to go on from; None is the beginning.
+      announce: told once an epoch, before its first step; None is nobody.
+
+    Raises:
+      DivergedError: a loss that is not finite, at the end of its epoch.
+      ValueError: as for `run_sequence`.
+    """
+    refuse_selection_of_nothing(protocol, sequence)
+    tasks = sequence.tasks.id.shape[0]
+    parts = (build, protocol, data, sequence, key)
+    state = _begin_sequence(*parts) if state is None else state
+    while (task := int(state.task)) < tasks:
+        epoch = int(state.epoch)
+        if epoch == 0:
+            state = _begin_task(*parts, state)
+        progress = progress_of(state)
+        opened = _open_epoch(*parts, task, epoch, progress.memory)
+        if announce is not None:
+            announce(_epoch_order(*opened))
+        losses = []
+        for step in range(int(count_steps(opened[1], protocol))):
+            progress, loss = _epoch_step(*parts, task, epoch, step, progress, opened)
+            losses.append(loss)
+        _refuse_divergence(task, epoch, np.asarray(losses))
+        state = _close_epoch(*parts, state, progress, jnp.mean(jnp.array(losses or [0.0])))
+        if epoch + 1 >= protocol.epochs_of(task):
+            state = _close_task(*parts, state)
+        yield state
+
+
+def initial_state(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> SequenceState:
+    """The state before the first task, as shapes and dtypes: what a stored state is read into."""
+    return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
+
+
+def operations_per_step(
+    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+) -> float:
+    """Floating-point operations of one training step, from the compiled step's cost analysis.
+
+    Loops inside the step are counted once; the strategies here have none. What the backend's
+    analysis leaves out stays out (random bits, data movement).
+    """
+    parts = (build, protocol, data, sequence, key)
+    state = initial_state(*parts)
+    progress = progress_of(state)
+    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, progress.memory)
+    step = _epoch_step.lower(*parts, 0, 0, 0, progress, opened).compile()
+    return float(step.cost_analysis()["flops"])
+
+
+def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
+    index, slots = np.asarray(epoch.samples.index), np.asarray(order.slots)
+    return index[slots[: int(order.count)]]
+
+
+def refuse_selection_of_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
+    """Refuses the best epoch of tasks that have no validation samples, where that can be seen.
+
+    Raises:
+      ValueError: which task, and what to do.
+    """
+    mask = sequence.tasks.valid.mask
+    if protocol.select == "last" or isinstance(mask, jax.core.Tracer):
+        return
+    validated = np.asarray(mask).any(axis=-1)
+    if not validated.all():
+        raise ValueError(
+            f"select='best', and task {int(validated.argmin())} has no validation samples; give "
+            "the sequence some, or select='last'"
+        )
+
+
+def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(losses))
+    if len(wrong):
+        raise DivergedError(task, epoch, int(wrong[0]))
+
+
+# The driver's compiled parts. What builds the program is static, so that a second sequence with
+# the same setup compiles nothing.
+_part = partial(jax.jit, static_argnums=(0, 1))
+_begin_sequence = _part(begin_state)
+_begin_task = _part(begin_task_state)
+_close_epoch = _part(close_epoch_state)
+_close_task = _part(close_task_state)
+
+
+@_part
+def _open_epoch(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    number: Int[Array, ""] | int,
+    epoch: Int[Array, ""] | int,
+    memory: Memory,
+) -> tuple[Epoch, Order]:
+    _, strategy = build(data)
+    task = take_task(strategy, protocol, sequence, number)
+    key_epoch = epoch_key(key, number, epoch)
+    return open_epoch(strategy, memory, task, key_epoch)
+
+
+@_part
+def _epoch_step(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    number: Int[Array, ""] | int,
+    epoch: Int[Array, ""] | int,
+    step: Int[Array, ""] | int,
+    progress: Progress,
+    opened: tuple[Epoch, Order],
+) -> tuple[Progress, Float[Array, ""]]:
+    setup, strategy = build(data)
+    task = take_task(strategy, protocol, sequence, number)
+    key_epoch = epoch_key(key, number, epoch)
+    return epoch_step(setup, strategy, protocol, progress, opened, task, step, key_epoch)

@@ -1,0 +1,16 @@
+"""What a network's outputs mean: losses, scores and what an evaluation keeps."""
+
+from everlight.continual.objectives.embedding import embedding_objective
+from everlight.continual.objectives.fixed_test import FixedTest, fixed_test_objective
+from everlight.continual.objectives.many_labels import binary_objective, multi_hot
+from everlight.continual.objectives.softmax import Accuracies, softmax_objective
+
+__all__ = [
+    "Accuracies",
+    "FixedTest",
+    "binary_objective",
+    "embedding_objective",
+    "fixed_test_objective",
+    "multi_hot",
+    "softmax_objective",
+]

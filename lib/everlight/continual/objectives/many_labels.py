@@ -1,0 +1,67 @@
+"""The multi-label objective of IIRC: binary cross-entropy over the classes seen so far."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, UInt8
+
+from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
+from everlight.metrics.multilabel import precision_weighted_jaccard
+
+
+def binary_objective() -> Objective:
+    """Binary cross-entropy, any number of labels per sample, all classes weighing alike.
+
+    A sample's loss is the mean over the seen classes; labels that are not seen count for nothing.
+    Scores are the logits; goodness is the precision-weighted Jaccard similarity; an evaluation
+    keeps every sample's predicted labels as bits, from which `metrics.multilabel` reads the rest;
+    samples of tasks to come have none.
+    """
+
+    def loss(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b"]:
+        targets = multi_hot(labels, seen.shape[0])
+        return binary_cross_entropy(outputs.logits, targets.astype(outputs.logits.dtype), seen)
+
+    def goodness(
+        scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b"]:
+        true = multi_hot(labels, seen.shape[0]) & seen
+        return jax.vmap(precision_weighted_jaccard)(predicted_labels(scores, seen), true)
+
+    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> UInt8[Array, "b packed"]:
+        return jnp.packbits(predicted_labels(predictions.scores, seen), axis=-1)
+
+    def evaluate(
+        sequence: TaskSequence, judged: UInt8[Array, "m packed"], seen: Bool[Array, "c"]
+    ) -> UInt8[Array, "m packed"]:
+        return judged
+
+    return Objective(
+        loss, lambda outputs: outputs.logits, goodness, judge, evaluate, judges_ahead=False
+    )
+
+
+def multi_hot(labels: Int[Array, "b k"], classes: int) -> Bool[Array, "b c"]:
+    """Which of `classes` classes are among each sample's labels; -1 is padding."""
+    return jnp.any(labels[:, :, None] == jnp.arange(classes), axis=1)
+
+
+def predicted_labels(scores: Float[Array, "b c"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
+    """The seen classes whose sigmoid is above one half, from logits."""
+    return (scores > 0) & seen
+
+
+def binary_cross_entropy(
+    logits: Float[Array, "b c"], targets: Float[Array, "b c"], among: Bool[Array, "*b c"]
+) -> Float[Array, "b"]:
+    """Each sample's mean over the given classes; 0 without any.
+
+    Args:
+      logits: `[b, c]`.
+      targets: probabilities, `[b, c]`: labels, or an older model's sigmoids.
+      among: the classes that count, `[c]`, or by sample, `[b, c]`.
+    """
+    losses = optax.sigmoid_binary_cross_entropy(logits, targets)
+    return jnp.sum(losses, axis=-1, where=among) / jnp.maximum(jnp.sum(among, axis=-1), 1)

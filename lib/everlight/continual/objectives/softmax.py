@@ -1,0 +1,77 @@
+"""Softmax over one label per sample: its loss, its scores, its accuracies."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
+
+
+class Accuracies(NamedTuple):
+    """Accuracies on every task's test set, after some task: rows of the accuracy matrices.
+
+    Or on every sample, 0 or 1.
+    """
+
+    class_incremental: Float[Array, "_"]
+    """Among all classes seen so far."""
+    task_aware: Float[Array, "_"]
+    """Among the classes of the sample's own task, which is told."""
+
+
+def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
+    """Softmax cross-entropy over one label per sample.
+
+    Args:
+      class_group: for a head per task: the group of each class; a sample's loss then runs over the
+        classes of its label's group. None: over all classes seen so far, one head.
+
+    Scores are the logits; goodness is whether the label's score is the greatest of the same
+    classes; an evaluation keeps `Accuracies`.
+    """
+
+    def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
+        if class_group is None:
+            return jnp.broadcast_to(seen, (label.shape[0], seen.shape[0]))
+        return class_group == class_group[label][:, None]
+
+    def loss(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b"]:
+        label = labels[:, 0]
+        logits = jnp.where(active(label, seen), outputs.logits, -jnp.inf)
+        chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]
+        return jax.nn.logsumexp(logits, axis=1) - chosen
+
+    def goodness(
+        scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b"]:
+        return correct(scores, labels[:, 0], active(labels[:, 0], seen))
+
+    return Objective(loss, lambda outputs: outputs.logits, goodness, judge_accuracy, accuracy_row)
+
+
+def correct(
+    scores: Float[Array, "b c"], label: Int[Array, "b"], among: Bool[Array, "*b c"]
+) -> Float[Array, "b"]:
+    """1 where the label has the greatest score among the given classes, else 0."""
+    chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
+    return (chosen == label).astype(scores.dtype)
+
+
+def judge_accuracy(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:
+    """Whether each sample is right among all seen classes, and among those of its own task."""
+    label = predictions.labels[:, 0]
+    own = predictions.class_task == predictions.task[:, None]
+    return Accuracies(
+        correct(predictions.scores, label, seen), correct(predictions.told_scores, label, own)
+    )
+
+
+def accuracy_row(sequence: TaskSequence, judged: Accuracies, seen: Bool[Array, "c"]) -> Accuracies:
+    """Both accuracies on every task's test set, from each sample's."""
+    member = sequence.test_member & sequence.test.mask
+    count = jnp.maximum(jnp.sum(member, axis=1), 1)
+    return Accuracies(*(jnp.sum(jnp.where(member, good, 0), axis=1) / count for good in judged))

@@ -1,0 +1,55 @@
+"""One strategy a file, and what several share: importances, penalties, memories."""
+
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.strategies.cwr import cwr
+from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.gdumb import gdumb
+from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.hat import hat
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.imm import imm
+from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies.lwf import lwf
+from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.replay import experience_replay
+from everlight.continual.strategies.reservoir_replay import reservoir_replay
+from everlight.continual.strategies.si import si
+from everlight.continual.strategies.streaming_lda import streaming_lda
+
+__all__ = [
+    "agem",
+    "bic",
+    "cumulative",
+    "cwr",
+    "der_plus_plus",
+    "er_ace",
+    "ewc",
+    "experience_replay",
+    "expert_gate",
+    "gdumb",
+    "gem",
+    "hat",
+    "icarl",
+    "imm",
+    "joint",
+    "lucir",
+    "lwf",
+    "mas",
+    "naive",
+    "nearest_mean",
+    "packnet",
+    "ranpac",
+    "reservoir_replay",
+    "si",
+    "streaming_lda",
+    "unlimited_replay",
+]

@@ -1,0 +1,60 @@
+"""Elastic weight consolidation (Kirkpatrick et al. 2017, PNAS).
+
+    L(θ) = L_task(θ) + λ/2 Σ_t Σ_k F_{t,k} (θ_k − θ*_{t,k})²
+
+F_t is the diagonal Fisher information of task t at its solution θ*_t. Per task, the sums ΣF and
+ΣFθ* hold all anchors exactly. Online (Schwarz et al. 2018, ICML), one running Fisher decays by γ
+and the only anchor is the last solution.
+
+`strength` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
+(van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is .95 to 1.
+"""
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
+from everlight.continual.strategies.importance import fisher_diagonal
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.quadratic import (
+    QuadraticSums,
+    add_anchor,
+    no_anchors,
+    penalised,
+    single_anchor,
+)
+
+
+def ewc(
+    setup: Setup,
+    strength: Strength,
+    online: bool = False,
+    decay: float = 1.0,
+    fisher_samples: int = 1024,
+    implicit_rate: Strength | None = None,
+) -> Strategy:
+    """EWC, its memory being `QuadraticSums`.
+
+    Args:
+      setup: what is static.
+      strength: λ above.
+      online: one decaying Fisher with the last solution as its anchor.
+      decay: γ of the online Fisher; without `online` it plays no part.
+      fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
+      implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
+        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+    """
+
+    def end_task(
+        memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[QuadraticSums, Learner]:
+        fisher = fisher_diagonal(setup, learner, task.train, fisher_samples, key)
+        if not online:
+            return add_anchor(memory, fisher, learner.params), learner
+        running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, fisher)
+        return single_anchor(running, learner.params), learner
+
+    free = naive(setup)._replace(
+        init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
+    )
+    return penalised(setup, free, strength / 2, lambda memory: memory, implicit_rate)

@@ -1,0 +1,79 @@
+"""What strategies over a frozen network's features share: they count, nothing is trained.
+
+The network, whose parameters and batch statistics stay as they begin, gives features in evaluation
+mode; memory is fed with them at every step. No boundaries are needed, and one pass is enough: a
+second one counts every sample again. The usual network is `caffe_nets.LinearClassifier` over
+features that a pretrained one gave once, `StoredImages` of shape `[f]`; its head is not used.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.continual.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.naive import naive
+
+
+class Frozen(NamedTuple):
+    """What such a step hands to its memory."""
+
+    features: Float[Array, "b f"]
+    """Of the batch in evaluation mode."""
+    params: PyTree
+    """Before the step, which an optimizer with weight decay would have moved."""
+
+
+def over_features(
+    setup: Setup,
+    init: Callable[[PRNGKeyArray, Learner], Memory],
+    accumulate: Callable[[Memory, Float[Array, "b f"], Batch], Memory],
+    scores: Callable[[Memory, Float[Array, "b f"]], Float[Array, "b c"]],
+) -> Strategy:
+    """A strategy of counting over features; its loss is 0, as nothing is minimised.
+
+    Args:
+      setup: what is static; of its objective only the judgement is used.
+      init: the strategy's.
+      accumulate: the memory after a batch, from its features; rows of weight 0 may be anything.
+      scores: from memory and features, `[b, f]`, to the scores of all classes, `[b, c]`.
+    """
+
+    def grads(
+        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        nothing = jax.tree.map(jnp.zeros_like, learner.params)
+        seen = Frozen(_features(setup, learner, batch.inputs), learner.params)
+        return nothing, StepInfo(nothing, learner.batch_stats, jnp.float32(0), seen)
+
+    def after_step(
+        memory: Memory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Memory, Learner]:
+        memory = accumulate(memory, info.aux.features, info.batch)
+        return memory, learner._replace(params=info.aux.params)
+
+    def predict(
+        memory: Memory, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        return scores(memory, _features(setup, learner, inputs))
+
+    return naive(setup)._replace(init=init, grads=grads, after_step=after_step, predict=predict)
+
+
+def feature_width(setup: Setup, learner: Learner) -> int:
+    """How many features the network gives."""
+    inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
+    return jax.eval_shape(lambda given: _features(setup, learner, given), inputs).shape[-1]
+
+
+def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:
+    """The matrix product in full float32, which accelerators shorten unless they are told."""
+    return jnp.matmul(left, right, precision="highest")
+
+
+def _features(
+    setup: Setup, learner: Learner, inputs: Float[Array, "b *shape"]
+) -> Float[Array, "b f"]:
+    return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features

@@ -1,0 +1,175 @@
+"""Gradient episodic memory (Lopez-Paz and Ranzato 2017, NeurIPS).
+
+With g the gradient of the task's batch and g_1 ... g_t, the rows of G, those of the loss on the
+memory of each earlier task: where any g·g_k < 0, the step goes along
+
+    g̃ = g + Gᵀv,   v = argmin ½ vᵀGGᵀv + (Gg)ᵀv   subject to v ≥ γ,
+
+which raises no earlier task's loss: for any γ ≥ 0 the optimum has Gg̃ ≥ 0, and with γ = 0 g̃ is the
+nearest such vector to g. The bound v ≥ γ is the authors' code; the paper has v ≥ 0 and says that it
+adds γ to the solution. The program is solved exactly by an active set (Lawson and Hanson 1974,
+chapter 23), on the triangular factor of [Gᵀ g] rather than on GGᵀ, whose condition is the square.
+
+Where a task ends, m of its samples are kept at random; the authors keep the last m that arrived,
+which is the same for a stream in random order. As in their code every memory's pass takes all of
+it, in training mode, and moves the batch statistics before the task's own does. What a step costs
+and holds grows with the tasks: a pass and a gradient for each. The paper: m = 256, γ = .5.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Strength,
+    Task,
+)
+from everlight.continual.engine.steps import shuffle
+from everlight.continual.strategies.memory import empty_buffer
+from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.replay import replayed_loss
+
+
+def nonnegative_least_squares(
+    matrix: Float[Array, "n t"], target: Float[Array, "n"]
+) -> Float[Array, "t"]:
+    """argmin ‖matrix u − target‖ over u ≥ 0, for a few columns (Lawson and Hanson 1974).
+
+    Columns of zeros get 0. Inactive columns' slopes are 0 or less to some 1e-6 of the target.
+    """
+    lengths = jnp.linalg.norm(matrix, axis=0)
+    scale = jnp.where(lengths > 0, lengths, 1)
+    unit, count = matrix / scale, matrix.shape[1]
+    least = 1e-6 * jnp.linalg.norm(target)
+
+    def slopes(values: Float[Array, "t"], free: Bool[Array, "t"]) -> Float[Array, "t"]:
+        residual = target - jnp.matmul(unit, values, precision="highest")
+        downhill = jnp.matmul(residual, unit, precision="highest")
+        return jnp.where(free, -jnp.inf, downhill)
+
+    def solve(free: Bool[Array, "t"]) -> Float[Array, "t"]:
+        return jnp.where(free, jnp.linalg.lstsq(jnp.where(free, unit, 0), target)[0], 0)
+
+    def outside(state: tuple) -> Bool[Array, ""]:
+        _, free, solution = state
+        return jnp.any(free & (solution <= 0))
+
+    def step_back(state: tuple) -> tuple:
+        """From the last point inside towards the solution, until a value is 0, which is bound."""
+        values, free, solution = state
+        leaving, way = free & (solution <= 0), values - solution
+        share = jnp.where(leaving, values / jnp.where(way > 0, way, 1), jnp.inf)
+        values = jnp.maximum(values + jnp.min(share) * (solution - values), 0)
+        free &= (share > jnp.min(share)) & (values > 0)
+        return jnp.where(free, values, 0), free, solve(free)
+
+    def unfinished(state: tuple) -> Bool[Array, ""]:
+        values, free, rounds = state
+        return jnp.any(slopes(values, free) > least) & (rounds < 3 * count)
+
+    def free_one(state: tuple) -> tuple:
+        values, free, rounds = state
+        free = free.at[jnp.argmax(slopes(values, free))].set(True)
+        _, free, values = jax.lax.while_loop(outside, step_back, (values, free, solve(free)))
+        return values, free, rounds + 1
+
+    start = (jnp.zeros_like(lengths), jnp.zeros(count, bool), 0)
+    return jax.lax.while_loop(unfinished, free_one, start)[0] / scale
+
+
+def project_to_cone(
+    gradient: Float[Array, "p"], references: Float[Array, "t p"], margin: Strength = 0.0
+) -> Float[Array, "p"]:
+    """g̃ above, from g, G and γ; g itself where it opposes no reference. References may be 0."""
+
+    def projected() -> Float[Array, "p"]:
+        columns = jnp.concatenate([references, gradient[None]]).T
+        # ‖Gᵀv + g‖ is that of the small factor's, whose last column stands for g.
+        factor = jnp.linalg.qr(columns, mode="r")
+        small, last = factor[:, :-1], factor[:, -1]
+        held = jnp.any(references != 0, axis=1)
+        least = jnp.where(held, margin, 0.0)
+        shifted = last + jnp.matmul(small, least, precision="highest")
+        weights = least + nonnegative_least_squares(small, -shifted)
+        return gradient + jnp.matmul(weights, references, precision="highest")
+
+    along = jnp.matmul(references, gradient, precision="highest")
+    return jax.lax.cond(jnp.any(along < 0), projected, lambda: gradient)
+
+
+def gem(
+    setup: Setup, tasks: int, per_task: int = 256, margin: Strength = 0.5, labels: int = 1
+) -> Strategy:
+    """GEM, its memory being samples of every task, `[tasks, per_task]`.
+
+    Args:
+      setup: what is static.
+      tasks: how many the sequence has.
+      per_task: m above.
+      margin: γ above.
+      labels: labels per sample in the sequence.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Samples:
+        empty = empty_buffer(per_task, labels)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (tasks, *leaf.shape)), empty)
+
+    def draw(memory: Samples, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        weight = memory.mask.astype(jnp.float32)
+        return Batch(memory.index, memory.labels, weight, jnp.ones_like(memory.mask))
+
+    def grads(
+        memory: Samples, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        key_task, key_memories = jax.random.split(key)
+
+        def of_memory(batch_stats: PyTree, part: tuple) -> tuple[PyTree, Float[Array, "p"]]:
+            held, key = part
+            before = learner._replace(batch_stats=batch_stats)
+
+            def passed() -> tuple[PyTree, PyTree]:
+                differentiate = jax.grad(
+                    lambda params: replayed_loss(setup, params, before, held, key), has_aux=True
+                )
+                return differentiate(learner.params)
+
+            def left_out() -> tuple[PyTree, PyTree]:
+                return jax.tree.map(jnp.zeros_like, learner.params), batch_stats
+
+            there = jnp.any(held.weight > 0)
+            reference, batch_stats = jax.lax.cond(there, passed, left_out)
+            return batch_stats, ravel_pytree(reference)[0]
+
+        parts = (batch.replay, jax.random.split(key_memories, tasks))
+        batch_stats, references = jax.lax.scan(of_memory, learner.batch_stats, parts)
+        now = learner._replace(batch_stats=batch_stats)
+        gradient, info = task_gradient(setup, now, batch, key_task)
+        flat, as_tree = ravel_pytree(gradient)
+        return as_tree(project_to_cone(flat, references, margin)), info
+
+    def end_task(
+        memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Samples, Learner]:
+        order = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
+        place = jnp.arange(per_task)
+        # What fills up is a held sample, for what normalises over the batch.
+        slots = order.slots[place % jnp.maximum(order.count, 1)]
+        kept = Samples(task.train.index[slots], task.train.labels[slots], place < order.count)
+        memory = jax.tree.map(lambda every, new: every.at[task.id].set(new), memory, kept)
+        return memory, learner
+
+    return naive(setup)._replace(
+        init=init,
+        draw=draw,
+        grads=grads,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.mask),
+    )

@@ -1,0 +1,284 @@
+"""Hard attention to the task (Serrà et al. 2018, ICML): every task gates the hidden units.
+
+    a_l = σ(s e_l),   h_l ← a_l h_l,   L = L_task + c Σ_l Σ a_l (1 − u_l) / Σ_l Σ (1 − u_l)
+
+e_l are the task's embeddings, one number a unit of layer l, u_l the greatest gates of earlier
+tasks. Over a round through the task's samples s rises from 1/s_max to s_max in equal steps, and
+s_max is what the gates have otherwise. What a step changes of a weight from unit j of layer l − 1
+to unit i of layer l is multiplied by 1 − min(u_{l,i}, u_{l−1,j}), of a bias by 1 − u_{l,i}, so that
+what earlier tasks use stays; of the head only the task's own classes learn.
+
+The embeddings go down by plain gradient descent. Their gradient ∂L/∂e = s σ'(s e) ∂L/∂a is
+compensated for the steepness of the gate,
+
+    s_max (cosh(s e) + 1) / (s (cosh e + 1)) · ∂L/∂e = s_max σ'(e) ∂L/∂a,
+
+and computed in the second form, which needs no clamp of s e. Embeddings stay within 6 of 0. The
+paper: s_max = 400, c = .75, plain gradient descent at .05 for everything.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.naive import batch_loss, naive
+
+Gates = Mapping[str, Float[Array, "u"]]
+"""Of each layer's units, from 0 to 1."""
+BOUND = 6.0
+"""Of the embeddings' magnitude."""
+
+
+class Attention(NamedTuple):
+    """HAT's memory; mappings are by layer."""
+
+    embeddings: Mapping[str, Float[Array, "t u"]]
+    used: Gates
+    """The greatest gates of the tasks so far."""
+    task: Int[Array, ""]
+    """That is being learnt, or was last."""
+    classes: Bool[Array, "c"]
+    """Of the task that is being learnt; none between tasks."""
+    begun: Int[Array, ""]
+    """The optimizer's steps before it."""
+
+
+class BeforeStep(NamedTuple):
+    """What a step hands on."""
+
+    params: PyTree
+    freedom: PyTree
+    """The factor on each parameter's change."""
+    embeddings: Mapping[str, Float[Array, "t u"]]
+    """After it."""
+
+
+def hat(
+    setup: Setup,
+    tasks: int,
+    layers: tuple[str, ...],
+    sparsity: float = 0.75,
+    steepest: float = 400.0,
+    rate: float = 0.05,
+    channels_first: bool = False,
+) -> Strategy:
+    """HAT, its memory being `Attention`; nothing is asked of the network but its parameters.
+
+    A gate is a factor on the unit's kernel and bias, which is one on the unit where ReLU follows,
+    and shuts a unit out where anything follows that leaves 0 at 0. The layers are a chain that ends
+    in `params["head"]`, and all that there is: normalisation with parameters of its own is refused,
+    as nothing would protect them. Every task needs classes of its own. `predict` takes the greatest
+    gates of all tasks and all seen classes; while a task is learnt, its own gates and classes, by
+    which its epoch is chosen. What is multiplied is the change of a parameter, not its gradient:
+    the same for plain gradient descent, and it holds with momentum and weight decay.
+
+    Args:
+      setup: what is static.
+      tasks: how many the sequence has.
+      layers: names of the parameters of each layer below the head, from the input on; their
+        leaves' last axis are units, the one before, where there is one, what they read.
+      sparsity: c above.
+      steepest: s_max above.
+      rate: of the embeddings, times the schedule's factor.
+      channels_first: whether a dense layer over maps reads them channel by channel, as in
+        `caffe_nets`; otherwise channels vary fastest.
+
+    Raises:
+      ValueError: at `init`, parameters that are neither of the layers nor the head, or a layer that
+        does not read the units of the one before (grouped convolutions).
+    """
+    plain = naive(setup)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Attention:
+        if {*layers, "head"} != set(learner.params) or "head" in layers:
+            raise ValueError(
+                f"the parameters are {', '.join(learner.params)}, the layers {', '.join(layers)}; "
+                "HAT needs all layers in order, and after them one named head"
+            )
+        width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
+        keys = jax.random.split(key, len(layers))
+        embeddings = {
+            name: jax.random.normal(key, (tasks, width[name]))
+            for name, key in zip(layers, keys, strict=True)
+        }
+        used = {name: jnp.zeros(width[name]) for name in layers}
+        nothing = jnp.zeros_like(learner.seen)
+        # Refuses layers that do not fit.
+        freedom(learner.params, used, layers, nothing, channels_first)
+        return Attention(embeddings, used, jnp.int32(0), nothing, jnp.int32(0))
+
+    def begin_task(
+        memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Attention, Learner]:
+        return memory._replace(task=task.id, classes=task.classes, begun=learner.step), learner
+
+    def grads(
+        memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        own = {name: every[task.id] for name, every in memory.embeddings.items()}
+        steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
+        gates = gates_of(own, annealed(learner.step - memory.begun, steps, steepest))
+        among = learner._replace(seen=task.classes)
+
+        def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
+            value, (_, batch_stats) = batch_loss(setup, gated(params, gates), among, batch, key)
+            return value + sparsity * newly_used(gates, memory.used), (value, batch_stats)
+
+        differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
+        (gradient, by_gate), (value, batch_stats) = differentiate(learner.params, gates)
+        step = rate * learner.schedule.factor
+        embeddings = {
+            name: every.at[task.id].set(descend(own[name], by_gate[name], steepest, step))
+            for name, every in memory.embeddings.items()
+        }
+        free = freedom(learner.params, memory.used, layers, task.classes, channels_first)
+        before = BeforeStep(learner.params, free, embeddings)
+        return gradient, StepInfo(gradient, batch_stats, value, before)
+
+    def after_step(
+        memory: Attention, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Attention, Learner]:
+        params = jax.tree.map(
+            lambda old, free, change: old + free * change,
+            info.aux.params,
+            info.aux.freedom,
+            info.update,
+        )
+        return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
+
+    def gates_at(memory: Attention, task: Int[Array, ""]) -> Gates:
+        own = {name: every[task] for name, every in memory.embeddings.items()}
+        return gates_of(own, steepest)
+
+    def end_task(
+        memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Attention, Learner]:
+        used = jax.tree.map(jnp.maximum, memory.used, gates_at(memory, task.id))
+        return memory._replace(used=used, classes=jnp.zeros_like(memory.classes)), learner
+
+    def predict_gated(
+        learner: Learner, gates: Gates, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        return plain.predict((), learner._replace(params=gated(learner.params, gates)), inputs)
+
+    def predict(
+        memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        learning = jnp.any(memory.classes)
+        gates = jax.tree.map(
+            lambda own, used: jnp.where(learning, own, used),
+            gates_at(memory, memory.task),
+            memory.used,
+        )
+        scores = predict_gated(learner, gates, inputs)
+        return jnp.where(memory.classes | ~learning, scores, -jnp.inf)
+
+    def predict_task(
+        memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
+    ) -> Float[Array, "b c"]:
+        return predict_gated(learner, gates_at(memory, task), inputs)
+
+    return plain._replace(
+        init=init,
+        begin_task=begin_task,
+        grads=grads,
+        after_step=after_step,
+        end_task=end_task,
+        predict=predict,
+        predict_task=predict_task,
+    )
+
+
+def annealed(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
+    """s of a step of the task, where a round is so many steps; s_max where it is one."""
+    part = jnp.where(steps > 1, (step % steps) / jnp.maximum(steps - 1, 1), 1.0)
+    return 1 / steepest + (steepest - 1 / steepest) * part
+
+
+def gates_of(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
+    """σ(s e)."""
+    return jax.tree.map(lambda own: jax.nn.sigmoid(steepness * own), embeddings)
+
+
+def gated(params: PyTree, gates: Gates) -> PyTree:
+    """The parameters whose units are multiplied by their gates; the head's stay."""
+    return {
+        name: jax.tree.map(partial(jnp.multiply, gates[name]), layer) if name in gates else layer
+        for name, layer in params.items()
+    }
+
+
+def newly_used(gates: Gates, used: Gates) -> Float[Array, ""]:
+    """Σ a (1 − u) / Σ (1 − u) over all layers; 0 where everything is used."""
+    free = {name: 1 - leaf for name, leaf in used.items()}
+    taken = sum(jnp.sum(gates[name] * free[name]) for name in free)
+    total = sum(jnp.sum(leaf) for leaf in free.values())
+    return taken / jnp.where(total > 0, total, 1)
+
+
+def descend(
+    embedding: Float[Array, "u"],
+    by_gate: Float[Array, "u"],
+    steepest: float,
+    rate: Float[Array, ""],
+) -> Float[Array, "u"]:
+    """An embedding after a step, from the loss's gradient by its gates."""
+    flat = jax.nn.sigmoid(embedding) * jax.nn.sigmoid(-embedding)
+    return jnp.clip(embedding - rate * steepest * flat * by_gate, -BOUND, BOUND)
+
+
+def freedom(
+    params: PyTree,
+    used: Gates,
+    layers: tuple[str, ...],
+    classes: Bool[Array, "c"],
+    channels_first: bool = False,
+) -> PyTree:
+    """The factor on the change of each parameter, 0 where earlier tasks use both its sides.
+
+    Args:
+      params: all layers' and the head's.
+      used: the greatest gates of earlier tasks.
+      layers: in order.
+      classes: the task's, whose weights of the head are free.
+      channels_first: as for `hat`.
+
+    Raises:
+      ValueError: a layer that does not read the units of the one before.
+    """
+    free = {"head": jax.tree.map(lambda leaf: _like(classes, leaf), params["head"])}
+    for name, below in zip(layers, (None, *layers[:-1]), strict=True):
+        read = None if below is None else used[below]
+        factor = partial(_factor, name, used[name], read, channels_first)
+        free[name] = jax.tree.map(factor, params[name])
+    return free
+
+
+def _factor(
+    name: str,
+    used: Float[Array, "u"],
+    read: Float[Array, "i"] | None,
+    channels_first: bool,
+    leaf: Float[Array, "*shape"],
+) -> Float[Array, "*shape"]:
+    """Of one kernel or bias of a layer with `used` units, over `read` ones or the input."""
+    if leaf.ndim > 1 and read is not None:
+        pixels, left = divmod(leaf.shape[-2], read.shape[0])
+        if left or (leaf.ndim > 2 and pixels != 1):
+            raise ValueError(
+                f"{name} reads {leaf.shape[-2]} units, and the layer before has {read.shape[0]}; "
+                "HAT needs each layer to read all of the one before (no groups)"
+            )
+        # Of maps that were flattened a unit is there once a pixel.
+        read = jnp.repeat(read, pixels) if channels_first else jnp.tile(read, pixels)
+        used = jnp.minimum(used, read[:, None])
+    return _like(1 - used, leaf)
+
+
+def _like(factor: Array, leaf: Array) -> Float[Array, "..."]:
+    return jnp.broadcast_to(factor.astype(leaf.dtype), leaf.shape)

@@ -1,0 +1,262 @@
+"""iCaRL (Rebuffi et al. 2017, CVPR), also for many labels a sample (Abdelsalam et al. 2021).
+
+    L(θ) = mean over seen classes c of BCE(t_c, σ(z_c)),   t_c = σ(z_old,c) for classes known before
+
+The labels of known classes, of new and replayed samples alike, give way to the outputs of the
+network as it was before the task, in evaluation mode. Exemplars are herded and join every epoch.
+With softmax (Castro et al. 2018, ECCV, who keep the herding)
+
+    L(θ) = CE(y, softmax(z)) + T² KL(softmax(z_old / T) ‖ softmax(z / T)),   T = 2,
+
+the first over the seen classes, the second over those known before. The paper predicts by the class
+whose exemplars' mean is nearest,
+
+    argmin over c of ‖f̂ − μ_c‖,   μ_c = the mean of f̂ over c's exemplars, again of length 1,
+
+f̂ being features of length 1; IIRC's iCaRL-CNN by σ(z) > ½ with a linear head, its iCaRL-norm with a
+cosine head whose scale starts at 1 at every task. The literature keeps 20 exemplars a class on
+CIFAR-100.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.continual.engine.evaluation import sample_features
+from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
+from everlight.continual.strategies.lwf import (
+    Teacher,
+    distillation,
+    freeze_teacher,
+    no_teacher,
+)
+from everlight.continual.strategies.memory import (
+    add_herded_exemplars,
+    carried_classes,
+    empty_buffer,
+    merge_buffer,
+)
+from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
+from everlight.models.heads import unit
+
+LOSSES = ("binary", "softmax")
+"""Of many labels a sample, or of one."""
+CLASSIFIERS = ("head", "nearest mean")
+"""What predicts: the network's head, or the means of exemplars' features."""
+TEMPERATURE = 2.0
+"""T above."""
+
+
+def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+    """Refuses what is none of the choices.
+
+    Raises:
+      ValueError: named, with what there is.
+    """
+    if given not in choices:
+        raise ValueError(f"{name}={given!r}; choose one of {', '.join(map(repr, choices))}")
+
+
+class ClassMeans(NamedTuple):
+    """What the nearest mean predicts by."""
+
+    means: Float[Array, "c f"]
+    """Of length 1; of a class without exemplars 0."""
+    ready: Bool[Array, ""]
+    """Whether the exemplars are complete: between tasks."""
+
+
+class Rehearsal(NamedTuple):
+    """Exemplars and the network before the task."""
+
+    buffer: Samples
+    teacher: Teacher
+    nearest: ClassMeans | None = None
+    """Where they predict."""
+
+
+def icarl(
+    setup: Setup,
+    per_class: int = 20,
+    labels: int = 1,
+    restart: Callable[[PyTree], PyTree] = lambda params: params,
+    loss: str = "binary",
+    classifier: str = "head",
+) -> Strategy:
+    """iCaRL, its memory being `Rehearsal`.
+
+    The paper's own form has the binary loss, the nearest mean, and an objective of one label per
+    sample, which judges by the greatest score. While a task is learnt its classes have no
+    exemplars, so validation judges the head; afterwards the means predict.
+
+    Args:
+      setup: what is static; the binary loss above stands in for its objective's, the softmax one
+        is its objective's and distillation.
+      per_class: exemplars of every class.
+      labels: labels per sample in the sequence.
+      restart: what a task's beginning does to the parameters.
+      loss: "binary", or "softmax" where the setup's objective is.
+      classifier: "head", or "nearest mean" for one label per sample.
+
+    Raises:
+      ValueError: a loss or a classifier that there is not.
+    """
+    check_choice("loss", loss, LOSSES)
+    check_choice("classifier", classifier, CLASSIFIERS)
+
+    def begin_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        memory = memory._replace(teacher=freeze_teacher(learner, task))
+        return memory, learner._replace(params=restart(learner.params))
+
+    def binary(
+        params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], PyTree]:
+        outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
+        own = multi_hot(batch.labels, learner.seen.shape[0])
+        soft = jax.nn.sigmoid(teacher_logits(memory, batch))
+        targets = jnp.where(memory.teacher.known, soft, own)
+        losses = binary_cross_entropy(outputs.logits, targets, learner.seen)
+        return weighted_mean(losses, batch.weight), batch_stats
+
+    def softmax(
+        params: PyTree, memory: Rehearsal, learner: Learner, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], PyTree]:
+        own, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
+        kept = jax.vmap(distillation, (0, 0, None, None))(
+            outputs.logits, teacher_logits(memory, batch), memory.teacher.known, TEMPERATURE
+        )
+        return own + weighted_mean(kept, batch.weight), batch_stats
+
+    def teacher_logits(memory: Rehearsal, batch: Batch) -> Float[Array, "b c"]:
+        params, batch_stats, _ = memory.teacher
+        return setup.apply(params, batch_stats, batch.inputs, False, None)[0].logits
+
+    def grads(
+        memory: Rehearsal, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        form = softmax if loss == "softmax" else binary
+        differentiate = jax.value_and_grad(form, has_aux=True)
+        (value, batch_stats), gradient = differentiate(learner.params, memory, learner, batch, key)
+        return gradient, StepInfo(gradient, batch_stats, value)
+
+    by_head = rehearsal(setup, per_class, labels)._replace(begin_task=begin_task, grads=grads)
+    return by_head if classifier == "head" else _by_nearest_mean(setup, by_head)
+
+
+def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
+    """A strategy whose memory is `Rehearsal`, predicting by its exemplars' means."""
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
+        memory = by_head.init(key, learner)
+        of_one = jax.eval_shape(lambda: sample_features(setup, learner, memory.buffer))
+        means = jnp.zeros((learner.seen.shape[0], of_one.shape[1]), of_one.dtype)
+        return memory._replace(nearest=ClassMeans(means, jnp.array(False)))
+
+    def begin_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        memory, learner = by_head.begin_task(memory, learner, task, key)
+        return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(False))), learner
+
+    def end_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        memory, learner = by_head.end_task(memory, learner, task, key)
+        return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(True))), learner
+
+    def before_evaluation(
+        memory: Rehearsal, learner: Learner, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        def means() -> Float[Array, "c f"]:
+            features = sample_features(setup, learner, memory.buffer)
+            return exemplar_means(features, memory.buffer, learner.seen.shape[0])
+
+        nearest = memory.nearest
+        found = jax.lax.cond(nearest.ready, means, lambda: nearest.means)
+        return memory._replace(nearest=nearest._replace(means=found)), learner
+
+    def predict(
+        memory: Rehearsal, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        means, ready = memory.nearest
+        near = nearness(outputs.features, means)
+        return jnp.where(ready, near, setup.objective.scores(outputs))
+
+    return by_head._replace(
+        init=init,
+        begin_task=begin_task,
+        end_task=end_task,
+        before_evaluation=before_evaluation,
+        predict=predict,
+    )
+
+
+def exemplar_means(
+    features: Float[Array, "m f"], buffer: Samples, classes: int
+) -> Float[Array, "c f"]:
+    """Each class's mean of its exemplars' unit features, of length 1; 0 without exemplars.
+
+    Args:
+      features: of the buffer's samples.
+      buffer: class-balanced, the slots of class c at `[c * s, (c + 1) * s)`.
+      classes: that have slots.
+    """
+    rows = jnp.where(buffer.mask[:, None], unit(features, -1), 0)
+    # The sum has the direction of the mean.
+    return unit(jnp.sum(rows.reshape(classes, -1, rows.shape[1]), axis=1), -1)
+
+
+def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
+    """−‖f̂ − μ‖² of every sample and class; −4, as far as can be, of classes without a mean."""
+    there = jnp.any(means != 0, axis=1)
+    return jnp.where(there, 2 * unit(features, -1) @ means.T - 2, -4.0)
+
+
+def rehearsal(setup: Setup, per_class: int, labels: int) -> Strategy:
+    """Herded exemplars that join every epoch, and a frozen teacher: what iCaRL and LUCIR share."""
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
+        buffer = empty_buffer(per_class * learner.seen.shape[0], labels)
+        return Rehearsal(buffer, no_teacher(learner))
+
+    def epoch_data(memory: Rehearsal, task: Task) -> Epoch:
+        return merge_buffer(task.train, memory.buffer)
+
+    def end_task(
+        memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Rehearsal, Learner]:
+        return memory._replace(buffer=herd_task(setup, memory.buffer, learner, task)), learner
+
+    return naive(setup)._replace(
+        init=init,
+        epoch_data=epoch_data,
+        end_task=end_task,
+        stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
+    )
+
+
+def herd_task(setup: Setup, buffer: Samples, learner: Learner, task: Task) -> Samples:
+    """The buffer with exemplars of the classes that the task's samples carry, herded by features.
+
+    Of a class that comes again its exemplars so far are among the samples to choose from.
+    """
+    every = merge_buffer(task.train, buffer).samples
+    features = sample_features(setup, learner, every)
+    carried = carried_classes(task.train, learner.seen.shape[0])
+    return add_herded_exemplars(buffer, every, carried, features)

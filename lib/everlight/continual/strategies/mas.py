@@ -1,0 +1,49 @@
+"""Memory aware synapses (Aljundi et al. 2018, ECCV).
+
+    L(θ) = L_task(θ) + λ Σ_k Ω_k (θ_k − θ*_k)²
+
+Ω is the mean of |∂‖F(x)‖²/∂θ| over the inputs of each task, added up over tasks; the anchor θ* is
+the last solution. `strength` λ is 1 in the paper's experiments.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
+from everlight.continual.strategies.importance import memory_aware_importance
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.quadratic import (
+    QuadraticSums,
+    no_anchors,
+    penalised,
+    single_anchor,
+)
+
+
+def mas(
+    setup: Setup,
+    strength: Strength,
+    importance_samples: int = 1024,
+    implicit_rate: Strength | None = None,
+) -> Strategy:
+    """MAS, its memory being `QuadraticSums` with one anchor.
+
+    Args:
+      setup: what is static.
+      strength: λ above.
+      importance_samples: at most so many of a task's samples, evenly spaced, estimate Ω.
+      implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
+        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+    """
+
+    def end_task(
+        memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[QuadraticSums, Learner]:
+        new = memory_aware_importance(setup, learner, task.train, importance_samples)
+        return single_anchor(jax.tree.map(jnp.add, memory.importance, new), learner.params), learner
+
+    free = naive(setup)._replace(
+        init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
+    )
+    return penalised(setup, free, strength, lambda memory: memory, implicit_rate)

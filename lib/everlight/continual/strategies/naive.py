@@ -1,0 +1,83 @@
+"""Naive finetuning, and the parts that every other strategy replaces some of.
+
+Learns task after task with nothing against forgetting: the lower bound of every benchmark. Other
+strategies are `naive(setup)._replace(...)` of the functions in which they differ.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Memory,
+    Outputs,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+
+
+def batch_outputs(
+    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Outputs, PyTree]:
+    """A batch's outputs in training mode and the new batch statistics."""
+    return setup.apply(params, learner.batch_stats, batch.inputs, True, key)
+
+
+def batch_loss(
+    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Float[Array, ""], tuple[Outputs, PyTree]]:
+    """Weighted mean of the objective's loss of a batch, and all that `batch_outputs` gives."""
+    outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
+    losses = setup.objective.loss(outputs, batch.labels, learner.seen)
+    return weighted_mean(losses, batch.weight), (outputs, batch_stats)
+
+
+def weighted_mean(values: Float[Array, "b"], weight: Float[Array, "b"]) -> Float[Array, ""]:
+    """Mean over the samples of weight 1; 0 where there are none.
+
+    Values of weight 0 are dropped, not multiplied, so that not even a NaN among them matters.
+    """
+    kept = jnp.where(weight > 0, values * weight, 0)
+    return jnp.sum(kept) / jnp.maximum(jnp.sum(weight), 1)
+
+
+def task_gradient(
+    setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[PyTree, StepInfo]:
+    """Gradient of the batch's own loss."""
+    differentiate = jax.value_and_grad(
+        lambda params: batch_loss(setup, params, learner, batch, key), has_aux=True
+    )
+    (loss, (_, batch_stats)), gradient = differentiate(learner.params)
+    return gradient, StepInfo(gradient, batch_stats, loss)
+
+
+def naive(setup: Setup) -> Strategy:
+    """Finetuning: the plain gradient on the task's own samples."""
+
+    def epoch_data(memory: Memory, task: Task) -> Epoch:
+        return Epoch(task.train, jnp.zeros_like(task.train.mask))
+
+    def grads(
+        memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return task_gradient(setup, learner, batch, key)
+
+    def predict(
+        memory: Memory, learner: Learner, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b c"]:
+        outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
+        return setup.objective.scores(outputs)
+
+    return Strategy(
+        init=lambda key, learner: (),
+        epoch_data=epoch_data,
+        valid_data=lambda memory, task: task.valid,
+        grads=grads,
+        predict=predict,
+    )

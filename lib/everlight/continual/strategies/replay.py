@@ -1,0 +1,105 @@
+"""Experience replay: exemplars of earlier tasks join every epoch of the new one.
+
+The class-balanced buffer is merged into the task's epoch once (IIRC's ER; Chaudhry et al. 2019, "On
+tiny episodic memories"); exemplars are drawn at random when a task ends, of all samples of a class
+seen so far with equal chance, and keep the label they had in their task. The literature keeps 20
+samples a class on CIFAR-100.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Outputs,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.continual.strategies.memory import add_seen_exemplars, empty_buffer, merge_buffer
+from everlight.continual.strategies.naive import (
+    batch_outputs,
+    naive,
+    task_gradient,
+    weighted_mean,
+)
+
+
+class Exemplars(NamedTuple):
+    """ER's memory."""
+
+    buffer: Samples
+    """Class-balanced."""
+    key_data: UInt32[Array, "_"]
+    """Of the random numbers by which exemplars are chosen, the same in all tasks."""
+
+
+def experience_replay(setup: Setup, per_class: int = 20, labels: int = 1) -> Strategy:
+    """ER, its memory being `Exemplars`.
+
+    Args:
+      setup: what is static.
+      per_class: exemplars of every class.
+      labels: labels per sample in the sequence.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Exemplars:
+        buffer = empty_buffer(per_class * learner.seen.shape[0], labels)
+        return Exemplars(buffer, jax.random.key_data(key))
+
+    def epoch_data(memory: Exemplars, task: Task) -> Epoch:
+        return merge_buffer(task.train, memory.buffer)
+
+    def end_task(
+        memory: Exemplars, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[Exemplars, Learner]:
+        key = jax.random.wrap_key_data(memory.key_data)
+        classes = learner.seen.shape[0]
+        buffer = add_seen_exemplars(memory.buffer, task.train, classes, key)
+        return memory._replace(buffer=buffer), learner
+
+    return naive(setup)._replace(
+        init=init, epoch_data=epoch_data, end_task=end_task, stored_samples=_held
+    )
+
+
+def _held(memory: Exemplars, task: Task) -> Int[Array, ""]:
+    return jnp.sum(memory.buffer.mask)
+
+
+def replayed_outputs(
+    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Outputs, PyTree]:
+    """`batch_outputs` of a batch drawn from memory.
+
+    One of weight 0 stands for no sample, and leaves the batch statistics as they are.
+    """
+    outputs, after = batch_outputs(setup, params, learner, batch, key)
+    held = jnp.any(batch.weight > 0)
+    kept = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, learner.batch_stats)
+    return outputs, kept
+
+
+def replayed_loss(
+    setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[Float[Array, ""], PyTree]:
+    """Mean loss of a batch drawn from memory, 0 where it holds nothing, and batch statistics."""
+    outputs, batch_stats = replayed_outputs(setup, params, learner, batch, key)
+    losses = setup.objective.loss(outputs, batch.labels, learner.seen)
+    return weighted_mean(losses, batch.weight), batch_stats
+
+
+def joint_gradient(
+    setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
+) -> tuple[PyTree, StepInfo]:
+    """Gradient of the mean loss over the batch and the one that it replays, in one pass."""
+    own = batch._replace(replay=())
+    both = jax.tree.map(lambda *parts: jnp.concatenate(parts), own, batch.replay)
+    return task_gradient(setup, learner, both, key)

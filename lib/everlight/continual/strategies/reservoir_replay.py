@@ -1,0 +1,71 @@
+"""Experience replay from a reservoir (Chaudhry et al. 2019, "On tiny episodic memories").
+
+Every step joins the batch that arrives with one of the same size drawn without replacement from
+the memory, and takes the mean loss over both, in one pass. The memory is a reservoir (Vitter 1985):
+each sample that has arrived is held with equal chance, whatever its class. It needs no boundaries
+between tasks, and is the "ER" of Buzzega et al. 2020 (NeurIPS).
+
+What arrives enters after its step, at every step of every epoch as in the authors' code, so that
+over several epochs a sample may be held more than once. The literature holds 200 to 5,120 samples
+on CIFAR-10.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.memory import (
+    add_to_reservoir,
+    arrivals,
+    draw_batch,
+    empty_buffer,
+    fill_up,
+)
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.replay import joint_gradient
+
+
+class Reservoir(NamedTuple):
+    """The memory of what replays from a reservoir."""
+
+    samples: Samples
+    arrived: Int[Array, ""]
+    """How many samples have."""
+
+
+def reservoir_replay(setup: Setup, capacity: int = 200, labels: int = 1) -> Strategy:
+    """ER with a reservoir, its memory being `Reservoir`.
+
+    Args:
+      setup: what is static.
+      capacity: samples held.
+      labels: labels per sample in the sequence.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> Reservoir:
+        return Reservoir(empty_buffer(capacity, labels), jnp.int32(0))
+
+    def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        return fill_up(draw_batch(memory.samples, batch.index.shape[0], key), batch)
+
+    def grads(
+        memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        return joint_gradient(setup, learner, batch, key)
+
+    def after_step(
+        memory: Reservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[Reservoir, Learner]:
+        new = arrivals(info.batch)
+        held, arrived = add_to_reservoir(memory.samples, memory.arrived, new, new.mask, key)
+        return Reservoir(held, arrived), learner
+
+    return naive(setup)._replace(
+        init=init,
+        draw=draw,
+        grads=grads,
+        after_step=after_step,
+        stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
+    )

@@ -1,0 +1,94 @@
+"""Synaptic intelligence (Zenke et al. 2017, ICML).
+
+    L(θ) = L_task(θ) + c Σ_k Ω_k (θ_k − θ*_k)²,   Ω_k = Σ_t ω_{t,k} / ((Δθ_{t,k})² + ξ)
+
+ω_{t,k} is the path integral of −∂L_task/∂θ_k · dθ_k over task t, taken with the task loss's own
+gradient, and Δθ_{t,k} how far the parameter moved in it. Ω never falls below 0, as in the authors'
+code. The paper: c = .1 on split CIFAR, ξ = 1e-3.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray, PyTree
+
+from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Strength, Task
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.quadratic import (
+    QuadraticSums,
+    no_anchors,
+    penalised,
+    single_anchor,
+)
+
+
+class PathIntegral(NamedTuple):
+    """SI's memory."""
+
+    sums: QuadraticSums
+    path: PyTree
+    """ω of the present task so far."""
+    start: PyTree
+    """Parameters at its beginning."""
+
+
+def si(
+    setup: Setup,
+    strength: Strength,
+    damping: float = 1e-3,
+    implicit_rate: Strength | None = None,
+) -> Strategy:
+    """SI.
+
+    Args:
+      setup: what is static.
+      strength: c above.
+      damping: ξ above.
+      implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
+        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+    """
+
+    def init(key: PRNGKeyArray, learner: Learner) -> PathIntegral:
+        zeros = jax.tree.map(jnp.zeros_like, learner.params)
+        return PathIntegral(no_anchors(learner.params), zeros, learner.params)
+
+    def begin_task(
+        memory: PathIntegral, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[PathIntegral, Learner]:
+        zeros = jax.tree.map(jnp.zeros_like, learner.params)
+        return memory._replace(path=zeros, start=learner.params), learner
+
+    def after_step(
+        memory: PathIntegral, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[PathIntegral, Learner]:
+        path = jax.tree.map(
+            lambda so_far, gradient, update: so_far - gradient * update,
+            memory.path,
+            info.task_gradient,
+            info.update,
+        )
+        return memory._replace(path=path), learner
+
+    def end_task(
+        memory: PathIntegral, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[PathIntegral, Learner]:
+        importance = jax.tree.map(
+            lambda old, path, now, start: (
+                old + jnp.maximum(path, 0) / ((now - start) ** 2 + damping)
+            ),
+            memory.sums.importance,
+            memory.path,
+            learner.params,
+            memory.start,
+        )
+        return memory._replace(sums=single_anchor(importance, learner.params)), learner
+
+    free = naive(setup)._replace(
+        init=init,
+        begin_task=begin_task,
+        after_step=after_step,
+        end_task=end_task,
+        parameter_copies=2,
+    )
+    return penalised(setup, free, strength, lambda memory: memory.sums, implicit_rate)

@@ -1,0 +1,31 @@
+"""Dense layers over flat inputs."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+from jaxtyping import Array, Float
+
+from everlight.continual.base import Outputs
+from everlight.models.heads import HeadKind, make_head
+
+
+class MLP(nn.Module):
+    """Dense layers with ReLU, named hidden1, hidden2 and so on, then the layer named head.
+
+    Attributes:
+      classes: outputs of the head.
+      hidden: units of each layer.
+      head: linear, or the cosine head that LUCIR needs.
+    """
+
+    classes: int
+    hidden: Sequence[int] = (128,)
+    head: HeadKind = "linear"
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
+        """Logits, and the last hidden layer, which the head reads."""
+        features = inputs.reshape(inputs.shape[0], -1)
+        for number, width in enumerate(self.hidden, 1):
+            features = nn.relu(nn.Dense(width, name=f"hidden{number}")(features))
+        return Outputs(make_head(self.head, self.classes)(features), features)

@@ -1,0 +1,188 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everlight.color.transform_prior import (
+    TransformPrior,
+    fit_probable_transform,
+    learn_transform_prior,
+    transform_distance,
+)
+from everlight.color.transforms import fit_color_transform
+
+fit = jax.jit(fit_probable_transform)
+BASE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
+
+
+def transform_of(light):
+    return np.diag(1 / light) @ BASE @ np.diag(light)
+
+
+def scenes(rng, count, colors=24):
+    """Colours of both cameras under random lights, and their transforms."""
+    lights = np.stack([rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)])
+    transforms = np.stack([transform_of(light) for light in lights.T])
+    main = rng.uniform(0.05, 1, (count, colors, 3)) * lights.T[:, None]
+    return main, main @ transforms, transforms
+
+
+def row_sum_one(transform):
+    return transform / transform.sum(-1).mean(-1)[..., None, None]
+
+
+@pytest.fixture
+def prior(rng):
+    main, second, _ = scenes(rng, 400)
+    return learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+
+
+def test_the_prior_is_the_moments_of_the_training_transforms(rng):
+    main, second, transforms = scenes(rng, 300)
+    main[5] = main[5, :1]  # one colour: it determines no transform
+    second[5] = second[5, :1]
+    learnt = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+    kept = np.arange(300) != 5
+    ratio = main.mean((1, 2)) / second.mean((1, 2))
+    entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[kept]
+    np.testing.assert_allclose(learnt.mean, entries.mean(0), rtol=1e-4)
+    root = np.float64(learnt.root)
+    np.testing.assert_allclose(
+        np.linalg.inv(root.T @ root), np.cov(entries.T, bias=True), atol=2e-5
+    )
+
+
+def test_against_float64_normal_equations(rng, prior):
+    main, second, _ = scenes(rng, 1)
+    main, second = main[0] + rng.normal(0, 0.02, (24, 3)), second[0] + rng.normal(0, 0.02, (24, 3))
+    weights = rng.uniform(0, 2, 24)
+    share = weights / weights.sum()
+    a, b = (v / (share @ v).mean() for v in (main, second))
+    precision = np.float64(prior.root).T @ np.float64(prior.root)
+    scatter = np.kron((a * share[:, None]).T @ a, np.eye(3)) / 0.05**2
+    right = ((a * share[:, None]).T @ b).ravel() / 0.05**2 + precision @ np.float64(prior.mean)
+    expected = row_sum_one(np.linalg.solve(scatter + precision, right).reshape(3, 3))
+    actual = fit(
+        *(jnp.asarray(v, jnp.float32) for v in (main, second)), prior, jnp.asarray(weights)
+    )
+    assert actual.valid
+    np.testing.assert_allclose(actual.transform, expected, atol=2e-4)
+
+
+def test_many_clean_colours_outvote_a_weak_prior(rng, prior):
+    main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
+    trusted = prior._replace(misfit=jnp.float32(1e-4))
+    np.testing.assert_allclose(
+        fit(main, second, trusted).transform,
+        fit_color_transform(main, second, normalize="scale").transform,
+        atol=1e-3,
+    )
+
+
+def test_few_or_noisy_colours_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
+    main, second, truth = scenes(rng, 200)
+    truth = row_sum_one(truth)
+    noisy = [jnp.asarray(v + rng.normal(0, 0.05, v.shape), jnp.float32) for v in (main, second)]
+    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*noisy)
+    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(*noisy)
+    assert ours.valid.all()
+    distance = [np.abs(f.transform - truth).mean() for f in (ours, plain)]
+    assert distance[0] < 0.6 * distance[1]
+
+    one_colour = [jnp.asarray(np.repeat(v[:, :1], 24, axis=1), jnp.float32) for v in (main, second)]
+    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*one_colour)
+    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(
+        *one_colour
+    )
+    assert ours.valid.all()
+    assert not plain.valid.any()
+    mean = row_sum_one(np.float64(prior.mean).reshape(3, 3))
+    assert np.abs(ours.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
+
+
+@settings(max_examples=20)
+@given(exposures=st.tuples(*[st.floats(1e-3, 1e3)] * 2), seed=st.integers(0, 2**16))
+def test_neither_exposure_matters(exposures, seed):
+    rng = np.random.default_rng(seed)
+    main, second, transforms = scenes(rng, 1)
+    around = TransformPrior(
+        jnp.asarray(transforms.ravel(), jnp.float32), jnp.eye(9) * 3, jnp.float32(0.05)
+    )
+    as_is = fit(jnp.asarray(main[0], jnp.float32), jnp.asarray(second[0], jnp.float32), around)
+    scaled = [
+        jnp.asarray(v[0] * e, jnp.float32) for v, e in zip((main, second), exposures, strict=True)
+    ]
+    np.testing.assert_allclose(fit(*scaled, around).transform, as_is.transform, atol=2e-5)
+
+
+def test_masked_pixels_have_no_part(rng, prior):
+    main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
+    weights = jnp.ones(24).at[3].set(0)
+    kept = jnp.arange(24) != 3
+    np.testing.assert_allclose(
+        fit(main.at[3].set(jnp.nan), second.at[3].set(1e9), prior, weights).transform,
+        fit(main[kept], second[kept], prior).transform,
+        atol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("case", ["black", "NaN", "masked"])
+def test_what_has_no_transform_is_not_valid(rng, prior, case):
+    main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
+    weights = jnp.ones(24)
+    if case == "black":
+        main = jnp.zeros_like(main)
+    elif case == "NaN":
+        second = second.at[2, 1].set(jnp.nan)
+    else:
+        weights = jnp.zeros(24)
+    result = fit(main, second, prior, weights)
+    assert not result.valid
+    np.testing.assert_array_equal(result.transform, np.eye(3))
+
+
+@pytest.mark.parametrize("colors", [1, 2, 24])
+def test_gradients_are_finite_for_flat_scenes_too(rng, prior, colors):
+    main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
+    flat = jnp.arange(24) % colors
+
+    def first_entry(main):
+        return fit_probable_transform(main[flat], second[flat], prior).transform[0, 0]
+
+    gradient = jax.jit(jax.grad(first_entry))(main)
+    assert np.isfinite(gradient).all()
+    assert np.abs(gradient).max() > 0
+
+
+def test_the_distance_is_the_root_of_the_least_sum(rng, prior):
+    main, second, _ = scenes(rng, 1)
+    main, second = main[0], second[0] + rng.normal(0, 0.05, (24, 3))
+    a, b = (v / v.mean() for v in (main, second))
+    root, mean = np.float64(prior.root), np.float64(prior.mean)
+    rows = np.concatenate([np.kron(a, np.eye(3)) / (0.05 * np.sqrt(24)), root])
+    right = np.concatenate([b.ravel() / (0.05 * np.sqrt(24)), root @ mean])
+    least = np.linalg.lstsq(rows, right)[1][0]
+    actual = fit(*(jnp.asarray(v, jnp.float32) for v in (main, second)), prior)
+    np.testing.assert_allclose(actual.distance, np.sqrt(least), rtol=1e-4)
+
+
+def test_another_pair_of_cameras_is_far(rng, prior):
+    """Twice the same camera, or the two in the other order, beside new scenes of this pair."""
+    main, second, _ = (jnp.asarray(v, jnp.float32) for v in scenes(rng, 100))
+    both = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior).distance))
+    own, twice, swapped = both(main, second), both(main, main), both(second, main)
+    assert twice.min() > 1.5 * own.max()
+    assert swapped.min() > 1.5 * own.max()
+
+
+def test_mahalanobis_distance_against_float64(rng, prior):
+    transform = rng.normal(size=(3, 3))
+    away = transform.ravel() - np.float64(prior.mean)
+    precision = np.float64(prior.root).T @ np.float64(prior.root)
+    np.testing.assert_allclose(
+        transform_distance(prior, jnp.asarray(transform, jnp.float32)),
+        np.sqrt(away @ precision @ away),
+        rtol=1e-4,
+    )

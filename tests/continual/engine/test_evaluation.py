@@ -1,0 +1,223 @@
+"""Validation, scores and accuracy rows against float64 NumPy and hand-made scores."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.base import Predictions, Samples, Task, TaskSequence
+from everlight.continual.engine.evaluation import (
+    evaluate,
+    predict_samples,
+    sample_features,
+    validate,
+)
+from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy
+from everlight.continual.strategies.naive import naive
+from experiments.iirc.scores import score_method
+from experiments.iirc.training import Learnt
+from tests.continual.many_labels import PAIRS, binary_setup
+from tests.continual.small_net import (
+    CLASSES,
+    HIDDEN,
+    LABELS,
+    START,
+    STORED,
+    classes_mask,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+)
+
+KEY = jax.random.key(0)
+SEEN = [0, 1, 3, 4]
+# Nine samples of seen classes, padding before, between and after them.
+VALID_INDEX = np.array([5, 0, 1, 3, 2, 4, 6, 8, 7, 9, 10, 12, 11, 5])
+VALID_MASK = np.isin(VALID_INDEX % 6, SEEN)
+VALID = VALID_INDEX[VALID_MASK]
+
+
+def label_score(setup):
+    """A setup whose goodness is the label's score, so that no error is rounded away."""
+
+    def goodness(scores, labels, seen):
+        return jnp.take_along_axis(scores, labels, axis=1)[:, 0]
+
+    return setup._replace(objective=setup.objective._replace(goodness=goodness))
+
+
+@pytest.mark.parametrize("size", [4, 64])
+def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
+    plain = small_setup()
+    learner = small_learner(plain, SEEN)
+    ruined = samples_of(VALID_INDEX, VALID_MASK)._replace(
+        index=jnp.where(VALID_MASK, VALID_INDEX, STORED + 50)
+    )
+    logits = forward(START, VALID)[2]
+    guess = np.argmax(np.where(classes_mask(SEEN), logits, -np.inf), axis=1)
+    hits = np.mean(guess == LABELS[VALID])
+    assert 0 < hits < 1
+    own = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
+    for setup, expected in ((plain, hits), (label_score(plain), own)):
+        program = jax.jit(
+            lambda learner, samples, setup=setup: validate(
+                setup, naive(setup), (), learner, samples, size, KEY
+            )
+        )
+        for samples in (samples_of(VALID_INDEX, VALID_MASK), ruined):
+            found = program(learner, samples)
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_validation_without_samples_is_none():
+    setup = label_score(small_setup())
+    nothing = samples_of(VALID_INDEX, np.zeros(len(VALID_INDEX)))
+    found = validate(setup, naive(setup), (), small_learner(setup, SEEN), nothing, 4, KEY)
+    assert np.isnan(found)
+
+
+@pytest.mark.parametrize("size", [5, 64])
+def test_scores_are_the_network_s_for_every_sample(size):
+    setup = small_setup()
+    learner = small_learner(setup, SEEN)
+    samples = samples_of(VALID_INDEX, VALID_MASK)
+    program = jax.jit(lambda s: predict_samples(setup, naive(setup), (), learner, s, size))
+    found = program(samples)
+    assert found.shape == (len(VALID_INDEX), CLASSES)
+    np.testing.assert_allclose(found[VALID_MASK], forward(START, VALID)[2], rtol=1e-4, atol=1e-6)
+
+
+def counting_passes(setup):
+    """The setup, and a list that grows with every forward pass in evaluation."""
+    passes = []
+
+    def gather(index, key):
+        jax.debug.callback(lambda: passes.append(1))
+        return setup.gather(index, key)
+
+    return setup._replace(gather=gather), passes
+
+
+@pytest.mark.parametrize("size", [5, 64, None])
+def test_features_are_the_network_s_in_evaluation_mode(size):
+    """Whatever the padding holds and wherever it stands: no pass is spent on it."""
+    counted, passes = counting_passes(small_setup())
+    index = np.append(VALID_INDEX, [STORED + 9] * 11)
+    mask = np.append(VALID_MASK, [False] * 11)
+    ruined = samples_of(np.where(mask, index, 0), mask)
+    ruined = ruined._replace(index=jnp.where(mask, index, STORED + 9))
+    learner = small_learner(counted, SEEN)
+    size = {} if size is None else {"size": size}
+    found = jax.jit(lambda s: sample_features(counted, learner, s, **size))(ruined)
+    jax.effects_barrier()
+    assert found.shape == (25, HIDDEN)
+    np.testing.assert_allclose(found[mask], forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
+    # Nine samples.
+    assert len(passes) == {5: 2, 64: 1}.get(size.get("size"), 1)
+
+
+def three_tasks():
+    """Classes 0 and 2 in task 0, 1 and 3 in task 1; task 2 brings none and has no test sample."""
+    classes = jnp.array([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]], bool)
+    test = Samples(
+        jnp.arange(6), jnp.array([0, 2, 2, 1, 3, 0])[:, None], jnp.array([1, 1, 1, 1, 1, 0], bool)
+    )
+    train = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape), leaf.dtype), test)
+    return TaskSequence(
+        Task(train, train, classes, jnp.arange(3)),
+        test,
+        jnp.array([0, 0, 0, 1, 1, 0]) == jnp.arange(3)[:, None],
+        jnp.array([0, 1, 0, 1]),
+    )
+
+
+def test_rows_of_both_accuracies_by_hand():
+    sequence = three_tasks()
+    scores = jnp.array(
+        [
+            # Label; guess among all, among 0 and 2 (the first task's), among the own task's.
+            [0.5, 0.9, 0.1, 0.0],  # 0: 1, 0, 0
+            [0.1, 0.2, 0.3, 0.0],  # 2: 2, 2, 2
+            [0.4, 0.0, 0.3, 0.0],  # 2: 0, 0, 0
+            [0.9, 0.5, 0.0, 0.1],  # 1: 0, 0, 1
+            [0.0, 0.1, 0.2, 0.9],  # 3: 3, 2, 3
+            [9.0, 0.0, 0.0, 0.0],  # Padding that would be right.
+        ]
+    )
+
+    @jax.jit
+    def row_of(seen):
+        own = jnp.argmax(sequence.test_member, axis=0)
+        told = Predictions(scores, scores, sequence.test.labels, own, sequence.class_task)
+        return accuracy_row(sequence, judge_accuracy(told, seen), seen)
+
+    row = row_of(jnp.ones(4, bool))
+    np.testing.assert_allclose(row.class_incremental, [1 / 3, 1 / 2, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
+    row = row_of(jnp.array([True, False, True, False]))
+    np.testing.assert_allclose(row.class_incremental, [2 / 3, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
+
+
+# Tasks to come. Of eight IIRC test samples some belong to two tasks; the last one is padding.
+
+STARTS = jnp.array([[1, 1, 0, 1, 0, 0, 1, 0], [0, 1, 1, 1, 0, 0, 0, 0], [1, 0, 0, 0, 1, 1, 0, 0]])
+
+
+def refined_tasks():
+    test = Samples(jnp.arange(8), jnp.asarray(PAIRS[:8]), jnp.array([1, 1, 1, 1, 1, 1, 1, 0], bool))
+    classes = jnp.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1]], bool)
+    train = jax.tree.map(lambda leaf: jnp.zeros((3, *leaf.shape), leaf.dtype), test)
+    return TaskSequence(
+        Task(train, train, classes, jnp.arange(3)),
+        test,
+        STARTS.astype(bool),
+        jnp.array([0, 0, 1, 1, 2, 2]),
+    )
+
+
+def evaluations(setup, size):
+    """What every task's evaluation keeps, and how many passes it took."""
+    counted, passes = counting_passes(setup)
+    sequence, rows, taken = refined_tasks(), [], []
+    program = jax.jit(
+        lambda learner: evaluate(counted, naive(counted), (), learner, sequence, size)
+    )
+    for number in range(3):
+        learner = small_learner(setup, range(2 * number + 2))
+        rows.append(np.asarray(program(learner)))
+        jax.effects_barrier()
+        taken.append(len(passes) - sum(taken))
+    return np.stack(rows), taken
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
+)
+def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
+    """Of seven samples the first task has four, the second brings one."""
+    setup = binary_setup()
+    assert not setup.objective.judges_ahead
+    whole = setup._replace(objective=setup.objective._replace(judges_ahead=True))
+    every, taken = evaluations(whole, size)
+    assert taken == ahead
+    kept, taken = evaluations(setup, size)
+    assert taken == without
+    reached = np.cumsum(STARTS, axis=0) > 0
+    np.testing.assert_array_equal(kept, np.where(reached[:, :, None], every, 0))
+    assert np.any(kept != every)
+
+
+def test_iirc_s_scores_read_nothing_of_tasks_to_come():
+    """All of them, and the report's, are the same to the bit."""
+    sequence, setup = refined_tasks(), binary_setup()
+    whole = setup._replace(objective=setup.objective._replace(judges_ahead=True))
+    outcomes = []
+    for judged in (setup, whole):
+        predicted, _ = evaluations(judged, 4)
+        learnt = Learnt(predicted, *[np.zeros((3, 1))] * 2, np.zeros(3, int))
+        outcomes.append(score_method(sequence, learnt, np.array([-1, -1, 0, 1, 0, -1])))
+    for name, kept in outcomes[0]._asdict().items():
+        np.testing.assert_array_equal(kept, getattr(outcomes[1], name), err_msg=name)
+    assert np.nanmax(outcomes[0].by_task) > 0

@@ -1,0 +1,237 @@
+"""The setup of a Flax module: what is gathered, and when it is augmented."""
+
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Outputs
+from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.engine.steps import init_learner
+from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy, softmax_objective
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.importance import fisher_diagonal
+from everlight.continual.strategies.replay import experience_replay
+from everlight.scenarios.class_incremental import class_incremental
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
+MEAN, DEVIATION = np.array([120.0, 110, 100]), np.array([60.0, 50, 40])
+STORED = StoredImages(
+    jnp.asarray(IMAGES), jnp.asarray(MEAN, jnp.float32), jnp.asarray(DEVIATION, jnp.float32)
+)
+
+
+class Net(nn.Module):
+    """Its feature is the mean of what comes in."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        features = jnp.mean(images, axis=(1, 2))
+        return Outputs(nn.Dense(2)(features), features)
+
+
+def setup_with(augment=None):
+    return flax_setup(Net(), STORED, softmax_objective(), optax.sgd(0.1), augment)
+
+
+def test_images_are_normalised_by_channel():
+    found = setup_with().gather(jnp.array([4, 1]), jax.random.key(0))
+    expected = (IMAGES[[4, 1]].astype(np.float64) - MEAN) / DEVIATION
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_features_stand_where_images_do():
+    features = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
+    stored = StoredImages(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))
+
+    class Head(nn.Module):
+        @nn.compact
+        def __call__(self, inputs, train):
+            return Outputs(nn.Dense(3)(inputs), inputs)
+
+    setup = flax_setup(Head(), stored, softmax_objective(), optax.sgd(0.1))
+    params, _ = setup.init(jax.random.key(0))
+    assert params["Dense_0"]["kernel"].shape == (5, 3)
+    found = setup.gather(jnp.array([4, 1]), jax.random.key(0))
+    np.testing.assert_allclose(found, (features[[4, 1]] - 1) / 2, rtol=1e-6)
+
+
+def test_training_images_alone_are_augmented_each_by_its_own_key():
+    def shifted(image, key):
+        return image + jax.random.randint(key, (), 1, 200).astype(jnp.uint8)
+
+    setup, index = setup_with(shifted), jnp.array([2, 2, 2])
+    plain = setup.gather(index, None)
+    np.testing.assert_array_equal(plain, setup_with().gather(index, jax.random.key(1)))
+    changed = np.asarray(setup.gather(index, jax.random.key(1)))
+    assert len(np.unique(changed[:, 0, 0, 0])) == 3
+    assert np.all(np.any(changed != plain, axis=(1, 2, 3)))
+
+
+def test_a_net_without_batch_statistics_has_none():
+    setup = setup_with()
+    params, batch_stats = setup.init(jax.random.key(0))
+    assert batch_stats == {}
+    inputs = setup.gather(jnp.arange(6), None)
+    for train in (True, False):
+        outputs, after = setup.apply(params, batch_stats, inputs, train, jax.random.key(2))
+        assert after == {}
+        np.testing.assert_allclose(outputs.features, inputs.mean(axis=(1, 2)), rtol=1e-5, atol=1e-6)
+
+
+# --- Streamed from the host ---------------------------------------------------------------------
+
+
+def read(index, keys=None):
+    """The stored images, in training shifted by each sample's own key."""
+    assert isinstance(index, np.ndarray)
+    images = IMAGES[index]
+    if keys is None:
+        return images
+    assert isinstance(keys, np.ndarray)
+    return images + (keys[..., -1] % 199 + 1).astype(np.uint8)[..., None, None, None]
+
+
+def streamed_setup(function):
+    source = StreamedImages(function, IMAGES.shape[1:], STORED.mean, STORED.deviation)
+    return flax_setup(Net(), source, softmax_objective(), optax.sgd(0.1))
+
+
+def test_streamed_images_are_read_by_place_and_key():
+    setup, index = streamed_setup(read), jnp.array([4, 1, 1])
+    gather = jax.jit(setup.gather)
+    plain = setup_with().gather(index, None)
+    np.testing.assert_array_equal(gather(index, None), plain)
+    key = jax.random.key(7)
+    words = jax.random.key_data(jax.random.split(key, 3))
+    expected = (read(np.array([4, 1, 1]), np.asarray(words)).astype(np.float64) - MEAN) / DEVIATION
+    np.testing.assert_allclose(gather(index, key), expected, rtol=1e-6, atol=1e-6)
+    assert np.any(expected[1] != expected[2])
+
+
+def test_a_vmapped_step_reads_once():
+    calls = []
+
+    def counted(index, keys=None):
+        calls.append(index.shape)
+        return read(index, keys)
+
+    gather = jax.jit(jax.vmap(streamed_setup(counted).gather, (None, 0)))
+    keys, index = jax.random.split(jax.random.key(0), 3), jnp.array([5, 0])
+    found = gather(index, keys)
+    assert calls == [(3, 2)]
+    for images, key in zip(found, keys, strict=True):
+        np.testing.assert_array_equal(images, streamed_setup(read).gather(index, key))
+
+
+MANY = np.random.default_rng(1).integers(0, 256, (60, 4, 4, 3), np.uint8)
+SEQUENCE = class_incremental(np.arange(48) % 4, np.arange(12) % 4, ((0, 2), (1, 3)), 4, 0.25)
+PROTOCOL = Protocol(epochs=2, batch_size=8, evaluation_batch=16)
+BINARY = binary_objective()._replace(judge=judge_accuracy, evaluate=accuracy_row, judges_ahead=True)
+STRATEGIES = {
+    "experience replay": (softmax_objective(), lambda setup: experience_replay(setup, 2)),
+    "icarl": (BINARY, lambda setup: icarl(setup, 2)),
+    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, fisher_samples=8)),
+}
+
+
+class FourClasses(nn.Module):
+    @nn.compact
+    def __call__(self, images, train):
+        features = nn.relu(nn.Dense(5)(images.reshape(len(images), -1)))
+        return Outputs(nn.Dense(4)(features), features)
+
+
+def read_stored(index, keys=None):
+    return MANY[index]
+
+
+def build_from(name, read=None):
+    objective, strategy = STRATEGIES[name]
+
+    def build(data):
+        images, *channels = data
+        source = StoredImages(images, *channels)
+        if read is not None:
+            source = StreamedImages(read, (4, 4, 3), *channels)
+        setup = flax_setup(FourClasses(), source, objective, optax.sgd(0.1))
+        return setup, strategy(setup)
+
+    return build
+
+
+DATA = (jnp.asarray(MANY), STORED.mean, STORED.deviation)
+
+
+def driven(name, read=None, announce=None):
+    parts = (build_from(name, read), PROTOCOL, DATA, SEQUENCE, jax.random.key(3))
+    return list(drive_sequence(*parts, announce=announce))[-1].result
+
+
+def test_the_order_of_every_epoch_is_announced_before_it_is_read():
+    told, unread = [], []
+
+    def announce(order):
+        assert not unread
+        told.append(order)
+        unread.extend(order.tolist())
+
+    def read(index, keys=None):
+        if keys is not None:
+            # A partial batch is filled up with the epoch's first samples.
+            new = [unread.pop(0) for _ in index[: len(unread)]]
+            assert index[: len(new)].tolist() == new
+        return MANY[index]
+
+    result = driven("experience replay", read, announce)
+    assert np.all(np.isfinite(result.losses))
+    # The task's 18 samples, later with two exemplars of each of two classes.
+    assert [len(order) for order in told] == [18, 18, 22, 22]
+    index, mask = np.asarray(SEQUENCE.tasks.train.index), np.asarray(SEQUENCE.tasks.train.mask)
+    for task in range(2):
+        first, second = told[2 * task : 2 * task + 2]
+        assert set(index[task][mask[task]]) <= set(first)
+        np.testing.assert_array_equal(np.sort(first), np.sort(second))
+        assert np.any(first != second)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["experience replay", "icarl"])
+def test_a_driven_sequence_is_the_same_streamed(name):
+    """Validation, herding, replay and evaluation stream too."""
+    close = partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
+    jax.tree.map(close, driven(name, read_stored), driven(name))
+
+
+def test_importance_takes_streamed_samples_in_vmapped_chunks():
+    task = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks)
+
+    def importance(read):
+        setup, _ = build_from("ewc", read)(DATA)
+        learner = init_learner(setup, 4, jax.random.key(0))._replace(seen=task.classes)
+        return fisher_diagonal(setup, learner, task.train, 12, jax.random.key(1), 3)
+
+    streamed, stored = (jax.jit(importance, static_argnums=0)(read) for read in (read_stored, None))
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-7), streamed, stored)
+    assert np.max(stored["Dense_1"]["kernel"]) > 1e-4
+
+
+@pytest.mark.slow
+def test_a_compiled_vmapped_sequence_is_the_same_streamed():
+    def run(read=None):
+        build = build_from("ewc", read)
+
+        def one(key):
+            return run_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
+
+        return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3)))
+
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
+    jax.tree.map(close, run(read_stored), run())

@@ -1,0 +1,138 @@
+"""Many runs at once: each as if alone, whatever the chunks, the devices and its neighbours."""
+
+import subprocess
+import sys
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.engine.runs import Runs, diverged, drive_runs, runs_mesh
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.steps import Protocol
+from everlight.continual.strategies.ewc import ewc
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.shapes import same_shapes
+from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
+
+ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
+STRENGTHS = jnp.array([1.0, 3.0, 0.3])
+PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8)
+
+
+def build(data):
+    images, strength = data
+    setup = linear_setup(images)
+    return setup, ewc(setup, strength, fisher_samples=16)
+
+
+def join(shared, own):
+    return shared, own
+
+
+def some_runs(strengths=STRENGTHS):
+    sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
+    return Runs(stacked, jax.random.split(jax.random.key(4), 3), strengths)
+
+
+def copied(state):
+    """What outlives the next chunk."""
+    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
+
+
+def states(runs, chunk=3, state=None):
+    return [
+        copied(each) for each in drive_runs(build, PROTOCOL, DATA, runs, join, chunk, None, state)
+    ]
+
+
+@pytest.fixture(scope="module")
+def driven():
+    return states(some_runs())
+
+
+def test_each_run_is_what_it_is_alone(driven):
+    """Other programs round differently: losses agree to 1e-5, accuracies to a test sample."""
+    runs = some_runs()
+    for number in range(3):
+        sequence, key, strength = jax.tree.map(lambda leaf, n=number: leaf[n], runs)
+        alone = jax.jit(lambda s, k, c: run_sequence(build, PROTOCOL, (DATA, c), s, k))(
+            sequence, key, strength
+        )
+        together = jax.tree.map(lambda leaf, n=number: leaf[n], driven[-1].result)
+        np.testing.assert_allclose(together.losses, alone.losses, atol=1e-5)
+        chex.assert_trees_all_close(together.evaluation, alone.evaluation, atol=0.11)
+        chex.assert_trees_all_close(together.learner.params, alone.learner.params, atol=1e-4)
+        chex.assert_trees_all_equal(together.usage, alone.usage)
+
+
+def test_a_state_comes_after_every_chunk_and_at_every_task_s_end(driven):
+    """Five epochs, then four and four, in chunks of three."""
+    assert [(int(s.task), int(s.epoch)) for s in driven] == [
+        (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 10])
+def test_chunks_change_no_bit(driven, chunk):
+    chex.assert_trees_all_equal(states(some_runs(), chunk)[-1], driven[-1])
+
+
+@pytest.mark.parametrize("stopped_at", range(5))
+def test_stopped_anywhere_it_goes_on_to_the_same_bits(driven, stopped_at):
+    again = states(some_runs(), state=copied(driven[stopped_at]))
+    assert len(again) == 5 - stopped_at
+    chex.assert_trees_all_equal(again[-1], driven[-1])
+
+
+def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
+    *_, last = states(some_runs(STRENGTHS.at[1].set(1e30)))
+    np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
+    np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)
+    for number in (0, 2):
+        chex.assert_trees_all_equal(
+            *(jax.tree.map(lambda leaf, n=number: leaf[n], s.result) for s in (last, driven[-1]))
+        )
+
+
+def test_over_two_devices_it_is_what_it_is_on_one(driven):
+    """Three runs on two devices, so that one has a run more, in a process that has two."""
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import numpy as np\n"
+        "from tests.continual.engine.test_runs import some_runs, states\n"
+        "assert len(jax.devices()) == 2\n"
+        "last = states(some_runs())[-1]\n"
+        "again = states(some_runs(), state=states(some_runs())[2])[-1]\n"
+        "jax.tree.map(np.testing.assert_array_equal, last, again)\n"
+        "print(*np.asarray(last.result.losses).ravel().tolist())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    losses = np.array(done.stdout.split(), float).reshape(3, 3, 5)
+    np.testing.assert_allclose(losses, driven[-1].result.losses, atol=1e-5)
+
+
+def test_runs_do_not_talk_to_each_other():
+    """The compiled program has no collective, whatever the number of devices."""
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 4)\n"
+        "from everlight.continual.engine import runs as engine\n"
+        "from tests.continual.engine.test_runs import *\n"
+        "mesh, many = runs_mesh(), some_runs()\n"
+        "four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), many)\n"
+        "parts = engine._compiled(build, PROTOCOL, join, mesh)\n"
+        "state = parts.begin(DATA, four)\n"
+        "text = parts.learn_epochs.lower(DATA, four, state, jnp.int32(2)).compile().as_text()\n"
+        "print(sum(word in text for word in ('all-reduce', 'all-gather', 'collective-permute')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "0", done.stderr
+
+
+def test_a_chunk_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="chunk=0; give 1 epoch or more"):
+        next(drive_runs(build, PROTOCOL, DATA, some_runs(), join, 0, runs_mesh()))

@@ -1,0 +1,74 @@
+"""Selection of the best epoch where there is nothing to select it by, in both drivers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.engine.sequence import drive_sequence, run_sequence
+from everlight.continual.engine.steps import Protocol
+from everlight.continual.strategies.naive import naive
+from everlight.scenarios.class_incremental import class_incremental
+from tests.continual.small_net import CLASSES, LABELS, assert_trees_close, small_setup
+
+TASKS = ((0, 1, 2), (3, 4, 5))
+KEY = jax.random.key(0)
+
+
+@functools.cache
+def sequence_with(fraction):
+    """The first 30 stored samples to train on, 5 of each class, the others to test."""
+    return class_incremental(LABELS[:30], LABELS[30:], TASKS, CLASSES, valid_fraction=fraction)
+
+
+def build(data):
+    setup = small_setup()
+    return setup, naive(setup)
+
+
+def without_first_validation(sequence):
+    valid = sequence.tasks.valid
+    masked = valid._replace(mask=valid.mask.at[1].set(False))
+    return sequence._replace(tasks=sequence.tasks._replace(valid=masked))
+
+
+def run(protocol, sequence):
+    return run_sequence(build, protocol, (), sequence, KEY)
+
+
+def drive(protocol, sequence):
+    return list(drive_sequence(build, protocol, (), sequence, KEY))[-1].result
+
+
+@pytest.mark.parametrize("driver", [run, drive])
+def test_the_best_epoch_of_tasks_without_validation_is_refused(driver):
+    best = Protocol(epochs=2, batch_size=8, select="best")
+    with pytest.raises(ValueError, match="select='best', and task 0 has no validation samples"):
+        driver(best, sequence_with(0.0))
+    with pytest.raises(ValueError, match=r"and task 1 has no validation .* or select='last'"):
+        driver(best, without_first_validation(sequence_with(0.2)))
+
+
+def test_the_last_epoch_needs_no_validation():
+    last = Protocol(epochs=2, batch_size=8, select="last")
+    result = drive(last, sequence_with(0.0))
+    assert np.all(np.isnan(result.validation))
+    assert np.all(np.isfinite(result.losses))
+
+
+def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():
+    """Of the task that has none; the other one is selected."""
+
+    def trained(select, sequence):
+        protocol = Protocol(epochs=3, batch_size=8, select=select)
+        return jax.jit(functools.partial(run, protocol))(sequence)
+
+    nothing = sequence_with(0.0)
+    kept, last = trained("best", nothing), trained("last", nothing)
+    assert np.all(np.isnan(kept.validation))
+    assert_trees_close(kept.learner.params, last.learner.params, rtol=1e-6)
+    half = trained("best", without_first_validation(sequence_with(0.2)))
+    np.testing.assert_array_equal(np.isnan(half.validation), [[False] * 3, [True] * 3])
+    assert jnp.all(jnp.isfinite(half.losses))

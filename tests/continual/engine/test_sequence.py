@@ -1,0 +1,139 @@
+"""Both drivers: the rhythm of evaluation, streams without boundaries, what is refused."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Outputs, Setup
+from everlight.continual.engine.sequence import drive_sequence, run_sequence
+from everlight.continual.engine.steps import Protocol, begin_sequence, online_protocol
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.naive import naive
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.online import online_stream
+
+CLASSES = 6
+TRAIN, TEST = np.arange(60) % CLASSES, np.arange(30) % CLASSES
+TASKS = [[0, 1], [2, 3], [4, 5]]
+_rng = np.random.default_rng(5)
+CENTERS = _rng.normal(size=(CLASSES, 4)) * 3
+DATA = jnp.asarray(CENTERS[np.append(TRAIN, TEST)] + _rng.normal(size=(90, 4)) * 0.3, jnp.float32)
+KEY = jax.random.key(2)
+
+
+def linear_setup(data):
+    return Setup(
+        init=lambda key: ({"kernel": 0.1 * jax.random.normal(key, (4, CLASSES))}, {}),
+        apply=lambda params, stats, inputs, train, key: (
+            Outputs(inputs @ params["kernel"], inputs),
+            stats,
+        ),
+        objective=softmax_objective(),
+        optimizer=optax.sgd(0.05, momentum=0.9),
+        gather=lambda index, key: data[index],
+    )
+
+
+def build_naive(data):
+    setup = linear_setup(data)
+    return setup, naive(setup)
+
+
+def both_drivers(build, protocol, sequence):
+    compiled = jax.jit(lambda s: run_sequence(build, protocol, DATA, s, KEY))(sequence)
+    *_, state = drive_sequence(build, protocol, DATA, sequence, KEY)
+    chex.assert_trees_all_close(compiled.losses, state.result.losses, atol=1e-4)
+    chex.assert_trees_all_close(compiled.evaluation, state.result.evaluation, atol=0.04)
+    return compiled
+
+
+def test_evaluation_every_so_many_tasks_and_after_the_last():
+    """The rows between are NaN; those measured are what an evaluation after every task gives."""
+    labels = np.repeat(np.arange(CLASSES), 10)
+    sequence = class_incremental(labels, TEST, [[c] for c in range(CLASSES - 1)] + [[5]], CLASSES)
+    every = both_drivers(build_naive, Protocol(epochs=1, batch_size=5), sequence)
+    some = both_drivers(build_naive, Protocol(epochs=1, batch_size=5, evaluate_every=4), sequence)
+    matrix = np.asarray(some.evaluation.class_incremental)
+    np.testing.assert_array_equal(np.isfinite(matrix).all(axis=1), [0, 0, 0, 1, 0, 1])
+    whole = np.asarray(every.evaluation.class_incremental)
+    np.testing.assert_allclose(matrix[[3, 5]], whole[[3, 5]])
+    np.testing.assert_array_equal(some.usage.steps, every.usage.steps)
+
+
+@functools.cache
+def streamed():
+    sequence = online_stream(TRAIN, TEST, TASKS, CLASSES, pieces=2)
+    return sequence, both_drivers(build_naive, online_protocol(5), sequence)
+
+
+def test_a_stream_without_boundaries_is_one_pass():
+    """Six pieces of ten samples in steps of five; a row of three accuracies after each."""
+    _, result = streamed()
+    np.testing.assert_array_equal(result.usage.steps, [2, 4, 6, 8, 10, 12])
+    assert result.evaluation.class_incremental.shape == (6, 3)
+    assert np.isnan(result.validation).all()
+    assert np.diag(result.evaluation.task_aware[1::2]).min() > 0.9
+
+
+def test_without_boundaries_the_optimizer_goes_on():
+    """Where every piece is a task momentum begins anew, and other parameters come out."""
+    sequence, result = streamed()
+    as_tasks = both_drivers(
+        build_naive,
+        Protocol(epochs=1, batch_size=5, select="last"),
+        sequence,
+    )
+    assert np.any(as_tasks.learner.params["kernel"] != result.learner.params["kernel"])
+
+
+def test_without_boundaries_a_class_is_seen_once_it_has_arrived():
+    """The strategy is told no task, and the loss runs over what arrived until the step."""
+    told = []
+
+    def build(data):
+        setup, strategy = build_naive(data)
+
+        def grads(memory, learner, batch, task, key):
+            jax.debug.callback(
+                lambda seen, labels, classes, number: told.append(
+                    (np.flatnonzero(seen), np.unique(labels), classes.any(), int(number))
+                ),
+                learner.seen,
+                batch.labels,
+                task.classes,
+                task.id,
+                ordered=True,
+            )
+            return strategy.grads(memory, learner, batch, task, key)
+
+        return setup, strategy._replace(grads=grads)
+
+    sequence, _ = streamed()
+    list(drive_sequence(build, online_protocol(5), DATA, sequence, KEY))
+    jax.effects_barrier()
+    assert len(told) == 12
+    so_far: set[int] = set()
+    for seen, labels, classes_told, number in told:
+        so_far |= set(labels.tolist())
+        assert set(seen.tolist()) == so_far
+        assert not classes_told
+        assert number == 0
+    assert len(told[0][0]) <= 2
+
+
+def test_a_strategy_of_boundaries_is_refused_without_them():
+    def build(data):
+        setup = linear_setup(data)
+        return setup, ewc(setup, 1.0)
+
+    with pytest.raises(ValueError, match="the protocol has no boundaries"):
+        begin_sequence(*build(DATA), online_protocol(), CLASSES, KEY)
+    sequence, _ = streamed()
+    with pytest.raises(ValueError, match="the protocol has no boundaries"):
+        run_sequence(build, online_protocol(), DATA, sequence, KEY)

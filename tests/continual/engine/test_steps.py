@@ -1,0 +1,388 @@
+"""The engine's parts one by one: order, batches, step, best epoch, schedule, past."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Epoch, Samples, Task, TaskSequence
+from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.steps import (
+    begin_sequence,
+    begin_task,
+    close_epoch,
+    count_steps,
+    end_epoch,
+    end_task,
+    shuffle,
+    take_batch,
+    train_step,
+    with_past,
+)
+from everlight.continual.strategies.naive import naive
+from tests.continual.small_net import (
+    CLASSES,
+    RATE,
+    START,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    classes_mask,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+KEY = jax.random.key(0)
+shuffle_compiled = jax.jit(shuffle)
+
+
+def epoch_of(index, label, mask, from_memory=None):
+    from_memory = np.zeros(len(index), bool) if from_memory is None else from_memory
+    samples = Samples(np.asarray(index), np.asarray(label)[:, None], np.asarray(mask, bool))
+    return jax.tree.map(jnp.asarray, Epoch(samples, np.asarray(from_memory)))
+
+
+# Eight samples; sample 4 is there twice, with two labels, as replay does. 90s are padding.
+INDEX = np.array([3, 90, 4, 5, 91, 92, 4, 17, 8, 9, 93, 2])
+LABEL = np.array([3, 0, 4, 5, 1, 2, 1, 5, 2, 3, 0, 2])
+EPOCH = epoch_of(INDEX, LABEL, INDEX < 90, LABEL == 3)
+
+
+def ordered(epoch, key):
+    """(index, label) in the order of learning."""
+    order = shuffle_compiled(epoch, key)
+    slots = np.asarray(order.slots)[: int(order.count)]
+    return list(
+        zip(
+            *(np.asarray(a)[slots] for a in (epoch.samples.index, epoch.samples.labels[:, 0])),
+            strict=True,
+        )
+    )
+
+
+def test_a_shuffle_is_a_permutation_of_the_samples():
+    order = shuffle_compiled(EPOCH, KEY)
+    assert order.count == 8
+    assert sorted(order.slots.tolist()) == list(range(12))
+    assert sorted(order.slots[:8].tolist()) == np.flatnonzero(INDEX < 90).tolist()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_padding_never_changes_the_order(seed):
+    """Neither its place, nor how much there is, nor what it holds."""
+    rng = np.random.default_rng(seed)
+    place = np.sort(rng.choice(20, 8, replace=False))
+    index, label, mask = rng.integers(0, 20, 20), rng.integers(0, 6, 20), np.zeros(20, bool)
+    index[place], label[place], mask[place] = INDEX[INDEX < 90], LABEL[INDEX < 90], True
+    key = jax.random.key(seed)
+    assert ordered(epoch_of(index, label, mask), key) == ordered(EPOCH, key)
+
+
+def test_every_order_is_as_likely():
+    """Each of 8 slots at each place 500 times in 4,000 keys, to 5 standard deviations of 21."""
+    keys = jax.random.split(KEY, 4000)
+    slots = np.asarray(jax.jit(jax.vmap(lambda key: shuffle(EPOCH, key).slots[:8]))(keys))
+    for slot in np.flatnonzero(INDEX < 90):
+        assert np.all(np.abs(np.sum(slots == slot, axis=0) - 500) < 105)
+
+
+@pytest.mark.parametrize("size", [3, 8, 30])
+def test_batches_hold_every_sample_once_at_weight_1(size):
+    order = shuffle_compiled(EPOCH, KEY)
+    steps = -(-8 // size)
+    take = jax.jit(lambda step: take_batch(EPOCH, order, step, size))
+    batches = [take(jnp.array(step)) for step in range(steps)]
+    index, label, weight, memory = map(np.concatenate, zip(*(b[:4] for b in batches), strict=True))
+    assert len(index) == steps * size
+    np.testing.assert_array_equal(weight, np.arange(steps * size) < 8)
+    pairs = list(zip(index.tolist(), label[:, 0].tolist(), strict=True))
+    assert pairs[:8] == ordered(EPOCH, KEY)
+    # The filling is samples of the epoch, for what normalises over the batch.
+    assert set(pairs) == set(pairs[:8])
+    np.testing.assert_array_equal(memory, label[:, 0] == 3)
+
+
+def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
+    """Three steps of 6 from 8 samples: the order once, again, and its first two."""
+    protocol = Protocol(epoch_steps=3, batch_size=6)
+    order = shuffle_compiled(EPOCH, KEY)
+    assert count_steps(order, protocol) == 3
+    take = jax.jit(lambda step: take_batch(EPOCH, order, step, 6, rounds=True))
+    batches = [take(jnp.array(step)) for step in range(3)]
+    index, label, weight = map(np.concatenate, zip(*(b[:3] for b in batches), strict=True))
+    once = ordered(EPOCH, KEY)
+    assert list(zip(index.tolist(), label[:, 0].tolist(), strict=True)) == [*once, *once, *once[:2]]
+    assert np.all(weight == 1)
+    # Of a task that has nothing to learn from there is no step.
+    assert count_steps(order._replace(count=jnp.array(0)), protocol) == 0
+
+
+def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
+    """Descent at half the rate by the float64 gradient; the strategy is told the change."""
+    setup = small_setup()
+    strategy = naive(setup)._replace(
+        after_step=lambda memory, learner, info, key: (info.update, learner)
+    )
+    learner = small_learner(setup, [0, 1])
+    learner = learner._replace(schedule=learner.schedule._replace(factor=jnp.array(0.5)))
+    batch = batch_of([0, 1, 6, 20], [1, 1, 1, 0])
+    task = task_of(0, [0, 1], samples_of([0, 1]))
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    nothing = jax.tree.map(jnp.zeros_like, learner.params)
+    update, after, _ = step(nothing, learner, batch, task, KEY)
+    gradient = batch_gradient(START, batch.index, classes_mask([0, 1]), batch.weight)
+    expected = {name: -0.5 * RATE * leaf for name, leaf in gradient.items()}
+    assert_trees_close(update, expected, rtol=1e-4, atol=1e-7)
+    moved = {name: START[name] + expected[name] for name in START}
+    assert_trees_close(after.params, moved, rtol=1e-5)
+    assert after.step == 1
+
+
+def numbered(learner, number):
+    """The learner with parameters and statistics that name the epoch."""
+    params = jax.tree.map(lambda leaf: jnp.full_like(leaf, number), learner.params)
+    return learner._replace(params=params, batch_stats={"passes": jnp.array(number)})
+
+
+def started(protocol, strategy=None, setup=None):
+    """Before the first task, or of it."""
+    setup = setup or small_setup()
+    return begin_sequence(setup, strategy or naive(setup), protocol, CLASSES, KEY)
+
+
+def test_best_epoch_and_plateau_by_hand():
+    """Patience 1, threshold .1: the rate halves after two epochs not .1 above the last landmark.
+
+    Of equally good epochs the last is kept.
+    """
+    protocol = Protocol(plateau_factor=0.5, plateau_patience=1, plateau_threshold=0.1)
+    strategy, progress = naive(small_setup()), started(protocol)
+    table = [
+        # score, best epoch, landmark, stale epochs, factor
+        (0.50, 0, 0.50, 0, 1.0),
+        (0.55, 1, 0.50, 1, 1.0),
+        (0.62, 2, 0.62, 0, 1.0),
+        (0.62, 3, 0.62, 1, 1.0),
+        (0.60, 3, 0.62, 0, 0.5),
+        (0.75, 5, 0.75, 0, 0.5),
+        (0.70, 5, 0.75, 1, 0.5),
+        (0.70, 5, 0.75, 0, 0.25),
+        (np.nan, 5, 0.75, 1, 0.25),
+    ]
+    for number, (score, best, landmark, stale, factor) in enumerate(table):
+        progress = progress._replace(learner=numbered(progress.learner, number))
+        progress = end_epoch(strategy, protocol, progress, jnp.array(score, jnp.float32))
+        learner, kept = progress.learner, progress.best
+        assert np.all(kept.params["head"] == best)
+        assert kept.batch_stats["passes"] == best
+        np.testing.assert_allclose(kept.score, table[best][0], rtol=1e-6)
+        np.testing.assert_allclose(learner.schedule.best, landmark, rtol=1e-6)
+        assert learner.schedule.stale_epochs == stale
+        assert learner.schedule.factor == factor
+        # Learning goes on from the present parameters, not from the best.
+        assert np.all(learner.params["head"] == number)
+
+
+def test_by_default_the_rate_stays():
+    progress = started(Protocol())
+    for _ in range(30):
+        progress = end_epoch(naive(small_setup()), Protocol(), progress, jnp.array(0.5))
+    assert progress.learner.schedule.factor == 1
+
+
+def counting_epochs(setup, told=None):
+    """A strategy whose memory is changed by steps, and which tells what its end of task is given"""
+    told = [] if told is None else told
+
+    def end_task(memory, learner, task, key):
+        told.append((memory, learner.params))
+        return memory, learner
+
+    return naive(setup)._replace(
+        init=lambda key, learner: jnp.float32(-1),
+        after_step=lambda memory, learner, info, key: (memory, learner),
+        end_task=end_task,
+    )
+
+
+@pytest.mark.parametrize(("select", "kept"), [("best", 1), ("last", 2)])
+def test_a_task_ends_at_the_selected_epoch(select, kept):
+    """With parameters, statistics and what the strategy accumulated until then."""
+    setup, told = small_setup(), []
+    strategy, protocol = counting_epochs(setup, told), Protocol(select=select)
+    progress = started(protocol, strategy, setup)
+    for number, score in enumerate((0.2, 0.9, 0.4)):
+        learner = numbered(progress.learner, number)
+        progress = progress._replace(memory=jnp.float32(number), learner=learner)
+        progress = end_epoch(strategy, protocol, progress, jnp.array(score))
+    task = task_of(0, [0], samples_of([0]))
+    memory, learner, _ = end_task(strategy, protocol, progress, task, KEY)
+    assert memory == kept
+    assert np.all(learner.params["head"] == kept)
+    assert learner.batch_stats["passes"] == kept
+    # The strategy's importances are of what is kept.
+    assert told[0][0] == kept
+    assert np.all(told[0][1]["head"] == kept)
+
+
+def test_nothing_is_held_twice_where_the_last_epoch_is_kept():
+    assert started(Protocol(select="last")).best is None
+    # Nor a memory that steps do not change.
+    assert started(Protocol()).best.memory == ()
+
+
+def test_without_validation_samples_the_last_epoch_is_kept():
+    setup, protocol = small_setup(), Protocol()
+    strategy = counting_epochs(setup)
+    task = task_of(0, [0], samples_of([0]))._replace(valid=samples_of([0], [0]))
+    progress = begin_task(setup, strategy, protocol, started(protocol, strategy, setup), task, KEY)
+    for epoch in (1.0, 2.0, 3.0):
+        learner = numbered(progress.learner, epoch)
+        progress = progress._replace(memory=jnp.float32(epoch), learner=learner)
+        progress, score = close_epoch(setup, strategy, protocol, progress, task, KEY)
+        assert np.isnan(score)
+    memory, learner, _ = end_task(strategy, protocol, progress, task, KEY)
+    assert memory == 3.0
+    assert jnp.all(learner.params["head"] == 3.0)
+
+
+FIRST, SECOND = (task_of(t, c, samples_of([0, 1])) for t, c in enumerate(([0, 1], [2, 5])))
+
+
+def after_a_task(setup, protocol):
+    """Momentum gathered, the rate at a quarter."""
+    strategy = naive(setup)
+    start = started(protocol, strategy, setup)
+    progress = begin_task(setup, strategy, protocol, start, FIRST, KEY)
+    np.testing.assert_array_equal(progress.learner.seen, classes_mask([0, 1]))
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    memory, learner, _ = step(*progress[:2], batch_of([0, 1]), FIRST, KEY)
+    progress = progress._replace(memory=memory, learner=learner)
+    for _ in range(3):
+        progress = end_epoch(strategy, protocol, progress, jnp.array(0.9))
+    assert progress.learner.schedule.factor == 0.25
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(progress.learner.opt_state))
+    return progress
+
+
+MOMENTUM = small_setup()._replace(optimizer=optax.sgd(0.1, momentum=0.9))
+
+
+def test_a_task_begins_with_its_classes_and_a_new_optimizer_schedule_and_best_epoch():
+    protocol = Protocol(plateau_factor=0.5, plateau_patience=0)
+    before = after_a_task(MOMENTUM, protocol)
+    _, after, best = begin_task(MOMENTUM, naive(MOMENTUM), protocol, before, SECOND, KEY)
+    np.testing.assert_array_equal(after.seen, classes_mask([0, 1, 2, 5]))
+    assert after.schedule == (1, -np.inf, 0)
+    assert best.score == -np.inf
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(after.opt_state))
+    assert_trees_close(after.params, before.learner.params, rtol=0.0, atol=0.0)
+    assert_trees_close(best.params, before.learner.params, rtol=0.0, atol=0.0)
+    assert after.step == 1
+
+
+def test_the_optimizer_may_go_on_over_the_boundary():
+    protocol = Protocol(plateau_factor=0.5, plateau_patience=0, new_optimizer=False)
+    before = after_a_task(MOMENTUM, protocol)
+    _, after, best = begin_task(MOMENTUM, naive(MOMENTUM), protocol, before, SECOND, KEY)
+    np.testing.assert_array_equal(after.seen, classes_mask([0, 1, 2, 5]))
+    assert after.schedule == before.learner.schedule
+    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.learner.opt_state)
+    assert best.score == -np.inf
+
+
+def test_a_task_may_begin_with_a_rate_of_its_own():
+    setup = small_setup()._replace(task_rate=lambda number: jnp.where(number == 0, 1.0, 0.25))
+    progress = started(Protocol(), setup=setup)
+    for number, factor in ((0, 1.0), (1, 0.25), (2, 0.25)):
+        task = task_of(number, [number], samples_of([number]))
+        after = begin_task(setup, naive(setup), Protocol(), progress, task, KEY).learner
+        assert after.schedule == (factor, -np.inf, 0)
+
+
+TRAIN = Samples(
+    jnp.array([[11, 12, 13], [21, 99, 99], [31, 32, 99]]),
+    jnp.array([[0, 2, 0], [1, 0, 0], [3, 3, 0]])[..., None],
+    jnp.array([[1, 1, 1], [1, 0, 0], [1, 1, 0]], bool),
+)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"epochs": 0}, "epochs=0; give 1 or more"),
+        ({"first_epochs": 0}, "first_epochs=0; give 1 or more"),
+        ({"batch_size": -1}, "batch_size=-1; give 1 or more"),
+        ({"evaluate_every": 0}, "evaluate_every=0; give 1 or more"),
+        ({"boundaries": False}, "select='best' needs boundaries"),
+    ],
+)
+def test_a_protocol_that_cannot_be_followed_is_refused(setting, message):
+    with pytest.raises(ValueError, match=message):
+        Protocol(**setting)
+
+
+@pytest.mark.parametrize(
+    ("number", "held"), [(0, [11, 12, 13]), (1, [11, 12, 13, 21]), (2, [11, 12, 13, 21, 31, 32])]
+)
+def test_the_past_is_the_training_samples_up_to_the_task(number, held):
+    classes, test = jnp.zeros((3, CLASSES), bool), samples_of([0])
+    tasks = Task(TRAIN, TRAIN, classes, jnp.arange(3))
+    sequence = TaskSequence(tasks, test, jnp.ones((3, 1), bool), jnp.zeros(CLASSES, int))
+    task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
+    found = jax.jit(with_past)(sequence, task)
+    mask = np.asarray(found.past.mask)
+    assert found.past.index[mask].tolist() == held
+    # Here the validation samples are the same.
+    jax.tree.map(np.testing.assert_array_equal, found.past_valid, found.past)
+    labels = dict(zip(TRAIN.index.ravel().tolist(), TRAIN.labels.ravel().tolist(), strict=True))
+    assert found.past.labels[mask, 0].tolist() == [labels[index] for index in held]
+    np.testing.assert_array_equal(found.train.index, TRAIN.index[number])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"grads": lambda memory, learner, batch, task, key: learner.params},
+            r"grads gave dict; it must give \(gradient, StepInfo\)",
+        ),
+        (
+            {"after_step": lambda memory, learner, info, key: memory},
+            r"after_step must give \(memory, learner\) as they were given; it gave",
+        ),
+        (
+            {"after_step": lambda memory, learner, info, key: (memory + 0.5, learner)},
+            r"memory was int32\[\], is float32\[\]",
+        ),
+        (
+            {"draw": lambda memory, batch, task, key: samples_of([0, 1])},
+            "draw gave no Batch",
+        ),
+    ],
+)
+def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):
+    setup = small_setup()
+    strategy = naive(setup)._replace(init=lambda key, learner: jnp.int32(0), **changed)
+    learner, task = small_learner(setup, [0, 1]), task_of(0, [0, 1], samples_of([0, 1]))
+    with pytest.raises(TypeError, match=message):
+        train_step(setup, strategy, jnp.int32(0), learner, batch_of([0, 1]), task, KEY)
+
+
+@pytest.mark.parametrize("hook", ["begin_task", "end_task"])
+def test_so_is_what_it_returns_at_a_boundary(hook):
+    setup, protocol = small_setup(), Protocol(select="last")
+    strategy = naive(setup)._replace(**{hook: lambda memory, learner, task, key: learner})
+    progress, task = started(protocol, strategy, setup), task_of(0, [0], samples_of([0]))
+
+    def boundaries():
+        begun = begin_task(setup, strategy, protocol, progress, task, KEY)
+        end_task(strategy, protocol, begun, task, KEY)
+
+    with pytest.raises(TypeError, match=f"{hook} must give"):
+        boundaries()

@@ -1,0 +1,92 @@
+"""Task-aware scoring takes `predict_task` with the sample's task; nothing else does."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.sequence import Protocol, run_sequence
+from everlight.continual.strategies.naive import naive
+from everlight.scenarios.class_incremental import class_incremental
+from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setup
+
+TASKS = [[4, 1], [0, 5], [2, 3]]
+# Classes 0, 1 and 2 have a test sample more than the others.
+TEST = LABELS[:33]
+SEQUENCE = class_incremental(LABELS, TEST, TASKS, CLASSES, valid_fraction=0.0, test_offset=0)
+# Of each task the class that a told task answers with, its rarer one; another task's answer is
+# none of its classes, and the first of them would be taken. Untold the answer is always class 1.
+ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
+COUNTS = np.bincount(TEST, minlength=CLASSES)
+
+
+def answer(setup):
+    """A strategy whose scores say one class, that of the told task or always the same."""
+
+    def told(memory, learner, inputs, task):
+        return jnp.broadcast_to(jax.nn.one_hot(ANSWERS[task], CLASSES), (len(inputs), CLASSES))
+
+    def untold(memory, learner, inputs):
+        return jnp.broadcast_to(jax.nn.one_hot(UNTOLD, CLASSES), (len(inputs), CLASSES))
+
+    return naive(setup)._replace(predict=untold, predict_task=told)
+
+
+def share(task, label):
+    """Of the task's test samples those of a class."""
+    return COUNTS[label] / COUNTS[TASKS[task]].sum()
+
+
+@pytest.mark.parametrize("size", [4, 7, 64])
+def test_a_sample_s_own_task_is_told(size):
+    setup = small_setup()
+    learner = small_learner(setup, range(CLASSES))
+    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, SEQUENCE, size))()
+    expected = [share(0, 4), share(1, 5), share(2, 3)]
+    np.testing.assert_allclose(row.task_aware, expected, rtol=1e-6)
+    np.testing.assert_allclose(row.class_incremental, [share(0, UNTOLD), 0, 0], rtol=1e-6)
+
+
+def test_the_objective_gets_both_scores_of_every_sample():
+    setup = small_setup()
+    keep = setup.objective._replace(
+        judge=lambda predictions, seen: (predictions.scores, predictions.told_scores),
+        evaluate=lambda sequence, judged, seen: judged,
+    )
+    setup, learner = setup._replace(objective=keep), small_learner(setup, range(CLASSES))
+    scores, told = evaluate(setup, answer(setup), (), learner, SEQUENCE, 7)
+    np.testing.assert_array_equal(np.argmax(scores, axis=1), np.full(33, UNTOLD))
+    task = np.asarray(SEQUENCE.class_task)[TEST]
+    np.testing.assert_array_equal(np.argmax(told, axis=1), np.asarray(ANSWERS)[task])
+
+
+def test_without_it_both_scores_are_predict_s():
+    setup = small_setup()
+    learner = small_learner(setup, range(CLASSES))
+    strategy = answer(setup)._replace(predict_task=None)
+    row = evaluate(setup, strategy, (), learner, SEQUENCE, 7)
+    # Among classes that all have score 0 the first is taken.
+    expected = [share(0, UNTOLD), share(1, 0), share(2, 2)]
+    np.testing.assert_allclose(row.task_aware, expected, rtol=1e-6)
+
+
+def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
+    """Validation is class-incremental: the untold answer is right for a share of the first task."""
+    validated = class_incremental(LABELS, TEST, TASKS, CLASSES, 0.4, test_offset=0)
+
+    def build(_):
+        setup = small_setup()
+        return setup, answer(setup)
+
+    protocol = Protocol(epochs=1, batch_size=8, evaluation_batch=5)
+    result = jax.jit(lambda: run_sequence(build, protocol, None, validated, jax.random.key(0)))()
+    told = [share(0, 4), share(1, 5), share(2, 3)]
+    np.testing.assert_allclose(result.evaluation.task_aware, [told] * 3, rtol=1e-6)
+    untold = [share(0, UNTOLD), 0, 0]
+    np.testing.assert_allclose(result.evaluation.class_incremental, [untold] * 3, rtol=1e-6)
+    valid = validated.tasks.valid
+    right = np.sum(np.asarray(valid.mask) & (np.asarray(valid.labels)[..., 0] == UNTOLD), axis=1)
+    expected = right / np.asarray(valid.mask).sum(axis=1)
+    assert 0 < expected[0] < 1
+    np.testing.assert_allclose(result.validation[:, 0], expected, rtol=1e-6)

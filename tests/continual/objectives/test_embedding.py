@@ -1,0 +1,241 @@
+"""The objective of facts against float64 NumPy, and what strategies make of it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Outputs, Predictions, Setup
+from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.engine.steps import init_learner
+from everlight.continual.objectives.embedding import embedding_objective
+from everlight.continual.strategies.cumulative import joint
+from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.imm import FLOOR, imm
+from everlight.continual.strategies.importance import fisher_diagonal, memory_aware_importance
+from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.si import si
+from everlight.metrics.ranking import Facts, top_k
+from everlight.scenarios.facts import Examples, fact_sequence
+
+SIZE, WORDS, STORED = 4, 7, 60
+rng = np.random.default_rng(5)
+VECTORS = rng.normal(size=(WORDS, SIZE)).astype(np.float32)
+PIECES = np.array([[0, -1, -1], [1, 2, -1], [6, 2, 4], [1, 3, 5], [3, -1, -1], [6, 3, 0]])
+TASK = np.array([0, 0, 0, 1, 1, 1])
+FACTS = Facts(jnp.asarray(PIECES), jnp.asarray(VECTORS))
+# An image of a fact is its embedding, noise where undefined, seen through a random matrix.
+SHOWN = np.arange(STORED) % len(PIECES)
+CLEAN = np.where(PIECES[..., None] >= 0, VECTORS[PIECES], 0).reshape(len(PIECES), -1)
+MIX = rng.normal(size=(3 * SIZE, 3 * SIZE)) / 3
+IMAGES = ((CLEAN[SHOWN] + 0.1 * rng.normal(size=(STORED, 3 * SIZE))) @ MIX).astype(np.float32)
+TRAIN, VALID, TEST = (Examples(i, SHOWN[i]) for i in np.split(np.arange(STORED), [36, 42]))
+SEQUENCE = fact_sequence(TASK, TRAIN, VALID, TEST)
+SEEN = jnp.ones(len(PIECES), bool)
+PROTOCOL = Protocol(epochs=30, batch_size=6, evaluation_batch=16)
+OBJECTIVE = embedding_objective(FACTS)
+KEY = jax.random.key(8)
+
+
+def outputs_of(embeddings):
+    return Outputs(jnp.asarray(embeddings, jnp.float32), jnp.zeros((len(embeddings), 1)))
+
+
+def distances_by_hand(embeddings, facts):
+    return [
+        sum(
+            np.sum((row[c * SIZE : (c + 1) * SIZE] - np.float64(VECTORS[word])) ** 2)
+            for c, word in enumerate(PIECES[fact])
+            if word >= 0
+        )
+        for row, fact in zip(np.float64(embeddings), facts, strict=True)
+    ]
+
+
+def test_the_loss_is_the_squared_distance_over_the_pieces_that_the_fact_defines():
+    facts = np.array([0, 1, 2, 5])
+    expected = distances_by_hand(IMAGES[:4], facts)
+    found = OBJECTIVE.loss(outputs_of(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    good = OBJECTIVE.goodness(jnp.asarray(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
+    np.testing.assert_array_equal(good, -found)
+
+
+def test_undefined_pieces_get_no_gradient():
+    slope = jax.grad(lambda x: OBJECTIVE.loss(outputs_of(x), jnp.array([[1]]), SEEN)[0])
+    found = slope(jnp.asarray(IMAGES[:1]))[0]
+    expected = 2 * (np.float64(IMAGES[0, : 2 * SIZE]) - VECTORS[[1, 2]].ravel())
+    np.testing.assert_allclose(found[: 2 * SIZE], expected, rtol=1e-5)
+    np.testing.assert_array_equal(found[2 * SIZE :], 0)
+
+
+def test_an_evaluation_keeps_the_ranks_of_the_test_union():
+    scores = rng.normal(size=(len(TEST.fact), 3 * SIZE)).astype(np.float32)
+    defined = (PIECES >= 0).sum(axis=1)
+    away = (
+        np.stack([distances_by_hand(scores, [f] * len(scores)) for f in range(6)])
+        / defined[:, None]
+    )
+    closer = away < away[TEST.fact, np.arange(len(scores))]
+    scored = jnp.asarray(scores)
+    told = Predictions(
+        scored, scored, SEQUENCE.test.labels, jnp.asarray(TASK[TEST.fact]), SEQUENCE.class_task
+    )
+    ranks = OBJECTIVE.evaluate(SEQUENCE, OBJECTIVE.judge(told, SEEN), SEEN)
+    np.testing.assert_array_equal(ranks.generalised, 1 + closer.sum(axis=0))
+    closer &= TASK[:, None] == TASK[TEST.fact]
+    np.testing.assert_array_equal(ranks.standard, 1 + closer.sum(axis=0))
+    assert {leaf.dtype for leaf in ranks} == {jnp.dtype("int32")}
+
+
+def build(strategy, data):
+    def init(key):
+        return {"weight": 0.1 * jax.random.normal(key, (3 * SIZE, 3 * SIZE))}, {}
+
+    def apply(params, batch_stats, inputs, train, key):
+        return Outputs(inputs @ params["weight"], inputs), batch_stats
+
+    images, facts = data
+    setup = Setup(
+        init=init,
+        apply=apply,
+        objective=embedding_objective(facts),
+        optimizer=optax.sgd(0.02),
+        gather=lambda index, key: images[index],
+    )
+    return setup, STRATEGIES[strategy](setup)
+
+
+STRATEGIES = {
+    "naive": naive,
+    "ewc": lambda setup: ewc(setup, strength=0.1),
+    "si": lambda setup: si(setup, strength=0.1),
+    "mas": lambda setup: mas(setup, strength=0.1),
+    "imm": lambda setup: imm(setup, "mode"),
+    "expert gate": lambda setup: expert_gate(
+        setup, 2, lambda inputs: inputs, hidden=3, epochs=100, rate=0.1
+    ),
+    "joint": lambda setup: joint(setup, tasks=2),
+}
+DATA = (jnp.asarray(IMAGES), FACTS)
+
+
+@functools.cache
+def ran(strategy):
+    program = jax.jit(functools.partial(run_sequence, functools.partial(build, strategy), PROTOCOL))
+    return program(DATA, SEQUENCE, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    # The others in `make test-all`.
+    [pytest.param(name, marks=[pytest.mark.slow] if name != "mas" else []) for name in STRATEGIES],
+)
+def test_every_strategy_learns_facts(strategy):
+    result = ran(strategy)
+    found = top_k(result.evaluation, SEQUENCE.test_member, 1)
+    assert np.all(np.isfinite(result.losses))
+    assert result.evaluation.generalised.shape == (2, len(TEST.fact))
+    # Of the task just learnt, among its three facts.
+    assert found.standard.by_task[1, 1] > 0.6
+    assert np.all(np.asarray(found.drop.by_task) >= 0)
+
+
+def test_driven_step_by_step_it_is_the_compiled_sequence():
+    """Also where embeddings are wider than the label space."""
+    parts = functools.partial(build, "mas")
+    *_, last = drive_sequence(parts, PROTOCOL, DATA, SEQUENCE, jax.random.key(0))
+    np.testing.assert_allclose(last.result.losses, ran("mas").losses, rtol=1e-4)
+    np.testing.assert_array_equal(
+        last.result.evaluation.generalised, ran("mas").evaluation.generalised
+    )
+
+
+def test_mas_keeps_the_whole_embedding():
+    """Of F(x) = x W it is the mean of |2 x F(x)|."""
+    setup, _ = build("mas", DATA)
+    learner = init_learner(setup, len(PIECES), jax.random.key(1))
+    train = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks.train)
+    found = memory_aware_importance(setup, learner, train, 100)["weight"]
+    inputs = np.float64(IMAGES)[np.asarray(train.index)[np.asarray(train.mask)]]
+    outputs = inputs @ np.float64(learner.params["weight"])
+    expected = np.mean(np.abs(2 * inputs[:, :, None] * outputs[:, None, :]), axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def first_task():
+    return jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks)
+
+
+def shown_in(samples):
+    """Inputs of the samples in float64, and which outputs each one's fact defines."""
+    index = np.asarray(samples.index)[np.asarray(samples.mask)]
+    return np.float64(IMAGES)[index], np.repeat(PIECES[SHOWN[index]] >= 0, SIZE, axis=1)
+
+
+def information_of_a_linear_net(samples):
+    """Mean of 2 JᵀJ of x W: 2 times the input's square, for the outputs that are defined."""
+    inputs, defined = shown_in(samples)
+    return np.mean(2 * inputs[:, :, None] ** 2 * defined[:, None, :], axis=0)
+
+
+@pytest.mark.parametrize("away", [0.0, 100.0])
+def test_the_fisher_information_does_not_depend_on_the_fit(away):
+    """Vectors elsewhere leave the Jacobian as it is, and residuals a hundred times as large.
+
+    Each weight of a linear net reaches one output, so that every draw of signs gives the mean.
+    """
+    setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + away)))
+    learner, train = init_learner(setup, len(PIECES), jax.random.key(1)), first_task().train
+    found = fisher_diagonal(setup, learner, train, 100, jax.random.key(2))["weight"]
+    np.testing.assert_allclose(found, information_of_a_linear_net(train), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("name", "importance_of"),
+    [
+        ("ewc", lambda memory: memory.importance["weight"]),
+        ("imm", lambda memory: memory.sums.importance["weight"] - FLOOR),
+    ],
+)
+def test_ewc_and_the_mode_of_imm_keep_it(name, importance_of):
+    setup, strategy = build(name, DATA)
+    learner, task = init_learner(setup, len(PIECES), jax.random.key(1)), first_task()
+    memory = strategy.init(jax.random.key(0), learner)
+    memory, _ = strategy.end_task(memory, learner, task, jax.random.key(2))
+    expected = information_of_a_linear_net(task.train)
+    np.testing.assert_allclose(importance_of(memory), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_fisher_information_is_the_gauss_newton_diagonal_in_the_mean():
+    """Of a two-layer net with its Jacobian written out, over 2,000 draws of signs."""
+    hidden = 5
+    below, above = rng.normal(size=(3 * SIZE, hidden)) / 3, rng.normal(size=(hidden, 3 * SIZE))
+    plain, _ = build("naive", DATA)
+
+    def apply(params, batch_stats, inputs, train, key):
+        return Outputs(jnp.tanh(inputs @ params["below"]) @ params["above"], inputs), batch_stats
+
+    params = {"below": jnp.float32(below), "above": jnp.float32(above)}
+    setup = plain._replace(apply=apply, init=lambda key: (params, {}))
+    learner, train = init_learner(setup, len(PIECES), jax.random.key(1)), first_task().train
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return fisher_diagonal(setup, learner, train, 100, key)
+
+    found = jax.tree.map(lambda leaf: leaf.mean(axis=0), draw(jax.random.split(KEY, 2000)))
+    inputs, defined = shown_in(train)
+    bent = np.tanh(inputs @ below)
+    # ∂x_o / ∂below_ih = input_i (1 − bent_h²) above_ho and ∂x_o / ∂above_ho = bent_h.
+    jacobian = np.einsum("ni,nh,ho->niho", inputs, 1 - bent**2, above)
+    expected = np.einsum("niho,no->nih", 2 * jacobian**2, defined).mean(axis=0)
+    np.testing.assert_allclose(found["below"], expected, rtol=0.05)
+    expected = np.mean(2 * bent[:, :, None] ** 2 * defined[:, None, :], axis=0)
+    np.testing.assert_allclose(found["above"], expected, rtol=1e-4, atol=1e-7)

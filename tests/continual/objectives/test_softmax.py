@@ -1,0 +1,132 @@
+"""Softmax objective against SciPy in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp, softmax
+
+from everlight.continual.base import Outputs
+from everlight.continual.objectives.softmax import correct, softmax_objective
+
+CLASSES = 6
+GROUP = np.array([0, 1, 1, 0, 2, 1])
+SEEN = np.array([1, 1, 0, 1, 0, 1], bool)
+
+
+one_head = jax.jit(softmax_objective().loss)
+head_per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).loss)
+correct_compiled = jax.jit(correct)
+
+
+def outputs_of(logits):
+    logits = jnp.asarray(logits, jnp.float32)
+    return Outputs(logits, jnp.zeros((logits.shape[0], 1)))
+
+
+def columns(labels):
+    return jnp.asarray(labels)[:, None]
+
+
+def logits_and_labels(seed, size=9, among=SEEN):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(size, CLASSES)).astype(np.float32) * 5
+    return logits.astype(np.float64), rng.choice(np.flatnonzero(among), size)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_head_over_the_seen_classes(seed):
+    logits, labels = logits_and_labels(seed)
+    found = one_head(outputs_of(logits), columns(labels), jnp.asarray(SEEN))
+    expected = logsumexp(logits[:, SEEN], axis=1) - logits[np.arange(9), labels]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_head_per_task_whatever_is_seen(seed):
+    logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
+    expected = [
+        logsumexp(row[GROUP[label] == GROUP]) - row[label]
+        for row, label in zip(logits, labels, strict=True)
+    ]
+    for seen in (SEEN, np.ones(CLASSES, bool)):
+        found = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
+    logits, labels = logits_and_labels(4)
+    seen = jnp.asarray(SEEN)
+
+    def total(values):
+        return jnp.sum(one_head(outputs_of(values), columns(labels), seen))
+
+    slope = jax.jit(jax.grad(total))(jnp.asarray(logits, jnp.float32))
+    expected = -np.eye(CLASSES)[labels]
+    expected[:, SEEN] += softmax(logits[:, SEEN], axis=1)
+    np.testing.assert_allclose(slope, expected, atol=1e-6)
+    assert np.all(slope[:, ~SEEN] == 0)
+
+
+def test_large_logits_do_not_overflow():
+    """Nor does an unseen class's logit count; float32 has steps of .001 at 1e4."""
+    logits = np.array([[1e4, 1e4 - 2, 3e38, -1e4, 0, 0.0]])
+    for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
+        found = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
+        np.testing.assert_allclose(found, [expected], atol=1e-3)
+
+
+def test_scores_are_the_logits():
+    logits, _ = logits_and_labels(0)
+    np.testing.assert_array_equal(
+        softmax_objective().scores(outputs_of(logits)), logits.astype(np.float32)
+    )
+
+
+SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
+
+
+def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
+    seen = jnp.asarray(SEEN)
+    among_seen = jax.jit(softmax_objective().goodness)
+    # Among 0, 1, 3 and 5: class 0 wins the first row, class 5 the second.
+    np.testing.assert_array_equal(among_seen(SCORES, columns([0, 5]), seen), [1, 1])
+    np.testing.assert_array_equal(among_seen(SCORES, columns([3, 3]), seen), [0, 0])
+    per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).goodness)
+    # The groups are 0 and 3; 1, 2 and 5; 4.
+    np.testing.assert_array_equal(per_task(SCORES, columns([0, 3]), seen), [1, 1])
+    np.testing.assert_array_equal(per_task(SCORES, columns([2, 2]), seen), [1, 0])
+    np.testing.assert_array_equal(per_task(SCORES, columns([4, 4]), seen), [1, 1])
+
+
+def test_correct_by_hand():
+    """Among given classes, one mask for all samples or one each; the lowest class wins a tie."""
+    label = jnp.array([2, 4])
+    np.testing.assert_array_equal(correct(SCORES, label, jnp.ones(6, bool)), [1, 0])
+    np.testing.assert_array_equal(
+        correct(SCORES, label, jnp.array([[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 0]], bool)), [0, 1]
+    )
+    tied = jnp.array([[1.0, 7.0, 7.0], [1.0, 7.0, 7.0]])
+    np.testing.assert_array_equal(correct(tied, jnp.array([1, 2]), jnp.ones(3, bool)), [1, 0])
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10_000), st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES))
+def test_scores_of_other_classes_never_matter(seed, mask):
+    """Also where the label is not among the competing classes, which is never correct."""
+    rng = np.random.default_rng(seed)
+    among = np.array(mask)
+    among[rng.integers(CLASSES)] = True
+    scores, labels = rng.normal(size=(8, CLASSES)), rng.integers(0, CLASSES, 8)
+    raised = np.where(among, scores, rng.normal(size=scores.shape) + 100)
+    expected = [
+        float(label == np.flatnonzero(among)[np.argmax(row[among])])
+        for row, label in zip(scores, labels, strict=True)
+    ]
+    for values in (scores, raised):
+        found = correct_compiled(
+            jnp.asarray(values, jnp.float32), jnp.asarray(labels), jnp.asarray(among)
+        )
+        np.testing.assert_array_equal(found, expected)

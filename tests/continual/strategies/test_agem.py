@@ -1,0 +1,236 @@
+"""A-GEM's projection against its closed form, and its gradient on the small net."""
+
+import collections
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from everlight.continual.base import Samples
+from everlight.continual.engine.steps import complete_batch
+from everlight.continual.strategies.agem import agem, project
+from everlight.continual.strategies.replay import Exemplars
+from tests.continual.many_labels import (
+    PAIRS,
+    binary_gradient,
+    binary_setup,
+    labelled,
+    labelled_batch,
+    targets_of,
+)
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    STORED,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+
+def tree(values):
+    """A vector of 6 as a tree of two leaves."""
+    values = jnp.asarray(values, jnp.float32)
+    return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
+
+
+def flat(tree):
+    return np.concatenate([np.ravel(tree["matrix"]), tree["vector"]]).astype(np.float64)
+
+
+def closed_form(gradient, reference):
+    along = gradient @ reference
+    return gradient - along / (reference @ reference) * reference if along < 0 else gradient
+
+
+def test_a_conflict_by_hand():
+    """g·g_ref = -1 + 2 - 4 = -3 and g_ref·g_ref = 3, so g̃ = g + g_ref."""
+    found = project(tree([1, 2, 4, 0, 5, -7]), tree([-1, 1, -1, 0, 0, 0]))
+    np.testing.assert_allclose(flat(found), [0, 3, 3, 0, 5, -7], rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_gradients(seed):
+    gradient, reference = np.random.default_rng(seed).normal(size=(2, 6)).astype(np.float32)
+    conflict = reference if gradient @ reference < 0 else -reference
+    found = flat(project(tree(gradient), tree(conflict)))
+    expected = closed_form(gradient.astype(np.float64), conflict.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert abs(found @ conflict) < 1e-5
+    # Where they agree the gradient passes bit for bit.
+    np.testing.assert_array_equal(flat(project(tree(gradient), tree(-conflict))), gradient)
+
+
+@pytest.mark.parametrize("reference", [np.zeros(6), [0, 0, 0, 0, 3, 0]])
+def test_a_zero_or_orthogonal_reference_changes_nothing(reference):
+    gradient = [1.0, -2.0, 0.5, 3.0, 0.0, -1.0]
+    np.testing.assert_array_equal(flat(project(tree(gradient), tree(reference))), gradient)
+
+
+project_compiled = jax.jit(project)
+numbers = st.floats(-1e3, 1e3, width=32)
+vectors = st.lists(numbers, min_size=6, max_size=6).map(np.array)
+
+
+@settings(max_examples=200)
+@given(vectors, vectors)
+def test_the_projection_never_opposes_the_reference_nor_grows(gradient, reference):
+    found = flat(project_compiled(tree(gradient), tree(reference)))
+    bound = 1e-5 * np.linalg.norm(gradient) * np.linalg.norm(reference)
+    assert found @ reference >= -bound - 1e-30
+    assert np.linalg.norm(found) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
+
+
+TASK = task_of(1, [2, 3], samples_of([2, 3]))
+BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
+
+
+def memory_of(index, slots=8):
+    """A buffer that holds stored samples among slots of mask 0 that hold others."""
+    place = 2 * np.arange(len(index)) + 1
+    assert slots >= 2 * len(index)
+    content, mask = np.full(slots, 39), np.zeros(slots, bool)
+    content[place], mask[place] = index, True
+    return samples_of(content, mask)
+
+
+KEY = jax.random.key(7)
+KEY_DATA = jax.random.key_data(KEY)
+SETUP = small_setup()
+STRATEGY = agem(SETUP, per_class=2)
+
+
+@jax.jit
+def gradient_of_agem(buffer, batch=BATCH, key=KEY):
+    learner, memory = small_learner(SETUP, [0, 1, 2, 3]), Exemplars(buffer, KEY_DATA)
+    batch = complete_batch(SETUP, STRATEGY, memory, batch, TASK, key)
+    return STRATEGY.grads(memory, learner, batch, TASK, jax.random.key(0))
+
+
+def joined(gradient):
+    return np.concatenate([np.ravel(gradient[name]) for name in sorted(gradient)])
+
+
+ACTIVE = np.arange(CLASSES) < 4
+OWN = batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
+
+
+def test_every_held_sample_projects_as_its_closed_form():
+    """A memory of one sample makes the random reference batch known."""
+    conflicts = 0
+    held_samples = (0, 1, 6, 7, 2, 8)
+    for held in held_samples:
+        reference = batch_gradient(START, [held], ACTIVE)
+        conflicts += joined(OWN) @ joined(reference) < 0
+        gradient, info = gradient_of_agem(memory_of([held]))
+        expected = closed_form(joined(OWN), joined(reference))
+        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        assert_trees_close(info.task_gradient, OWN, atol=1e-6)
+        # Two training passes: the reference's comes first and moves batch statistics.
+        assert info.batch_stats["passes"] == 2
+    assert 0 < conflicts < len(held_samples)
+
+
+def test_a_memory_smaller_than_the_batch_is_the_reference_as_a_whole():
+    """Three samples for a batch of four: each counts once, and what fills up does not."""
+    held = [0, 6, 7]
+    reference = joined(batch_gradient(START, held, ACTIVE))
+    assert joined(OWN) @ reference < 0
+    gradient, _ = gradient_of_agem(memory_of(held))
+    expected = closed_form(joined(OWN), reference)
+    np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replacement():
+    """Of four held samples a batch of two draws one of six pairs, each as often, by chi-square."""
+    held = [0, 6, 7, 1]
+    memory = Exemplars(memory_of(held), KEY_DATA)
+    pair = batch_of([2, 8])
+    draw = jax.jit(jax.vmap(lambda key: STRATEGY.draw(memory, pair, TASK, key)))
+    drawn = draw(jax.random.split(KEY, 3000))
+    assert drawn.index.shape == (3000, 2)
+    assert np.all(drawn.weight == 1)
+    found = collections.Counter(tuple(sorted(row)) for row in drawn.index.tolist())
+    assert set(found) == set(itertools.combinations(sorted(held), 2))
+    statistic = sum((count - 500) ** 2 / 500 for count in found.values())
+    assert chi2.ppf(1e-4, 5) < statistic < chi2.ppf(1 - 1e-4, 5)
+    # The gradient is projected on the mean of the pair that was drawn.
+    own = joined(batch_gradient(START, [2, 8], ACTIVE))
+    projected = [
+        closed_form(own, joined(batch_gradient(START, two, ACTIVE)))
+        for two in itertools.combinations(held, 2)
+    ]
+    for key in jax.random.split(KEY, 5):
+        gradient = joined(gradient_of_agem(memory_of(held), pair, key)[0])
+        assert min(np.abs(gradient - form).max() for form in projected) < 1e-5
+
+
+def test_an_empty_memory_leaves_the_gradient():
+    """Whatever its masked slots hold."""
+    nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
+    gradient, info = gradient_of_agem(nothing)
+    assert_trees_close(gradient, OWN, atol=1e-6)
+    # A reference of no sample moves no batch statistics.
+    assert info.batch_stats["passes"] == 1
+
+
+def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
+    learner = small_learner(SETUP, [2, 3])
+    memory = STRATEGY.init(jax.random.key(0), learner)
+    task = task_of(0, [2, 3], samples_of([2, 8, 14, 3]))
+    memory, _ = STRATEGY.end_task(memory, learner, task, jax.random.key(0))
+    assert STRATEGY.stored_samples(memory, task) == 3
+    epoch = STRATEGY.epoch_data(memory, task)
+    np.testing.assert_array_equal(epoch.samples.index, task.train.index)
+    assert not np.any(epoch.from_memory)
+
+
+# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
+BINARY = binary_setup()
+APART = agem(BINARY, per_class=2, labels=2, apart=True)
+NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
+PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
+
+
+@jax.jit
+def apart_grads(buffer, learner):
+    memory = Exemplars(buffer, KEY_DATA)
+    batch = complete_batch(BINARY, APART, memory, PAIR_BATCH, TASK, KEY)
+    return APART.grads(memory, learner, batch, TASK, jax.random.key(0))
+
+
+def apart_gradient(held, seen):
+    mask = np.arange(12) % 2 > 0
+    memory = labelled(np.where(mask, held, 39), mask=mask)
+    return apart_grads(memory, small_learner(BINARY, np.flatnonzero(seen)))
+
+
+def test_apart_the_task_is_its_new_classes_and_the_memory_the_old_ones():
+    """Held samples of old labels and of old and new; of each label, only what is asked counts."""
+    index = np.asarray(PAIR_BATCH.index[:-1])
+    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
+    conflicts = 0
+    for held in (0, 12, 13, 10, 24, 30):
+        reference = binary_gradient(START, [held], targets_of(PAIRS[[held]]), KNOWN)
+        conflicts += joined(own) @ joined(reference) < 0
+        gradient, info = apart_gradient(held, NEW | KNOWN)
+        expected = closed_form(joined(own), joined(reference))
+        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        assert_trees_close(info.task_gradient, own, atol=1e-6)
+    assert 0 < conflicts < 6
+
+
+def test_apart_without_old_classes_the_memory_asks_nothing():
+    index = np.asarray(PAIR_BATCH.index[:-1])
+    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
+    assert_trees_close(apart_gradient(0, NEW)[0], own, atol=1e-6)

@@ -1,0 +1,78 @@
+"""Replay without a limit: all samples so far with their own labels, from the last network."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.continual.base import Task, TaskSequence
+from everlight.continual.engine.steps import Protocol, take_task
+from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from tests.continual.many_labels import (
+    PAIRS,
+    binary_gradient,
+    binary_setup,
+    labelled,
+    labelled_batch,
+    targets_of,
+)
+from tests.continual.small_net import (
+    RATE,
+    START,
+    assert_trees_close,
+    classes_mask,
+    run_tasks,
+)
+
+SETUP = binary_setup()
+STRATEGY = unlimited_replay(SETUP)
+# Images 0 and 6 belong to class 0 in the first task and to class 2 in the second one.
+PARTS = [
+    labelled([0, 6, 12, 39], [0, 0, 1, 5], mask=[1, 1, 1, 0]),
+    labelled([0, 6, 3, 9], [2, 2, 3, 3]),
+    labelled([4, 39, 39, 10], [4, 5, 5, 4], mask=[1, 0, 0, 1]),
+]
+ROWS = [(0, 0), (6, 0), (12, 1), (0, 2), (6, 2), (3, 3), (9, 3), (4, 4), (10, 4)]
+
+
+def tasks():
+    train = jax.tree.map(lambda *parts: jnp.stack(parts), *PARTS)
+    classes = jnp.stack([classes_mask(c) for c in ([0, 1], [2, 3], [4])])
+    stream = Task(train, train, classes, jnp.arange(3))
+    sequence = TaskSequence(stream, PARTS[0], jnp.ones((3, 4), bool), jnp.array([0, 0, 1, 1, 2, 2]))
+    return [take_task(STRATEGY, Protocol(), sequence, jnp.array(number)) for number in range(3)]
+
+
+def test_an_epoch_is_every_sample_so_far_with_the_label_of_its_task():
+    for task, count, earlier in zip(tasks(), (3, 7, 9), (0, 3, 7), strict=True):
+        epoch = STRATEGY.epoch_data((), task)
+        mask = np.asarray(epoch.samples.mask)
+        labels = np.asarray(epoch.samples.labels)[mask]
+        found = zip(
+            np.asarray(epoch.samples.index)[mask].tolist(), labels[:, 0].tolist(), strict=True
+        )
+        assert list(found) == ROWS[:count]
+        np.testing.assert_array_equal(labels[:, 1], -1)
+        assert STRATEGY.stored_samples((), task) == earlier
+
+
+def test_cumulative_and_joint_choose_their_epoch_on_the_validation_of_all_tasks_so_far():
+    """Here the validation samples are the training samples; replay has those of its task alone."""
+    for number, task in enumerate(tasks()):
+        for strategy in (cumulative(SETUP), joint(SETUP, 3)):
+            samples = strategy.valid_data((), task)
+            mask = np.asarray(samples.mask)
+            assert mask.sum() == (3, 7, 9)[number]
+            assert set(np.asarray(samples.index)[mask]) == {row[0] for row in ROWS[: mask.sum()]}
+        assert np.sum(STRATEGY.valid_data((), task).mask) == (3, 4, 2)[number]
+
+
+def test_a_task_goes_on_from_the_last_network_over_all_seen_classes():
+    index = [0, 6, 3]
+    batch = labelled_batch(index)
+    first, second, _ = tasks()
+    after = run_tasks(SETUP, STRATEGY, [(first, [batch]), (second, [batch])])
+    params = START
+    for seen, (_, learner) in zip(([0, 1], [0, 1, 2, 3]), after, strict=True):
+        slope = binary_gradient(params, index, targets_of(PAIRS[index]), classes_mask(seen))
+        params = {name: leaf - RATE * slope[name] for name, leaf in params.items()}
+        assert_trees_close(learner.params, params, atol=1e-5)

@@ -1,0 +1,233 @@
+"""CWR against a hand computation in float64: three tasks, of which all hold one class."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Setup
+from everlight.continual.engine.steps import (
+    Progress,
+    Protocol,
+    begin_task,
+    init_learner,
+    train_step,
+)
+from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.strategies.cwr import cwr
+from everlight.models.caffe_nets import LinearClassifier
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    FEATURES,
+    LABELS,
+    RATE,
+    as_float32,
+    assert_trees_close,
+    batch_of,
+    run_tasks,
+    samples_of,
+    task_of,
+)
+
+NET = LinearClassifier(CLASSES)
+_rng = np.random.default_rng(5)
+START = {
+    "kernel": _rng.normal(size=(FEATURES, CLASSES)) * 0.3,
+    "bias": _rng.normal(size=CLASSES) * 0.2,
+}
+SETUP = Setup(
+    init=lambda key: ({"head": as_float32(START)}, {}),
+    apply=lambda params, stats, inputs, train, key: (
+        NET.apply({"params": params}, inputs, train),
+        stats,
+    ),
+    objective=fixed_test_objective(CLASSES),
+    optimizer=optax.sgd(RATE),
+    gather=lambda index, key: as_float32(DATA)[index],
+)
+STRATEGY = cwr(SETUP)
+# Samples of class c are c, c + 6, c + 12 and so on; class 0 is in every task, class 5 in none.
+INDEX = [[0, 1, 2, 6, 7, 8], [0, 3, 6, 9], [12, 4, 18, 10]]
+CARRIED = [[0, 1, 2], [0, 3], [0, 4]]
+
+
+def made_task(number, index=None):
+    # The slot of mask 0 holds a sample of class 5, which is not there.
+    index = INDEX[number] if index is None else index
+    train = samples_of([*index, 5], [True] * len(index) + [False])
+    return task_of(number, CARRIED[number], train), [batch_of(index)] * 3
+
+
+def temporary_head(index, start=START):
+    """Three steps of descent from the start, over all outputs."""
+    head = {name: leaf.copy() for name, leaf in start.items()}
+    for _ in range(3):
+        logits = DATA[index] @ head["kernel"] + head["bias"]
+        powers = np.exp(logits)
+        slope = powers / powers.sum(axis=1, keepdims=True) - np.eye(CLASSES)[LABELS[index]]
+        head["kernel"] -= RATE * DATA[index].T @ slope / len(index)
+        head["bias"] -= RATE * slope.mean(axis=0)
+    return head
+
+
+@pytest.fixture(scope="module")
+def after():
+    return run_tasks(SETUP, STRATEGY, [made_task(number) for number in range(3)])
+
+
+def test_three_tasks_are_the_hand_computation(after):
+    first, second, third = (temporary_head(index) for index in INDEX)
+    expected = {}
+    for name, gain in (("kernel", 3), ("bias", 1)):
+        head = np.zeros_like(START[name])
+        # Class 0: averaged with one update before, then with two.
+        old, middle, new = (part[name][..., 0] for part in (first, second, third))
+        head[..., 0] = (2 * (gain * old + middle) / 2 + new) / 3
+        head[..., [1, 2]] = gain * first[name][..., [1, 2]]
+        head[..., 3] = second[name][..., 3]
+        head[..., 4] = third[name][..., 4]
+        expected[name] = head
+    memory, _ = after[-1]
+    assert_trees_close(memory.head, expected)
+    np.testing.assert_array_equal(memory.updates, [3, 1, 1, 1, 1, 0])
+    assert not memory.held.any()
+    for leaf in memory.head.values():
+        np.testing.assert_array_equal(leaf[..., 5], 0)
+
+
+def test_the_first_head_is_tripled_only_when_the_second_task_begins(after):
+    first = temporary_head(INDEX[0])
+    for name in ("kernel", "bias"):
+        np.testing.assert_allclose(
+            after[0][0].head[name][..., CARRIED[0]], first[name][..., CARRIED[0]], rtol=1e-4
+        )
+
+
+def test_the_gain_of_the_first_task_is_a_setting():
+    tasks = [made_task(0), made_task(1)]
+    memory, _ = run_tasks(SETUP, cwr(SETUP, first_task_gain=1.5), tasks)[-1]
+    expected = 1.5 * temporary_head(INDEX[0])["kernel"][:, [1, 2]]
+    np.testing.assert_allclose(memory.head["kernel"][:, jnp.array([1, 2])], expected, rtol=1e-4)
+
+
+def test_classes_that_a_task_does_not_hold_stay_bit_for_bit(after):
+    untouched = [place for place in range(CLASSES) if place not in CARRIED[2]]
+    for name in ("kernel", "bias"):
+        before, now = (after[number][0].head[name][..., untouched] for number in (1, 2))
+        np.testing.assert_array_equal(now, before)
+    bias = [after[number][0].head["bias"][jnp.array([1, 2])] for number in (0, 1)]
+    np.testing.assert_array_equal(*bias)
+
+
+@pytest.fixture(scope="module")
+def as_coded():
+    strategy = cwr(SETUP, form="code")
+    return strategy, run_tasks(SETUP, strategy, [made_task(number) for number in range(3)])
+
+
+def test_three_tasks_of_the_code_s_form_are_the_hand_computation(as_coded):
+    """Later heads begin from what the first left; classes not met yet have the latest rows."""
+    first = temporary_head(INDEX[0])
+    start = {"kernel": first["kernel"], "bias": START["bias"]}
+    second, third = (temporary_head(index, start) for index in INDEX[1:])
+    for number, latest in enumerate((first, second, third)):
+        memory, _ = as_coded[1][number]
+        for name, gain in (("kernel", 3 if number else 1), ("bias", 1)):
+            head = latest[name].copy()
+            head[..., [1, 2]] = gain * first[name][..., [1, 2]]
+            old = gain * first[name][..., 0]
+            if number == 0:
+                head[..., 0] = old
+            else:
+                # Class 0: averaged with one update before, then with two.
+                head[..., 0] = (old + second[name][..., 0]) / 2
+                head[..., 3] = second[name][..., 3]
+            if number == 2:
+                head[..., 0] = (2 * head[..., 0] + third[name][..., 0]) / 3
+            np.testing.assert_allclose(memory.head[name], head, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(memory.updates, [3, 1, 1, 1, 1, 0])
+
+
+def test_in_the_code_s_form_classes_not_met_yet_are_scored_by_the_latest_rows(as_coded):
+    strategy, left = as_coded
+    inputs = as_float32(DATA[:7])
+    for memory, learner in left:
+        head = learner.params["head"]
+        expected = np.float64(DATA[:7]) @ head["kernel"][:, 5] + head["bias"][5]
+        scores = strategy.predict(memory, learner, inputs)
+        np.testing.assert_allclose(scores[:, 5], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_every_task_trains_a_head_that_is_drawn_anew():
+    drawing = SETUP._replace(
+        init=lambda key: (NET.init(key, jnp.zeros((1, FEATURES)), False)["params"], {})
+    )
+    strategy = cwr(drawing)
+    learner = init_learner(drawing, CLASSES, jax.random.key(0))
+    memory = strategy.init(jax.random.key(1), learner)
+    assert not jax.tree.leaves(memory.start)
+    heads = []
+    for number in range(2):
+        task, key = made_task(number)[0], jax.random.key(2 + number)
+        memory, learner = strategy.begin_task(memory, learner, task, key)
+        heads.append(learner.params["head"])
+        np.testing.assert_array_equal(
+            heads[-1]["kernel"], drawing.init(key)[0]["head"]["kernel"], strict=True
+        )
+    assert np.abs(heads[0]["kernel"] - heads[1]["kernel"]).min() > 0
+
+
+def test_a_head_does_not_depend_on_the_tasks_before_it():
+    """So two tasks of the same samples leave the same temporary head, in whichever order."""
+    swapped = [INDEX[0], INDEX[2], INDEX[1]]
+    tasks = [made_task(number, index) for number, index in enumerate(swapped)]
+    straight = run_tasks(SETUP, STRATEGY, [made_task(number) for number in range(3)])
+    other = run_tasks(SETUP, STRATEGY, tasks)
+    assert_trees_close(other[-1][0].head, jax.tree.map(np.asarray, straight[-1][0].head))
+    np.testing.assert_array_equal(
+        other[1][1].params["head"]["kernel"], straight[2][1].params["head"]["kernel"]
+    )
+
+
+def test_another_form_is_refused():
+    with pytest.raises(ValueError, match="form='paper'; choose 'text' or 'code'"):
+        cwr(SETUP, form="paper")
+
+
+def test_predictions_are_the_consolidated_heads(after):
+    memory, learner = after[-1]
+    inputs = as_float32(DATA[:7])
+    scores = STRATEGY.predict(memory, learner, inputs)
+    expected = DATA[:7] @ np.float64(memory.head["kernel"]) + np.float64(memory.head["bias"])
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(scores[:, 5], 0)
+
+
+def test_while_a_task_is_learnt_predictions_are_those_it_would_leave(after):
+    task, (batch, *_) = made_task(1)
+    ended = Progress(*after[0], None)
+    memory, learner, _ = begin_task(
+        SETUP, STRATEGY, Protocol(select="last"), ended, task, jax.random.key(0)
+    )
+    memory, learner, _ = train_step(
+        SETUP, STRATEGY, memory, learner, batch, task, jax.random.key(1)
+    )
+    inputs = as_float32(DATA[:7])
+    during = STRATEGY.predict(memory, learner, inputs)
+    ended = STRATEGY.end_task(memory, learner, task, jax.random.key(2))
+    np.testing.assert_array_equal(during, STRATEGY.predict(*ended, inputs))
+
+
+def test_a_net_without_a_head_is_refused():
+    params = {"Dense_1": SETUP.init(jax.random.key(0))[0]["head"]}
+    other = SETUP._replace(init=lambda key: (params, {}))
+    with pytest.raises(ValueError, match="are Dense_1; CWR needs a linear layer named head"):
+        cwr(other).init(jax.random.key(0), init_learner(other, CLASSES, jax.random.key(0)))
+
+
+def test_before_the_first_task_nothing_is_known():
+    learner = init_learner(SETUP, CLASSES, jax.random.key(0))
+    memory = STRATEGY.init(jax.random.key(1), learner)
+    assert not STRATEGY.predict(memory, learner, as_float32(DATA[:2])).any()

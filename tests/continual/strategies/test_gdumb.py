@@ -1,0 +1,204 @@
+"""GDumb: the sampler against algorithm 1 by hand, and training on the memory in float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from everlight.continual.base import Samples
+from everlight.continual.strategies.gdumb import BalancedMemory, add_greedily, gdumb, rate_factor
+from everlight.continual.strategies.memory import empty_buffer
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    RATE,
+    START,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    filled,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+CAPACITY = 7
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def histories(labels, here, keys, capacity=CAPACITY):
+    """The memory after every arrival of a stream of samples 0, 1, 2, ..."""
+
+    def arrive(memory, one):
+        sample, key = one
+        memory = add_greedily(memory, sample, key)
+        return memory, memory
+
+    start = BalancedMemory(empty_buffer(capacity, 1), jnp.zeros(CLASSES, bool))
+    stream = Samples(jnp.arange(labels.shape[0]), labels[:, None], here)
+    return jax.lax.scan(arrive, start, (stream, keys))[1]
+
+
+def history(labels, here=None, seed=0, capacity=CAPACITY):
+    """Of streams of any length up to 30, in one program."""
+    labels = np.asarray(labels)
+    here = np.ones(len(labels), bool) if here is None else np.asarray(here, bool)
+    rest = 30 - len(labels)
+    padded = histories(
+        jnp.asarray(np.pad(labels, (0, rest))),
+        jnp.asarray(np.pad(here, (0, rest))),
+        jax.random.split(jax.random.key(seed), 30),
+        capacity,
+    )
+    return jax.tree.map(lambda leaf: np.asarray(leaf[: len(labels)]), padded)
+
+
+def algorithm_1(labels, capacity):
+    """How many of each class are held after every arrival."""
+    counts, after = {}, []
+    for label in labels:
+        if label not in counts or counts[label] < capacity / len(counts):
+            if sum(counts.values()) >= capacity:
+                # The first of the largest; Python keeps classes in the order of their numbers.
+                largest = max(sorted(counts), key=counts.get)
+                counts[largest] -= 1
+            counts[label] = counts.get(label, 0) + 1
+        after.append(dict(counts))
+    return after
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=30),
+    st.integers(0, 5),
+    st.sampled_from([6, 7]),
+)
+def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
+    """Also where the classes' shares are whole numbers, at which none may take more."""
+    memories = history(labels, seed=seed, capacity=capacity)
+    for arrived, counts in enumerate(algorithm_1(labels, capacity)):
+        mask = memories.samples.mask[arrived]
+        index, label = memories.samples.index[arrived][mask], memories.samples.labels[arrived][mask]
+        found = {c: int(np.sum(label == c)) for c in counts}
+        assert found == counts
+        # Whoever is held has arrived, under its own label, and once.
+        assert len(set(index.tolist())) == len(index)
+        assert np.all(index <= arrived)
+        np.testing.assert_array_equal(label[:, 0], np.asarray(labels)[index])
+        assert set(np.flatnonzero(memories.seen[arrived])) == set(labels[: arrived + 1])
+
+
+def test_by_hand():
+    """Seven of class 0 fill the memory; class 1 takes three of its places, 7/2 for each; then
+    class 2 takes one of class 0 (4 > 3), since 2 < 7/3 two more of the largest, and no fourth."""
+    memories = history([0] * 9 + [1] * 6 + [2] * 6)
+    counts = [
+        [int(np.sum(m & (lab[:, 0] == c))) for c in range(3)]
+        for m, lab in zip(memories.samples.mask, memories.samples.labels, strict=True)
+    ]
+    assert counts[8] == [7, 0, 0]
+    assert set(memories.samples.index[8].tolist()) == set(range(7))
+    assert counts[9:15] == [[6, 1, 0], [5, 2, 0], [4, 3, 0], [3, 4, 0], [3, 4, 0], [3, 4, 0]]
+    assert counts[15:] == [[3, 3, 1], [2, 3, 2], [2, 2, 3], [2, 2, 3], [2, 2, 3], [2, 2, 3]]
+
+
+def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
+    """One of seven in 4,000 streams of seven of class 0 and one of class 1, by chi-square."""
+    labels = jnp.asarray([0] * 7 + [1])
+    keys = jax.random.split(jax.random.key(0), 4000)
+    after = jax.jit(
+        jax.vmap(lambda key: histories(labels, jnp.ones(8, bool), jax.random.split(key, 8)))
+    )(keys)
+    last = np.asarray(after.samples.index[:, -1])
+    gone = np.array([4000 - np.sum(last == member) for member in range(7)])
+    assert gone.sum() == 4000
+    statistic = np.sum((gone - 4000 / 7) ** 2 / (4000 / 7))
+    assert chi2.ppf(1e-4, 6) < statistic < chi2.ppf(1 - 1e-4, 6)
+
+
+def test_what_is_not_there_changes_nothing_and_who_comes_again_is_not_held_twice():
+    labels, here = [0, 5, 1, 5, 0], [1, 0, 1, 0, 1]
+    memories = history(labels, here)
+    for leaf in jax.tree.leaves(memories):
+        np.testing.assert_array_equal(leaf[1], leaf[0])
+        np.testing.assert_array_equal(leaf[3], leaf[2])
+    assert not memories.seen[-1][5]
+    memory = BalancedMemory(empty_buffer(CAPACITY, 1), jnp.zeros(CLASSES, bool))
+    for index in (6, 6, 12, 6):
+        sample = Samples(jnp.array(index), jnp.asarray(LABELS[[index]]), jnp.array(True))
+        memory = add_greedily(memory, sample, jax.random.key(index))
+    held = memory.samples
+    assert sorted(np.asarray(held.index)[np.asarray(held.mask)].tolist()) == [6, 12]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "factor"),
+    # A tenth; then 0.01 + 0.99 (1 + cos(π p)) / 2 for p = 0; 0, 1/2; 0, 1/4, 1/2, 3/4; 0.
+    [
+        (0, 0.1),
+        (1, 1),
+        (2, 1),
+        (3, 0.505),
+        (4, 1),
+        (5, 0.855018),
+        (6, 0.505),
+        (7, 0.154982),
+        (8, 1),
+    ],
+)
+def test_the_rate_follows_cosine_cycles_that_double(epoch, factor):
+    np.testing.assert_allclose(rate_factor(jnp.int32(epoch)), factor, rtol=1e-5)
+
+
+def test_a_step_takes_no_gradient_and_never_calls_the_net():
+    def refuse(*arguments):
+        raise AssertionError("the net was called")
+
+    setup = small_setup()
+    strategy = gdumb(setup._replace(apply=refuse), capacity=CAPACITY)
+    learner = small_learner(setup, [0, 1])
+    memory = strategy.init(jax.random.key(0), learner)
+    batch = filled(setup, batch_of([0, 6, 1]))
+    task = task_of(0, [0, 1], samples_of([0, 6, 1]))
+    gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(0))
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(gradient))
+    assert info.loss == 0
+    assert info.batch_stats == learner.batch_stats
+
+
+def test_the_net_is_trained_from_scratch_on_the_memory_alone():
+    """Four epochs of one batch: plain descent in float64 at rates .1, 1, 1 and .505 of its own.
+
+    It begins from initial parameters, not from those that the learner has.
+    """
+    setup = small_setup()
+    strategy = gdumb(setup, capacity=CAPACITY, epochs=4, batch_size=8)
+    stream = [0, 6, 1, 12, 7, 18, 24, 30, 2, 13]
+    task = task_of(0, [0, 1, 2], samples_of(stream))
+    # The last batch is filled up at weight 0.
+    batches = [batch_of(stream[:4]), batch_of(stream[4:8]), batch_of([2, 13, 3, 9], [1, 1, 0, 0])]
+    ((memory, learner),) = run_tasks(setup, strategy, [(task, batches)])
+    assert_trees_close(learner.params, START)
+    mask = np.asarray(memory.samples.mask)
+    held = np.asarray(memory.samples.index)[mask]
+    assert strategy.stored_samples(memory, task) == CAPACITY
+    assert set(LABELS[held]) == {0, 1, 2}
+
+    moved = learner._replace(params=jax.tree.map(lambda leaf: leaf + 3, learner.params))
+    again, trained = jax.jit(strategy.before_evaluation)(memory, moved, jax.random.key(5))
+    params = START
+    for factor in (0.1, 1, 1, 0.505):
+        slope = batch_gradient(params, held, np.arange(CLASSES) < 3)
+        params = {name: params[name] - RATE * factor * slope[name] for name in params}
+    assert_trees_close(trained.params, params, atol=1e-5)
+    assert trained.step == learner.step + 4
+    assert trained.schedule.factor == learner.schedule.factor
+    for before, after in zip(jax.tree.leaves(memory), jax.tree.leaves(again), strict=True):
+        np.testing.assert_array_equal(before, after)

@@ -1,0 +1,279 @@
+"""LUCIR's terms against float64 NumPy, its frozen and its imprinted weights."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Outputs, Samples
+from everlight.continual.strategies.lucir import imprint, lucir, margin_ranking
+from everlight.continual.strategies.lwf import Teacher
+from everlight.models.heads import cosines
+from tests.continual.many_labels import (
+    PAIRS,
+    binary_setup,
+    entropies,
+    labelled,
+    labelled_batch,
+    targets_of,
+)
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    HIDDEN,
+    SHIFT,
+    as_float32,
+    assert_trees_close,
+    classes_mask,
+    filled,
+    finite_differences,
+    run_tasks,
+    small_learner,
+    task_of,
+)
+
+KEY = jax.random.key(0)
+LIFT = 0.3
+
+
+def random_params(seed):
+    """Of a net with a cosine head, flat."""
+    rng = np.random.default_rng(seed)
+    return {
+        "hidden": rng.normal(size=(DATA.shape[1], HIDDEN)),
+        "hidden_bias": rng.normal(size=HIDDEN) * 0.3,
+        "kernel": rng.normal(size=(HIDDEN, CLASSES)) * rng.uniform(0.5, 2, CLASSES),
+        "scale": np.array(3.0),
+    }
+
+
+# With this seed some true scores pass their rivals by more than the margins, some by less.
+START, OLD = random_params(16), random_params(2)
+
+
+def nested(params):
+    flat = as_float32(params)
+    head = {"kernel": flat.pop("kernel"), "scale": flat.pop("scale")}
+    return {**flat, "head": head}
+
+
+def flat(params):
+    return {**{name: params[name] for name in ("hidden", "hidden_bias")}, **params["head"]}
+
+
+def cosine_setup(optimizer=None):
+    """The small net with a cosine head, which a gain would not change: training lifts features."""
+
+    def apply(params, batch_stats, inputs, train, key):
+        features = jnp.tanh(inputs @ params["hidden"] + params["hidden_bias"])
+        features = features + (LIFT if train else 0.0)
+        head = params["head"]
+        passes = batch_stats["passes"] + (1 if train else 0)
+        outputs = Outputs(head["scale"] * cosines(features, head["kernel"]), features)
+        return outputs, {"passes": passes}
+
+    setup = binary_setup()
+    return setup._replace(
+        init=lambda key: (nested(START), {"passes": jnp.array(0)}),
+        apply=apply,
+        optimizer=optimizer or setup.optimizer,
+    )
+
+
+SETUP = cosine_setup()
+
+
+def learner_of(params, seen):
+    return small_learner(SETUP, seen)._replace(params=nested(params))
+
+
+# The same in float64, with nothing of the library.
+
+
+def features_of(params, index, shift=SHIFT, lift=LIFT):
+    return np.tanh((DATA[index] + shift) @ params["hidden"] + params["hidden_bias"]) + lift
+
+
+def cosine(first, second):
+    return first @ second / np.linalg.norm(first) / np.linalg.norm(second)
+
+
+def written_ranking(scores, true, new, margin, rivals):
+    """One sample's, loop by loop."""
+    rival_scores = sorted((scores[c] for c in new), reverse=True)[:rivals]
+    losses = [max(0.0, margin - scores[y] + r) for y in true for r in rival_scores]
+    return np.mean(losses) if losses else 0.0
+
+
+def written_loss(params, batch, known, new, strength, margin, rivals):
+    """Binary cross-entropy, moved features and margin ranking of the samples of weight 1."""
+    kept = np.asarray(batch.weight) > 0
+    index, pairs = np.asarray(batch.index)[kept], np.asarray(batch.labels)[kept]
+    features, old = features_of(params, index), features_of(OLD, index, lift=0.0)
+    scores = np.array([[cosine(f, w) for w in params["kernel"].T] for f in features])
+    seen = sorted({*known, *new})
+    task = entropies(params["scale"] * scores, targets_of(pairs))[:, seen].mean()
+    moved = np.mean([1 - cosine(f, o) for f, o in zip(features, old, strict=True)])
+    replayed = np.flatnonzero(np.asarray(batch.from_memory)[kept])
+    ranked = [
+        written_ranking(scores[i], [y for y in pairs[i] if y in known], new, margin, rivals)
+        for i in replayed
+    ]
+    ranking = np.mean(ranked) if len(ranked) else 0.0
+    return task, task + strength * np.sqrt(len(known) / len(new)) * moved + ranking
+
+
+KNOWN, NEW = [0, 1, 4], [2, 3]
+TASK = task_of(2, NEW, labelled([2, 3]))
+# Of the replayed, 12 has the known labels 0 and 4; of 24's labels 0 and 2 only 0 is known; 30 only
+# fills the batch. New samples of known classes (6; 3 has both kinds) are not ranked.
+INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24, 30])
+WEIGHT = [1, 1, 1, 1, 1, 1, 1, 1, 0]
+REPLAYED = [1, 1, 1, 0, 0, 0, 1, 1, 1]
+BATCH = filled(SETUP, labelled_batch(INDEX, WEIGHT, REPLAYED))
+
+
+def memory_of(strategy, params, known):
+    memory = strategy.init(KEY, small_learner(SETUP, []))
+    return memory._replace(teacher=Teacher(nested(params), {"passes": 0}, classes_mask(known)))
+
+
+@pytest.mark.parametrize(
+    ("given", "strength", "margin", "rivals"),
+    [
+        # The paper's.
+        ({}, 5.0, 0.5, 2),
+        # One rival, then more than there are new classes.
+        ({"strength": 0.0, "margin": 0.2, "rivals": 1}, 0.0, 0.2, 1),
+        ({"strength": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
+    ],
+)
+def test_the_gradient_is_that_of_the_written_loss(given, strength, margin, rivals):
+    assert PAIRS[12].tolist() == [0, 4], "a replayed sample of two known labels"
+    strategy = lucir(SETUP, per_class=2, labels=2, **given)
+    learner = learner_of(START, [*KNOWN, *NEW])
+    memory = memory_of(strategy, OLD, KNOWN)
+    gradient, info = jax.jit(strategy.grads)(memory, learner, BATCH, TASK, KEY)
+    arguments = (BATCH, KNOWN, NEW, strength, margin, rivals)
+    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
+    # The loss that is reported is the task's own, and the old network counts no pass.
+    np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
+    assert info.batch_stats["passes"] == 1
+
+
+def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted():
+    strategy = lucir(SETUP, per_class=2, labels=2)
+    memory = memory_of(strategy, OLD, KNOWN)
+    learner = learner_of(START, NEW)
+    memory, begun = jax.jit(strategy.begin_task)(memory, learner, TASK, KEY)
+    assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
+    batch = BATCH._replace(from_memory=jnp.zeros(len(INDEX), bool))
+    gradient, _ = jax.jit(strategy.grads)(memory, begun, batch, TASK, KEY)
+    expected = finite_differences(lambda p: written_loss(p, batch, [], NEW, 0.0, 0.5, 2)[0], START)
+    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=2e-6)
+
+
+ranking = jax.jit(margin_ranking, static_argnums=(3, 4))
+
+
+def test_margins_by_hand():
+    """With margin .5; the new classes are 2, 3 and 4."""
+    scores = jnp.array([[0.9, 0.1, 0.2, 0.7, 0.3, 1.0]] * 4)
+    true = jnp.zeros((4, 6), bool)
+    # One true class: .5 - .9 + .7 = .3 and .5 - .9 + .3 < 0.
+    true = true.at[0, 0].set(True)
+    # Another: .5 - .1 + .7 = 1.1 and .5 - .1 + .3 = .7. And both of them; and none.
+    true = true.at[1, 1].set(True).at[2, :2].set(True)
+    new = jnp.array([False, False, True, True, True, False])
+    for rivals, expected in (
+        (1, [0.3, 1.1, 0.7, 0]),
+        (2, [0.15, 0.9, 0.525, 0]),
+        # The third is .2: .5 - .1 + .2 = .6. Classes that are not new are no rivals.
+        (3, [0.1, 0.8, 0.45, 0]),
+        (9, [0.1, 0.8, 0.45, 0]),
+    ):
+        found = ranking(scores, true, new, 0.5, rivals)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_without_new_classes_the_ranking_and_its_gradient_are_0():
+    def total(scores):
+        true = jnp.ones((2, 3), bool)
+        return jnp.sum(ranking(scores, true, jnp.zeros(3, bool), 0.5, 2))
+
+    value, slope = jax.value_and_grad(total)(jnp.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
+    assert value == 0
+    np.testing.assert_array_equal(slope, 0)
+
+
+def test_imprinted_weights_by_hand():
+    """Unit features (.6, .8) and (0, 1) have the mean (.3, .9), of the direction (1, 3) ÷ √10.
+
+    The known weights are 5 and 1 long, so the new ones are 3 long.
+    """
+    kernel = jnp.array([[3.0, 0.0, 7.0, 9.0, 11.0], [4.0, -1.0, 8.0, 9.0, 12.0]])
+    features = jnp.array([[3.0, 4.0], [0.0, 0.2], [-5.0, 0.0], [jnp.nan, 1.0]])
+    # The second sample belongs to class 2 and to the known class 1, the fourth is padding.
+    labels = jnp.array([[2, -1], [1, 2], [3, -1], [2, 4]])
+    samples = Samples(jnp.arange(4), labels, jnp.array([True, True, True, False]))
+    # Class 4 is new too but has only the padding.
+    new, known = jnp.array([0, 0, 1, 1, 1], bool), jnp.array([1, 1, 0, 0, 0], bool)
+    found = imprint(kernel, features, samples, new, known)
+    np.testing.assert_allclose(found[:, 2], 3 * np.array([1, 3]) / np.sqrt(10), rtol=1e-6)
+    np.testing.assert_allclose(found[:, 3], [-3, 0], rtol=1e-6)
+    np.testing.assert_array_equal(found[:, [0, 1, 4]], kernel[:, [0, 1, 4]])
+    first = imprint(kernel, features, samples, new, jnp.zeros(5, bool))
+    np.testing.assert_array_equal(first, kernel)
+
+
+def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
+    """Each the normalised mean of unit features; the teacher is as the network was."""
+    index = np.array([2, 8, 14, 3, 9, 15, 21, 26])
+    train = labelled(index, mask=index != 21)
+    strategy = lucir(SETUP, per_class=2, labels=2)
+    learner = learner_of(START, [*KNOWN, *NEW])
+    memory = strategy.init(KEY, small_learner(SETUP, []))
+    begin = jax.jit(strategy.begin_task)
+    memory, after = begin(memory, learner, task_of(1, NEW, train), KEY)
+    length = np.mean([np.linalg.norm(START["kernel"][:, c]) for c in KNOWN])
+    kernel = START["kernel"].copy()
+    for label in NEW:
+        own = [i for i in index if label in PAIRS[i] and i != 21]
+        rows = features_of(START, own, shift=0.0, lift=0.0)
+        mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
+        kernel[:, label] = length * mean / np.linalg.norm(mean)
+    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5)
+    assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(memory.teacher.known, classes_mask(KNOWN))
+
+
+def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
+    """And all else moves: new weights, those to come (by decay), scale and hidden layer."""
+    setup = cosine_setup(optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9)))
+    first, second, third = [0, 6, 7, 1], [2, 8, 3, 9], [4, 10, 16, 22]
+    tasks = [
+        (task_of(0, [0, 1], labelled(first)), [labelled_batch([*first, 12, 13])] * 2),
+        (
+            task_of(1, [2, 3], labelled(second)),
+            [labelled_batch([*second, 0, 7], from_memory=[0] * 4 + [1] * 2)] * 3,
+        ),
+        (
+            task_of(2, [4], labelled(third)),
+            [labelled_batch([*third, 1, 8], from_memory=[0] * 4 + [1] * 2)] * 3,
+        ),
+    ]
+    strategy = lucir(setup, per_class=2, labels=2)
+    strategy = strategy._replace(
+        begin_task=jax.jit(strategy.begin_task), end_task=jax.jit(strategy.end_task)
+    )
+    states = [flat(learner.params) for _, learner in run_tasks(setup, strategy, tasks)]
+    begun = {name: np.asarray(leaf, np.float32) for name, leaf in START.items()}
+    for known, before, after in zip(
+        ([], [0, 1], [0, 1, 2, 3]), [begun, *states], states, strict=False
+    ):
+        moved = np.any(before["kernel"] != after["kernel"], axis=0)
+        np.testing.assert_array_equal(moved, ~np.isin(np.arange(CLASSES), known))
+        for name in ("hidden", "hidden_bias", "scale"):
+            assert np.all(before[name] != after[name])

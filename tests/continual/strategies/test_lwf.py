@@ -1,0 +1,167 @@
+"""LwF's distillation by hand, and the strategy's gradient against finite differences."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.strategies.lwf import Teacher, distillation, lwf
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    START,
+    as_float32,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    classes_mask,
+    filled,
+    finite_differences,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+    softmax,
+    task_of,
+)
+
+ALL = jnp.ones(3, bool)
+
+
+def logits_of(probabilities, temperature):
+    """Logits whose softmax at the temperature is `probabilities`; the shift must not matter."""
+    return jnp.asarray(temperature * np.log(probabilities) + 1.7, jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "divergence"),
+    [
+        # 1/2 ln(1/2 ÷ 1/4) + 1/3 ln(1/3 ÷ 1/4) + 1/6 ln(1/6 ÷ 1/2)
+        # = .346574 + .095894 - .183102 = .259366.
+        ([1 / 4, 1 / 4, 1 / 2], [1 / 2, 1 / 3, 1 / 6], 0.259366),
+        # 1/4 ln(1/2) + 1/4 ln(3/4) + 1/2 ln 3 = -.173287 - .071921 + .549306 = .304099.
+        ([1 / 2, 1 / 3, 1 / 6], [1 / 4, 1 / 4, 1 / 2], 0.304099),
+        # A teacher sure of one class: ln 3, to its logits' finite reach.
+        ([1 / 3, 1 / 3, 1 / 3], [1 - 2e-12, 1e-12, 1e-12], 1.098612),
+        ([1 / 2, 1 / 3, 1 / 6], [1 / 2, 1 / 3, 1 / 6], 0.0),
+    ],
+)
+def test_at_temperature_2_by_hand(student, teacher, divergence):
+    """T² = 4 times the divergence."""
+    found = distillation(logits_of(student, 2), logits_of(teacher, 2), ALL, 2.0)
+    np.testing.assert_allclose(found, 4 * divergence, rtol=1e-5, atol=1e-6)
+
+
+def test_only_the_given_classes_count():
+    """Over the classes 0 and 2: 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = .130812."""
+    among = jnp.array([True, False, True, False])
+    student, teacher = jnp.array([0.3, 50.0, 0.3, -80.0]), jnp.array([0.0, -9.0, 0.0, 70.0])
+    teacher = teacher.at[0].add(2 * np.log(3))
+    np.testing.assert_allclose(distillation(student, teacher, among, 2.0), 4 * 0.130812, rtol=1e-5)
+    slope = jax.grad(distillation)(student, teacher, among, 2.0)
+    # T (softmax(student / T) - softmax(teacher / T)) = 2 (1/2 - 3/4) at class 0.
+    np.testing.assert_allclose(slope, [-0.5, 0.0, 0.5, 0.0], atol=1e-6)
+
+
+def test_over_none_or_equal_logits_zero_with_a_zero_gradient():
+    student, teacher = jnp.array([1.0, -2.0, 0.5]), jnp.array([0.0, 3.0, 1.0])
+    for args in ((student, teacher, ~ALL), (student, student, ALL)):
+        value, slope = jax.value_and_grad(distillation)(*args, 2.0)
+        np.testing.assert_allclose(value, 0.0, atol=1e-6)
+        np.testing.assert_allclose(slope, np.zeros(3), atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 5.0])
+def test_the_scale_is_the_square_of_the_temperature(temperature):
+    """The divergence depends on logits ÷ T; and for high T it is half their difference's variance.
+
+    (Hinton et al. 2015, section 2.1: distillation becomes matching centred logits.)
+    """
+    student, teacher = jnp.array([0.4, -1.0, 0.1]), jnp.array([0.0, 0.3, -0.6])
+    scaled = distillation(temperature * student, temperature * teacher, ALL, temperature)
+    at_one = distillation(student, teacher, ALL, 1.0)
+    np.testing.assert_allclose(scaled, temperature**2 * at_one, rtol=1e-5)
+    hot = distillation(student, teacher, ALL, 50.0)
+    # The differences (-.4, 1.3, -.7) have mean 1/15 and mean square 2.34 / 3.
+    np.testing.assert_allclose(hot, (2.34 / 3 - 1 / 225) / 2, rtol=0.02)
+
+
+OLD = {
+    name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.4
+    for name, leaf in START.items()
+}
+BATCH = filled(small_setup(), batch_of([2, 8, 3, 9, 20, 21], [1, 1, 1, 1, 1, 0]))
+KEPT = np.asarray(BATCH.index[:5])
+TASK = task_of(2, [2, 3], samples_of([2, 3]))
+# Classes 0, 1, 4 and 5 were known before; 4 and 5 came together, 0 and 1 apart from them.
+KNOWN = np.array([1, 1, 0, 0, 1, 1], bool)
+GROUP = np.array([0, 0, 1, 1, 2, 2])
+
+
+def written_loss(params, heads, strength, temperature, active):
+    """Mean cross-entropy plus λ T² times the mean over heads of the divergence, in float64."""
+    logits = forward(params, KEPT, train=True)[2]
+    # The old network sees the same augmented images, in evaluation mode: without the gain.
+    inputs = forward(OLD, KEPT, train=True)[1]
+    old = inputs @ OLD["head"] + OLD["head_bias"]
+    probability = softmax(logits, active)
+    entropy = -np.log(probability[np.arange(5), LABELS[KEPT]])
+    divergence = 0.0
+    for head in heads:
+        p = softmax(old[:, head] / temperature, True)
+        q = softmax(logits[:, head] / temperature, True)
+        divergence += np.sum(p * np.log(p / q), axis=1) / len(heads)
+    return np.mean(entropy + strength * temperature**2 * divergence)
+
+
+# Temperature, heads of known classes, group of each class.
+CASES = {"one head": (2.0, [[0, 1, 4, 5]], None), "a head per task": (3.5, [[0, 1], [4, 5]], GROUP)}
+
+
+@functools.cache
+def strategy_of(name):
+    temperature, _, group = CASES[name]
+    group = None if group is None else jnp.asarray(group)
+    strategy = lwf(small_setup(group), 0.7, temperature, group, groups=1 if group is None else 3)
+    return strategy._replace(grads=jax.jit(strategy.grads))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gradient_is_that_of_the_written_loss(name):
+    """With heads, the group of the classes 2 and 3 keeps nothing: these are new."""
+    temperature, heads, group = CASES[name]
+    learner = small_learner(small_setup(), np.arange(CLASSES))
+    memory = Teacher(as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))
+    strategy = strategy_of(name)
+    active = np.ones(CLASSES, bool) if group is None else GROUP[LABELS[KEPT]][:, None] == GROUP
+    gradient, info = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
+    expected = finite_differences(lambda p: written_loss(p, heads, 0.7, temperature, active), START)
+    assert_trees_close(gradient, expected, rtol=1e-4, atol=2e-6)
+    # The loss that is reported is the task's own, and the old network counts no pass.
+    np.testing.assert_allclose(
+        info.loss, written_loss(START, heads, 0.0, temperature, active), rtol=1e-5
+    )
+    assert info.batch_stats["passes"] == 1
+
+
+def test_in_the_first_task_there_is_nothing_to_keep():
+    learner = small_learner(small_setup(), [2, 3])
+    strategy = strategy_of("one head")
+    memory = strategy.init(jax.random.key(0), learner)
+    memory, _ = strategy.begin_task(memory, learner, TASK, jax.random.key(0))
+    gradient, _ = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
+    own = batch_gradient(START, BATCH.index, classes_mask([2, 3]), BATCH.weight)
+    assert_trees_close(gradient, own, atol=1e-6)
+
+
+def test_a_task_begins_with_a_copy_that_knows_the_earlier_classes():
+    setup = small_setup()
+    learner = small_learner(setup, [0, 1, 2, 3], OLD)
+    strategy = lwf(setup)
+    memory = strategy.init(jax.random.key(0), small_learner(setup, []))
+    memory, after = strategy.begin_task(memory, learner, TASK, jax.random.key(0))
+    np.testing.assert_array_equal(memory.known, classes_mask([0, 1]))
+    assert_trees_close(memory.params, as_float32(OLD), rtol=0.0, atol=0.0)
+    assert_trees_close(after.params, as_float32(OLD), rtol=0.0, atol=0.0)

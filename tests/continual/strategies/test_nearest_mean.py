@@ -1,0 +1,77 @@
+"""Nearest class mean against float64 means and scikit-learn's nearest centroid."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.neighbors import NearestCentroid
+
+from everlight.continual.strategies.nearest_mean import (
+    add_to_means,
+    nearest_mean,
+    no_means,
+)
+from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
+from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, forward, small_setup
+from tests.continual.strategies.frozen_stream import MET, after, arrivals, one_by_one
+
+SETUP = small_setup()
+TEST = np.arange(20, 40)
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def scores_of(strategy):
+    memory, learner = after(strategy)
+    return strategy.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
+
+
+@pytest.mark.parametrize("directions", [False, True])
+def test_scores_are_the_squared_distances_to_the_means(directions):
+    scale = unit if directions else lambda rows: rows
+    features, labels = arrivals()
+    means = np.stack([scale(features)[labels == c].mean(axis=0) for c in MET])
+    test = forward(START, TEST)[1]
+    away = scale(test)[:, None] - scale(means)
+    found = np.asarray(scores_of(nearest_mean(SETUP, directions=directions)))
+    np.testing.assert_allclose(found[:, MET], -np.sum(away**2, axis=2), atol=1e-5)
+    assert np.all(found[:, [3, 4]] == -np.inf)
+
+
+def test_predictions_are_scikit_learn_s_nearest_centroid():
+    reference = NearestCentroid().fit(*arrivals())
+    found = np.argmax(scores_of(nearest_mean(SETUP)), axis=1)
+    expected = reference.predict(forward(START, TEST)[1])
+    assert len(set(expected)) > 2
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_batches_do_not_matter():
+    strategy = nearest_mean(SETUP)
+    together, apart = after(strategy)[0], after(strategy, one_by_one())[0]
+    np.testing.assert_array_equal(together.count, [4, 5, 4, 0, 0, 2])
+    np.testing.assert_array_equal(apart.count, together.count)
+    np.testing.assert_allclose(apart.mean, together.mean, atol=1e-6)
+
+
+def test_of_two_labels_both_classes_count():
+    setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
+    memory, _ = after(nearest_mean(setup), [labelled_batch(index)], setup)
+    features = forward(START, index, train=True)[1]
+    for c in range(CLASSES):
+        carried = np.any(PAIRS[index] == c, axis=1)
+        assert memory.count[c] == carried.sum()
+        if carried.any():
+            np.testing.assert_allclose(memory.mean[c], features[carried].mean(axis=0), atol=1e-6)
+
+
+def test_a_mean_far_from_0_keeps_its_digits():
+    """50,000 samples about 1,000: the mean moves by less than its last digits."""
+    rng = np.random.default_rng(0)
+    block = (1000 + rng.normal(size=(1000, HIDDEN))).astype(np.float32)
+    means, member = no_means(1, HIDDEN), jnp.ones((1000, 1), bool)
+    for _ in range(50):
+        means = add_to_means(means, jnp.asarray(block), member)
+    assert means.count[0] == 50_000
+    np.testing.assert_allclose(means.mean[0], block.astype(float).mean(axis=0), atol=2e-3)

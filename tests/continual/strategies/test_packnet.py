@@ -1,0 +1,211 @@
+"""PackNet: two tasks done again in float64, and old tasks that lose nothing, bit for bit."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.strategies.packnet import FREE, PRUNED, packnet, prune_smallest
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    LABELS,
+    RATE,
+    SHIFT,
+    START,
+    assert_trees_close,
+    batch_gradient,
+    batch_of,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    softmax,
+    task_of,
+)
+from tests.continual.strategies.separable_tasks import PER_CLASS, decaying, learn
+
+PRUNE, RETRAIN = 0.6, 3
+TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
+BATCHES = [[batch_of(t[:3]), batch_of(t[[5, 1, 3]]), batch_of(t[3:5])] for t in TRAIN]
+SEQUENCE = [(task_of(t, [2 * t, 2 * t + 1], samples_of(TRAIN[t])), BATCHES[t]) for t in range(3)]
+
+
+def without_statistics(setup):
+    """The small net without batch statistics, which trains in training mode throughout."""
+
+    def apply(params, batch_stats, inputs, train, key):
+        return setup.apply(params, {"passes": 0}, inputs, train, key)[0], {}
+
+    return setup._replace(init=lambda key: (setup.init(key)[0], {}), apply=apply)
+
+
+def packnet_of(setup):
+    # A batch holds a whole task, so that retraining has no order.
+    return packnet(setup, PRUNE, retrain_epochs=RETRAIN, batch_size=len(TRAIN[0]))
+
+
+def tasks_by_hand():
+    """Parameters and the hidden weights' owners after each task."""
+    params = {name: leaf.copy() for name, leaf in START.items()}
+    owner, after = np.full(START["hidden"].shape, -1), []
+
+    def step(task, index, trained):
+        own = np.arange(CLASSES) // 2 == task
+        gradient = batch_gradient(params, index, own)
+        for name in ("hidden_bias", "head_bias"):
+            gradient[name] *= task == 0
+        gradient["hidden"] *= trained
+        for name, leaf in gradient.items():
+            params[name] = params[name] - RATE * leaf
+
+    for task, batches in enumerate(BATCHES):
+        for batch in batches:
+            step(task, np.asarray(batch.index), owner == -1)
+        free = np.flatnonzero(owner == -1)
+        smallest = np.argsort(np.abs(params["hidden"].flat[free]))
+        pruned = free[smallest[: round(PRUNE * len(free))]]
+        params["hidden"].flat[pruned] = 0
+        kept = owner == -1
+        kept.flat[pruned] = False
+        for _ in range(RETRAIN):
+            step(task, TRAIN[task], kept)
+        owner[kept] = task
+        after.append(({n: leaf.copy() for n, leaf in params.items()}, owner.copy()))
+    return after
+
+
+def test_three_tasks_done_again_in_float64():
+    setup = without_statistics(small_setup())
+    after = run_tasks(setup, packnet_of(setup), SEQUENCE)
+    for (memory, learner), (params, owner) in zip(after, tasks_by_hand(), strict=True):
+        assert_trees_close(learner.params, params, atol=1e-5)
+        np.testing.assert_array_equal(memory.owner["hidden"], owner)
+    # 15 weights: 6 of them, then 4 of 9, then 2 of 5; the other 3 are 0.
+    np.testing.assert_array_equal(np.bincount(owner.ravel() + 1), [3, 6, 4, 2])
+    assert np.all(np.asarray(learner.params["hidden"])[owner == -1] == 0)
+    head = np.asarray(memory.owner["head"])
+    np.testing.assert_array_equal(head, np.broadcast_to(np.arange(CLASSES) // 2, head.shape))
+
+
+def test_steps_of_retraining_are_counted():
+    setup = without_statistics(small_setup())
+    _, learner = run_tasks(setup, packnet_of(setup), SEQUENCE[:1])[-1]
+    assert learner.step == len(BATCHES[0]) + RETRAIN
+
+
+def test_told_a_task_the_weights_up_to_it_answer():
+    setup = without_statistics(small_setup())
+    strategy = packnet_of(setup)
+    memory, learner = run_tasks(setup, strategy, SEQUENCE)[-1]
+    params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
+    for task in range(3):
+        kept = np.isin(memory.owner["hidden"], range(task + 1))
+        bent = np.tanh(DATA @ (params["hidden"] * kept) + params["hidden_bias"])
+        expected = bent @ params["head"] + params["head_bias"]
+        inputs = jnp.asarray(DATA, jnp.float32)
+        found = strategy.predict_task(memory, learner, inputs, jnp.array(task))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    # The last task's weights are all that there are.
+    np.testing.assert_allclose(strategy.predict(memory, learner, inputs), expected, atol=1e-5)
+
+
+def test_while_a_task_is_learnt_only_its_classes_are_predicted():
+    setup = without_statistics(small_setup())
+    strategy, learner = packnet_of(setup), small_learner(setup, range(4))
+    memory = strategy.init(jax.random.key(0), learner)
+    memory, _ = strategy.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(0))
+    found = strategy.predict(memory, learner, jnp.asarray(DATA, jnp.float32))
+    np.testing.assert_array_equal(
+        np.isfinite(found), [[False, False, True, True, False, False]] * 40
+    )
+
+
+def test_batch_statistics_stay_after_the_first_task():
+    """And later tasks learn by them, in evaluation mode."""
+    setup = small_setup()
+    strategy, first = packnet_of(setup), SEQUENCE[0]
+    _, learner = run_tasks(setup, strategy, [first])[-1]
+    passes = len(BATCHES[0]) + RETRAIN
+    assert learner.batch_stats["passes"] == passes
+    second = (SEQUENCE[1][0], BATCHES[1][:1])
+    (_, start), (_, after) = run_tasks(setup, packnet(setup, 0.0, 0), [first, second])
+    assert after.batch_stats["passes"] == len(BATCHES[0])
+    # Without pruning no weight below the head is free; the head's move by the features as they are.
+    params = {name: np.asarray(leaf, float) for name, leaf in start.params.items()}
+    index = np.asarray(BATCHES[1][0].index)
+    bent = np.tanh((DATA[index] + SHIFT) @ params["hidden"] + params["hidden_bias"])
+    logits = bent @ params["head"] + params["head_bias"]
+    slope = softmax(logits, np.arange(CLASSES) // 2 == 1) - np.eye(CLASSES)[LABELS[index]]
+    params["head"] -= RATE * bent.T @ slope / len(index)
+    assert_trees_close(after.params, params, atol=1e-6)
+
+
+def test_the_smallest_free_weights_are_pruned_by_hand():
+    owner = jnp.array([[FREE, 0, FREE], [FREE, FREE, 1]])
+    weights = jnp.array([[0.3, 0.01, -0.2], [-0.5, 0.1, 0.02]])
+    found = prune_smallest(owner, weights, 0.5)
+    np.testing.assert_array_equal(found, [[FREE, 0, PRUNED], [FREE, PRUNED, 1]])
+    # Ties are broken by place, so that the share is what it is.
+    found = prune_smallest(jnp.full((2, 2), FREE), jnp.ones((2, 2)), 0.75)
+    np.testing.assert_array_equal(found, [[PRUNED, PRUNED], [PRUNED, FREE]])
+    bias = jnp.full(3, FREE)
+    np.testing.assert_array_equal(prune_smallest(bias, jnp.arange(3.0), 0.9), bias)
+
+
+def test_what_the_setup_freezes_is_neither_pruned_nor_moved():
+    frozen = {name: name not in ("hidden", "hidden_bias") for name in START}
+    setup = small_setup()._replace(trainable=lambda params: frozen)
+    (_, learner) = run_tasks(setup, packnet_of(setup), SEQUENCE[:2])[-1]
+    start, _ = setup.init(jax.random.key(0))
+    for name in ("hidden", "hidden_bias"):
+        np.testing.assert_array_equal(learner.params[name], start[name])
+    assert np.any(learner.params["head"] != start["head"])
+
+
+@functools.cache
+def separable():
+    return learn(lambda setup: packnet(setup, 0.6, retrain_epochs=5, batch_size=8), decaying())
+
+
+def test_weights_of_earlier_tasks_stay_bit_for_bit():
+    """Under momentum and weight decay."""
+    after = separable()
+    for task, early in enumerate(after):
+        for late in after[task + 1 :]:
+
+            def of_task(state, owners, task=task):
+                owned = jax.tree.map(lambda o: (o >= 0) & (o <= task), owners)
+                return jax.tree.map(
+                    lambda o, leaf: jnp.where(o, leaf, 0), owned, state.learner.params
+                )
+
+            owners = early.memory.owner
+            chex.assert_trees_all_equal(of_task(late, owners), of_task(early, owners))
+            assert np.any(
+                late.learner.params["first"]["kernel"] != early.learner.params["first"]["kernel"]
+            )
+
+
+def test_told_the_task_earlier_tasks_lose_nothing():
+    after = separable()
+    for task, early in enumerate(after):
+        own = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
+        assert early.told[task] > 0.95
+        for late in after[task + 1 :]:
+            classes = slice(2 * task, 2 * task + 2)
+            np.testing.assert_array_equal(late.scores[own, classes], early.scores[own, classes])
+            assert late.told[task] == early.told[task]
+
+
+def test_a_share_above_one_and_a_net_without_head_are_refused():
+    setup = small_setup()
+    with pytest.raises(ValueError, match=r"prune=1.5; give a share from 0 to 1"):
+        packnet(setup, prune=1.5)
+    learner = small_learner(setup, [0])
+    learner = learner._replace(params={"hidden": learner.params["hidden"]})
+    with pytest.raises(ValueError, match="the parameters are hidden; PackNet needs a layer named"):
+        packnet(setup).init(jax.random.key(0), learner)

@@ -1,0 +1,64 @@
+"""Experience replay where classes come again: CORe50's batches of new instances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.stats import chi2
+
+from everlight.continual.engine.steps import Protocol, take_task
+from everlight.continual.strategies.replay import Exemplars, experience_replay
+from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50
+from tests.continual.small_net import small_learner, small_setup
+
+FRAMES, HELD = 6, 4
+# Six frames of every object in every one of eleven sessions.
+OBJECT, SESSION, _ = (leaf.reshape(-1) for leaf in np.indices((OBJECTS, 11, FRAMES)))
+SETUP = small_setup()
+STRATEGY = experience_replay(SETUP, per_class=HELD)
+
+
+def buffers_after(scenario):
+    """The buffer after every batch; nothing is trained, since what is held depends on no net."""
+    sequence = core50(OBJECT, SESSION, scenario)
+    seen = jnp.ones(OBJECTS, bool)
+    learner = small_learner(SETUP, [0])._replace(seen=seen)
+
+    def one_task(memory, number):
+        task = take_task(STRATEGY, Protocol(select="last"), sequence, number)
+        memory, _ = STRATEGY.end_task(memory, learner, task, jax.random.key(0))
+        return memory, memory.buffer
+
+    start = STRATEGY.init(jax.random.key(5), learner)
+    assert isinstance(start, Exemplars)
+    _, buffers = jax.jit(lambda m: jax.lax.scan(one_task, m, jnp.arange(len(sequence.tasks.id))))(
+        start
+    )
+    return jax.tree.map(np.asarray, buffers), sequence
+
+
+def test_after_eight_batches_of_new_instances_all_eight_sessions_are_held():
+    """200 exemplars of 2,400 frames: 25 of every session, by a chi-square test, and 4 an object."""
+    buffers, sequence = buffers_after("NI")
+    order = SESSION[np.asarray(sequence.tasks.train.index)[:, 0]]
+    assert sorted(order.tolist()) == sorted(TRAIN_SESSIONS)
+    for number, (index, mask) in enumerate(zip(buffers.index, buffers.mask, strict=True)):
+        assert mask.all()
+        assert set(SESSION[index]) == set(order[: number + 1])
+    last = buffers.index[-1]
+    np.testing.assert_array_equal(np.bincount(OBJECT[last]), [HELD] * OBJECTS)
+    assert len(set(last.tolist())) == HELD * OBJECTS
+    np.testing.assert_array_equal(buffers.labels[-1][:, 0], OBJECT[last])
+    counts = np.array([np.sum(SESSION[last] == session) for session in TRAIN_SESSIONS])
+    statistic = np.sum((counts - 25) ** 2 / 25)
+    assert chi2.ppf(1e-4, 7) < statistic < chi2.ppf(1 - 1e-4, 7)
+
+
+def test_after_new_instances_and_classes_too():
+    """79 batches of five objects: at the end an object has exemplars of more than one session."""
+    buffers, _ = buffers_after("NIC")
+    index = buffers.index[-1].reshape(OBJECTS, HELD)
+    assert buffers.mask[-1].all()
+    sessions = [len(set(row)) for row in SESSION[index]]
+    # Four of 48 frames in eight sessions are of 3.3 on average: 8 (1 - C(42, 4) / C(48, 4)).
+    assert abs(np.mean(sessions) - 3.398) < 0.4
+    assert set(SESSION[index].ravel()) == set(TRAIN_SESSIONS)

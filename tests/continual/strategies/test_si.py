@@ -1,0 +1,186 @@
+"""Synaptic intelligence: training, path integral and importances done again in float64."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.base import StepInfo
+from everlight.continual.engine.steps import (
+    Protocol,
+    begin_sequence,
+    begin_task,
+    end_epoch,
+    end_task,
+    train_step,
+)
+from everlight.continual.strategies.si import PathIntegral, si
+from tests.continual.small_net import (
+    CLASSES,
+    RATE,
+    START,
+    as_float32,
+    assert_trees_close,
+    batch_of,
+    classes_mask,
+    descend,
+    filled,
+    no_penalty,
+    proximal_point,
+    run_tasks,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+STRENGTH, DAMPING = 2.0, 0.1
+TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
+BATCHES = [
+    [
+        batch_of(t[:3]),
+        batch_of(np.array([t[3], t[4], 20]), [1, 1, 0]),
+        batch_of(t[[5, 0, 2]]),
+        batch_of(t[[1, 3, 2]]),
+        batch_of(t[3:]),
+    ]
+    for t in TRAIN
+]
+SEQUENCE = [(task_of(t, [2 * t, 2 * t + 1], samples_of(TRAIN[t])), BATCHES[t]) for t in range(3)]
+
+
+def train_by_hand(strength, implicit=False, steps=(5, 5, 5)):
+    """Parameters, path integral and Ω after every task, of which so many steps are taken."""
+    params, importance, anchor, after = START, no_penalty(START), START, []
+    for task, taken in enumerate(steps):
+
+        def penalty(theta, importance=importance, anchor=anchor):
+            return {n: 2 * strength * importance[n] * (theta[n] - anchor[n]) for n in theta}
+
+        seen = np.arange(CLASSES) < 2 * (task + 1)
+        start = params
+        batches = BATCHES[task][:taken]
+        if implicit:
+            settle = proximal_point(strength, [(importance, anchor)])
+            params, path = descend(params, batches, seen, no_penalty, settle)
+        else:
+            params, path = descend(params, batches, seen, penalty)
+        for name in params:
+            gain = np.maximum(path[name], 0) / ((params[name] - start[name]) ** 2 + DAMPING)
+            importance = {**importance, name: importance[name] + gain}
+        anchor = params
+        after.append((params, path, importance))
+    return after
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_three_tasks_done_again_in_float64(implicit):
+    """The path is along the whole change of the parameters, however the penalty moved them."""
+    setup = small_setup()
+    rate = RATE if implicit else None
+    strategy = si(setup, strength=STRENGTH, damping=DAMPING, implicit_rate=rate)
+    compare(run_tasks(setup, strategy, SEQUENCE), train_by_hand(STRENGTH, implicit))
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_the_path_goes_back_with_the_best_epoch(implicit):
+    """An epoch a step: Ω is of the way to the best one, and of the path up to it alone."""
+    setup, protocol, key = small_setup(), Protocol(select="best"), jax.random.key(0)
+    rate = RATE if implicit else None
+    strategy = si(setup, strength=STRENGTH, damping=DAMPING, implicit_rate=rate)
+    step = jax.jit(functools.partial(train_step, setup, strategy))
+    progress, after, best = begin_sequence(setup, strategy, protocol, CLASSES, key), [], (1, 3, 5)
+    for (task, batches), kept in zip(SEQUENCE, best, strict=True):
+        progress = begin_task(setup, strategy, protocol, progress, task, key)
+        for number, batch in enumerate(batches, start=1):
+            memory, learner, _ = step(*progress[:2], batch, task, key)
+            progress = progress._replace(memory=memory, learner=learner)
+            score = jnp.float32(1 - abs(number - kept) / 10)
+            progress = end_epoch(strategy, protocol, progress, score)
+        progress = end_task(strategy, protocol, progress, task, key)
+        after.append(progress[:2])
+    compare(after, train_by_hand(STRENGTH, implicit, best))
+
+
+def compare(after, expected):
+    """Memory and learner after every task with what `train_by_hand` gives."""
+    for (memory, learner), (params, path, importance) in zip(after, expected, strict=True):
+        assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
+        assert_trees_close(memory.path, path, rtol=1e-3, atol=1e-6)
+        assert_trees_close(memory.sums.importance, importance, rtol=1e-3, atol=1e-5)
+        weighted = {name: importance[name] * params[name] for name in params}
+        assert_trees_close(memory.sums.weighted_anchor, weighted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_the_agreement_is_of_trainings_in_which_the_penalty_mattered(implicit):
+    free, held = train_by_hand(0.0), train_by_hand(STRENGTH, implicit)
+    assert np.max(np.abs(free[-1][0]["head"] - held[-1][0]["head"])) > 0.05
+
+
+def test_small_steps_integrate_the_drop_of_the_loss():
+    """Σ_k ω_k is what the loss fell by, the paper's equation 3, as the step goes to 0."""
+    setup = small_setup()
+    strategy = si(setup, strength=0.0)
+    batch, task = filled(setup, batch_of(TRAIN[0])), SEQUENCE[0][0]
+    learner = small_learner(setup, [0, 1])
+    memory, learner = strategy.begin_task(
+        strategy.init(jax.random.key(0), learner), learner, task, jax.random.key(0)
+    )
+
+    def one_step(carry, _):
+        memory, learner = carry
+        gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(0))
+        update = jax.tree.map(lambda g: -0.002 * g, gradient)
+        learner = learner._replace(params=jax.tree.map(jnp.add, learner.params, update))
+        info = info._replace(update=update)
+        return strategy.after_step(memory, learner, info, jax.random.key(0)), info.loss
+
+    (memory, _), losses = jax.lax.scan(one_step, (memory, learner), length=400)
+    total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(memory.path))
+    assert losses[0] - losses[-1] > 0.1
+    np.testing.assert_allclose(total, losses[0] - losses[-1], rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "update", "moved", "expected"),
+    [
+        # −g Δ / (moved² + .5): a helpful step counts, a harmful one never goes below 0.
+        (-2.0, 0.5, 0.5, 1.0 / 0.75),
+        (2.0, 0.5, 0.5, 0.0),
+        # Back at the start, only the damping divides.
+        (-2.0, 0.5, 0.0, 2.0),
+    ],
+)
+def test_one_step_by_hand(gradient, update, moved, expected):
+    setup = small_setup()
+    strategy = si(setup, strength=1.0, damping=0.5)
+    learner = small_learner(setup, [0, 1])
+    task = SEQUENCE[0][0]
+
+    def full(value):
+        return as_float32({name: np.full(leaf.shape, value) for name, leaf in START.items()})
+
+    memory = strategy.init(jax.random.key(0), learner._replace(params=full(1.0)))
+    assert isinstance(memory, PathIntegral)
+    info = StepInfo(full(gradient), learner.batch_stats, jnp.array(0.0), update=full(update))
+    memory, learner = strategy.after_step(memory, learner, info, jax.random.key(0))
+    learner = learner._replace(params=full(1.0 + moved))
+    memory, _ = strategy.end_task(memory, learner, task, jax.random.key(0))
+    for leaf in jax.tree.leaves(memory.sums.importance):
+        np.testing.assert_allclose(leaf, expected, rtol=1e-6)
+
+
+def test_a_task_begins_with_an_empty_path_at_the_present_parameters():
+    setup = small_setup()
+    strategy = si(setup, strength=1.0)
+    learner = small_learner(setup, [0, 1])
+    memory = strategy.init(jax.random.key(0), learner)
+    memory = memory._replace(path=jax.tree.map(jnp.ones_like, memory.path))
+    learner = learner._replace(params=jax.tree.map(lambda leaf: leaf + 1, learner.params))
+    memory, _ = strategy.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(0))
+    assert all(np.all(leaf == 0) for leaf in memory.path.values())
+    assert_trees_close(memory.start, learner.params, rtol=0.0, atol=0.0)
+    assert np.all(classes_mask([0, 1]) == learner.seen)

@@ -1,0 +1,403 @@
+"""Feeds mutated files to readers: `SEED COUNT READER ...`; ends badly where a reader does.
+
+A reader may return or refuse by a DataError of one line that names a file. Anything else, more than
+`SECONDS` for a file or `MEMORY` more than the whole file takes is a failure, printed as one line of
+reader and case, by which it can be repeated.
+"""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import scipy.io
+
+from data_pipelines.arrays import read_npz
+from data_pipelines.caffe_weights import load_caffe_weights
+from data_pipelines.core50 import load_core50, prepare_core50
+from data_pipelines.errors import DataError
+from data_pipelines.facts import Fact, FactSamples, FactSet, read_images, read_split, write_split
+from data_pipelines.files import read_csv, read_json
+from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.matlab import read_mat
+from data_pipelines.nus import load_official, load_same_scene_pairs, load_thumbnails
+from data_pipelines.raw import read_raw
+from data_pipelines.s20 import ARCHIVE, FOLDS, load_s20
+from data_pipelines.spectra import measured_library
+from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.unpickle import load_npy_restricted, load_restricted
+from data_pipelines.vrd import PREDICATES, load_vrd
+from data_pipelines.word_vectors import load_word_vectors
+from data_pipelines.writing import read_sealed, save_sealed
+from tests.dng_writer import write_dng
+from tests.nus_files import MAIN, render, write_camera
+
+SECONDS = 20
+MEMORY = 500_000_000
+SHOWN = 1_500
+"""Characters that a message may have."""
+
+Read = Callable[[], object]
+Reader = Callable[[Path, np.random.Generator], tuple[list[Path], Read]]
+"""Writes honest files into a folder; gives those to be mutated, and what reads them."""
+
+
+def pickles(folder, rng):
+    path = folder / "some.pickle"
+    objects = np.array([{"a": rng.normal(size=3)}, None], dtype=object)
+    content = {"x": rng.normal(size=(2, 3)), "y": [1, 2**70, "é", (b"\0", {3})], "z": objects}
+    path.write_bytes(pickle.dumps(content, int(rng.integers(5))))
+    encoding = ["ASCII", "latin1", "bytes"][rng.integers(3)]
+    return [path], lambda: load_restricted(path, str(path), encoding)
+
+
+def npy_objects(folder, rng):
+    path = folder / "some.npy"
+    np.save(path, np.array({"a": rng.normal(size=3), "b": "text"}), allow_pickle=True)
+    return [path], lambda: load_npy_restricted(path.read_bytes(), str(path))
+
+
+def npz(folder, rng):
+    path = folder / "some.npz"
+    save = [np.savez, np.savez_compressed][rng.integers(2)]
+    save(path, a=rng.normal(size=(3, 4)), b=np.array(["é", "text"]), c=np.asfortranarray(np.eye(3)))
+    return [path], lambda: read_npz(path, "Again.")
+
+
+def sealed(folder, rng):
+    path = folder / "unit.npz"
+    save_sealed(path, a=rng.normal(size=(3, 4)))
+    return [path], lambda: read_sealed(path, "Again.")
+
+
+def mat(folder, rng):
+    path = folder / "some.mat"
+    cells = np.empty((2, 1), object)
+    cells[:, 0] = ["name", rng.normal(size=3)]
+    written = {"cells": cells, "x": rng.integers(0, 9, (3, 4)), "s": {"a": 1}, "t": "text"}
+    scipy.io.savemat(path, written, do_compression=bool(rng.integers(2)))
+    return [path], lambda: read_mat(path, ["cells", "x", "t"])
+
+
+def s20(folder, rng):
+    transforms = ("image_1to2", "image_2to1", "chart_1to2", "chart_2to1")
+    with zipfile.ZipFile(folder / ARCHIVE, "w") as archive:
+        for index in range(3):
+            pair = {f"transform_{name}": np.eye(3) for name in transforms}
+            for name in ("wb_gt_1", "wb_gt_2", "as_shot_neutral_1", "as_shot_neutral_2"):
+                pair[name] = rng.uniform(0.5, 1, 3)
+            with archive.open(f"RAW_{index:04}.npy", "w") as member:
+                np.save(member, np.array(pair), allow_pickle=True)
+    scipy.io.savemat(folder / FOLDS, {"idx_parts_no_rep": np.array([[0], [1], [2]])})
+    return [folder / ARCHIVE, folder / FOLDS], lambda: load_s20(folder)
+
+
+def frames(folder, rng):
+    source = folder / "release"
+    for session, number, frame in ((1, 1, 0), (1, 2, 3), (11, 50, 7)):
+        path = source / f"s{session}/o{number}/C_{session:02}_{number:02}_{frame:03}.png"
+        path.parent.mkdir(parents=True)
+        pixels = np.kron(rng.integers(0, 256, (16, 16, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+        path.write_bytes(imagecodecs.png_encode(pixels))
+    return source
+
+
+def core50_zip(folder, rng):
+    source, archive = frames(folder, rng), folder / "core50.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(source.rglob("*.png")):
+            packed.write(path, path.relative_to(source))
+
+    def read():
+        prepared = folder / "prepared"
+        try:
+            return prepare_core50(archive, prepared, partial=True)
+        finally:
+            if prepared.exists() and not (prepared / "images_128.npy").exists():
+                assert [path.name for path in prepared.iterdir()] == [".lock"], "something is left"
+            shutil.rmtree(prepared, ignore_errors=True)
+
+    return [archive], read
+
+
+def core50_prepared(folder, rng):
+    prepared = folder / "prepared"
+    prepare_core50(frames(folder, rng), prepared, partial=True)
+    load_core50(32, prepared, partial=True)
+    expected = {side: np.array(load_core50(side, prepared, partial=True).images) for side in (128,)}
+
+    def read():
+        for side in (128, 32):
+            found = load_core50(side, prepared, partial=True)
+            # What is loaded at all is right.
+            if side in expected:
+                np.testing.assert_array_equal(found.images, expected[side])
+
+    return sorted(prepared.glob("*.*")), read
+
+
+def tiny_imagenet(folder, rng):
+    root = folder / "tiny_imagenet_32x32"
+    root.mkdir()
+    jpeg = np.frombuffer(imagecodecs.jpeg8_encode(np.zeros((32, 32, 3), np.uint8)), np.uint8)
+    part = {
+        "jpeg_bytes": np.concatenate([jpeg, jpeg]),
+        "offsets": np.array([0, len(jpeg), 2 * len(jpeg)]),
+        "label": np.array([0, 1]),
+    }
+    for name in ("train_0", "train_1", "val"):
+        np.savez(root / f"{name}.npz", **part)
+    (root / "classes.json").write_text(json.dumps({"names": ["a", "b"], "wnids": ["n0", "n1"]}))
+    return sorted(root.iterdir()), load_tiny_imagenet_32
+
+
+def vrd(folder, rng):
+    path = folder / "vrd_spo_facts" / "vrd_annotations.zip"
+    path.parent.mkdir()
+    relation = {
+        "predicate": PREDICATES.index("hold"),
+        "subject": {"category": 0, "bbox": [1, 5, 1, 9]},
+        "object": {"category": 1, "bbox": [2, 4, 3, 8]},
+    }
+    actions = '{"pred_map": {"hold": "carry",}, "pred_rename": {}, "pred_subset": ["carry"]}'
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("all/objects.json", '["dog", "tree"]')
+        archive.writestr("subset_activities.json", actions)
+        for part in ("train", "test"):
+            archive.writestr(f"annotations_{part}.json", json.dumps({"a.jpg": [relation], "b": []}))
+    return [path], load_vrd
+
+
+def nus_release(folder, rng):
+    _, images, charts, lights = render(rng, 2)
+    write_camera(folder, MAIN, images[0], charts[0], lights[0])
+
+    def read():
+        camera = load_official(folder, MAIN)
+        camera.read_image(0)
+        camera.read_chart(0)
+
+    return [path for path in sorted((folder / MAIN).rglob("*")) if path.is_file()], read
+
+
+def nus_thumbnails(folder, rng):
+    path, pairs = folder / "SonyA57.npz", folder / "pairs_NikonD5200_Canon1DsMkIII.csv"
+    np.savez(
+        path,
+        names=np.array(["SonyA57_1", "SonyA57_2"]),
+        images_u16=rng.integers(0, 65536, (2, 64, 64, 3), np.uint16),
+        illuminant_rgb=rng.uniform(0.1, 1, (2, 3)),
+    )
+    pairs.write_text("nikon,canon,structure_similarity\na,b,0.5\nc,d,0.25\n")
+
+    def read():
+        load_thumbnails("SonyA57", folder)
+        load_same_scene_pairs(folder)
+
+    return [path, pairs], read
+
+
+def facts(folder, rng):
+    known = tuple(Fact(*words) for words in (("dog",), ("dog", "ride"), ("dog", "ride", "cow")))
+    samples = FactSamples(("a.jpg", "b.jpg", "a.jpg"), np.array([0, 1, 2]))
+    write_split(folder / "split", FactSet("made up", known, samples, samples), np.array([0, 1, 1]))
+    return sorted((folder / "split").iterdir()), lambda: read_split(folder / "split")
+
+
+def photographs(folder, rng):
+    pixels = np.kron(rng.integers(0, 256, (8, 8, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    (folder / "a.jpg").write_bytes(imagecodecs.jpeg8_encode(pixels))
+    (folder / "b.png").write_bytes(imagecodecs.png_encode(pixels))
+    store = JpegStore(folder, np.array([b"a.jpg", b"b.png"]), 16, 50_000_000, 1)
+
+    def read():
+        read_images(folder, ["a.jpg", "b.png"], 16)
+        store.read(np.array([0, 1]))
+
+    return [folder / "a.jpg", folder / "b.png"], read
+
+
+def word_vectors(folder, rng):
+    text, binary, arrays = folder / "a.txt", folder / "a.bin", folder / "a.npz"
+    vectors = rng.normal(size=(3, 4)).astype(np.float32)
+    words = ("dog", "ride", "cow")
+    pairs = list(zip(words, vectors, strict=True))
+    text.write_text("".join(" ".join([word, *map(str, vector)]) + "\n" for word, vector in pairs))
+    lines = (word.encode() + b" " + vector.tobytes() + b"\n" for word, vector in pairs)
+    binary.write_bytes(b"3 4\n" + b"".join(lines))
+    np.savez(arrays, words=np.array(words), vectors=vectors)
+
+    def read():
+        for path in (text, binary, arrays):
+            load_word_vectors(path, words, "zeros")
+
+    return [text, binary, arrays], read
+
+
+def caffe(folder, rng):
+    path = folder / "net.npz"
+    np.savez(path, **{"conv1/weight": rng.normal(size=(2, 3, 3, 3)), "conv1/bias": np.zeros(2)})
+    return [path], lambda: load_caffe_weights(path)
+
+
+def spectra(folder, rng):
+    def write(relative, **arrays):
+        path = folder / relative
+        path.parent.mkdir()
+        if path.suffix == ".npy":
+            np.save(path, arrays["lights"])
+        else:
+            np.savez(path, **arrays)
+
+    grid = np.arange(400.0, 721.0, 10)
+    values = rng.uniform(0.1, 1, (2, len(grid)))
+    write(
+        "camspec_jiang2013/camspec.npz",
+        names=np.array(["a", "b"]),
+        wavelengths_nm=grid,
+        sensitivities=rng.uniform(0, 1, (2, 3, len(grid))),
+    )
+    write("sfu_illuminants/measured_with_sources.illum.npy", lights=rng.uniform(0.1, 1, (3, 101)))
+    write("munsell_matte_1269/munsell380_800_1nm.npz", wavelengths_nm=grid, reflectance=values)
+    kinds = ("vrhel", "nickerson", "krinov", "macbeth")
+    arrays = {f"sur_{kind}": values for kind in kinds} | {f"sur_{kind}_wl": grid for kind in kinds}
+    write("psychtoolbox_spectra/psychtoolbox_spectra.npz", **arrays)
+    found = sorted(path for path in folder.rglob("*.np?"))
+    return found, lambda: measured_library(reflectance_count=1)
+
+
+def raw(folder, rng):
+    path = folder / "photo.dng"
+    image = rng.uniform(0, 1, (32, 40, 3))
+    matrix = np.array([[0.9, -0.2, -0.1], [-0.5, 1.3, 0.2], [-0.1, 0.2, 0.6]])
+    write_dng(path, image, color_matrix=matrix, as_shot_neutral=(0.6, 1, 0.7))
+    return [path], lambda: read_raw(path)
+
+
+def tables(folder, rng):
+    json_path, csv_path = folder / "some.json", folder / "some.csv"
+    json_path.write_text(json.dumps({"matrix": rng.normal(size=(3, 3)).tolist(), "é": [None]}))
+    csv_path.write_text('a,b\n"1,2",3\né,5\n')
+
+    def read():
+        read_json(json_path, "Again.")
+        read_csv(csv_path, "Again.")
+
+    return [json_path, csv_path], read
+
+
+READERS: dict[str, Reader] = {
+    reader.__name__: reader
+    for reader in (
+        *(pickles, npy_objects, npz, sealed, mat, s20, core50_zip, core50_prepared),
+        *(tiny_imagenet, vrd, nus_release, nus_thumbnails, facts, photographs, word_vectors),
+        *(caffe, spectra, raw, tables),
+    )
+}
+
+PIECES = (
+    *(b"\x00" * 4, b"\xff" * 4, b"\xff\xff\xff\x7f", b"\x00\x00\x00\x80", b"\x80", b"9" * 30),
+    *(b"-1", b"1e300", b"nan", b"true", b'"', b",", b"\n", b"[" * 600, b"{", b"\xff\xfe", b"PK"),
+    *(b"(1, 2)", b"|O", b"<f8", b"h\x00", b"]", b"R", b"b", b"."),
+)
+
+
+def mutated(content: bytes, rng: np.random.Generator) -> bytes:
+    """Some bytes flipped, cut, doubled, or replaced by pieces that mean something."""
+    changed = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        start = int(rng.integers(len(changed) + 1))
+        # Headers are where most is decided.
+        start = start % 200 if rng.random() < 0.4 else start
+        length = int(rng.integers(1, 40))
+        piece = PIECES[rng.integers(len(PIECES))]
+        match int(rng.integers(6)):
+            case 0 if changed:
+                for place in rng.integers(0, len(changed), rng.integers(1, 9)):
+                    changed[place] ^= 1 << int(rng.integers(8))
+            case 1:
+                del changed[start:]
+            case 2:
+                del changed[start : start + length]
+            case 3:
+                changed[start:start] = changed[start : start + length] * int(rng.integers(1, 5))
+            case 4:
+                changed[start : start + len(piece)] = piece
+            case _:
+                changed[start:start] = piece
+    return bytes(changed)
+
+
+def mutate(path: Path, rng: np.random.Generator) -> None:
+    """A file, or a member of an archive that is closed again as if nothing were."""
+    if zipfile.is_zipfile(path) and rng.random() < 0.7:
+        with zipfile.ZipFile(path) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        names = list(members)
+        chosen = names[rng.integers(len(names))]
+        members[chosen] = mutated(members[chosen], rng)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+    else:
+        path.write_bytes(mutated(path.read_bytes(), rng))
+
+
+def problem(read: Read) -> str | None:
+    """What is wrong with how a reader took a file."""
+    signal.alarm(SECONDS)
+    try:
+        read()
+    except DataError as error:
+        message = str(error)
+        if "\n" in message or len(message) > SHOWN:
+            return f"a message of {len(message)} characters or several lines: {message[:300]!r}"
+    # All that a reader lets through, running out of memory and AssertionErrors included.
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        signal.alarm(0)
+    return None
+
+
+def hang(number: int, frame: object) -> None:
+    raise TimeoutError(f"more than {SECONDS} s")
+
+
+def fuzz(name: str, seed: int, count: int) -> None:
+    """Ends the process where a case fails."""
+    place = Path(tempfile.gettempdir())
+    for case in range(count):
+        rng = np.random.default_rng((seed, case))
+        # Written first, so that a crash shows by which case.
+        (place / "case.txt").write_text(f"{name}, seed {seed}, case {case}")
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            os.environ["EVERLIGHT_DATA"] = folder
+            files, read = READERS[name](Path(folder), rng)
+            if case == 0:
+                read()
+                before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+            mutate(files[rng.integers(len(files))], rng)
+            found = problem(read)
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+        if found is None and grown > MEMORY:
+            found = f"{grown / 1e6:.0f} MB of memory"
+        if found is not None:
+            sys.exit(f"{name}, seed {seed}, case {case}: {found}")
+    print(f"{name}: {count} cases, {grown / 1e6:.0f} MB", flush=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, hang)
+    for reader in sys.argv[3:]:
+        fuzz(reader, int(sys.argv[1]), int(sys.argv[2]))

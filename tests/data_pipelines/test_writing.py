@@ -1,0 +1,139 @@
+"""Files written whole, sealed, locked; what other processes and full disks do to them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import imagecodecs
+import numpy as np
+import pytest
+
+from data_pipelines.core50 import prepare_core50
+from data_pipelines.errors import DataError
+from data_pipelines.writing import (
+    check_room,
+    lock_folder,
+    read_sealed,
+    remove_unfinished,
+    save_sealed,
+    written_whole,
+)
+
+ARRAYS = {"accuracy": np.arange(12.0).reshape(3, 4), "name": np.array("naïve")}
+
+
+def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
+    path = tmp_path / "unit.npz"
+    save_sealed(path, **ARRAYS)
+    with np.load(path, allow_pickle=False) as plain:
+        for found in (dict(plain), read_sealed(path, "Again.")):
+            assert found.keys() == ARRAYS.keys()
+            for name, array in ARRAYS.items():
+                assert found[name].dtype == array.dtype
+                np.testing.assert_array_equal(found[name], array)
+    assert [each.name for each in tmp_path.iterdir()] == ["unit.npz"]
+
+
+def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
+    path = tmp_path / "unit.npz"
+    save_sealed(path, **ARRAYS)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 + place % 255
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"unit\.npz is not what was written.*Again\."):
+            read_sealed(path, "Again.")
+        path.write_bytes(content[:place])
+        with pytest.raises(DataError, match=r"unit\.npz"):
+            read_sealed(path, "Again.")
+
+
+def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("before")
+
+    def fail(error):
+        with written_whole(path) as unfinished:
+            unfinished.write_text("half")
+            raise error
+
+    with pytest.raises(DataError, match=r"report\.html cannot be written \(No space left.*goes on"):
+        fail(OSError(28, "No space left on device"))
+    with pytest.raises(KeyboardInterrupt):
+        fail(KeyboardInterrupt)
+    assert path.read_text() == "before"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
+    (tmp_path / "report.html.unfinished").write_text("half")
+    (tmp_path / "report.html").write_text("whole")
+    remove_unfinished(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from data_pipelines.writing import lock_folder
+lock = lock_folder(Path(sys.argv[1]), "Wait.")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def hold(folder):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
+    command = [sys.executable, "-c", HOLDER, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_path):
+    process = hold(tmp_path)
+    with pytest.raises(DataError, match=r"is in use by another process\. Wait\."):
+        lock_folder(tmp_path, "Wait.")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    started = time.monotonic()
+    lock = lock_folder(tmp_path, "Wait.")
+    assert time.monotonic() - started < 1
+    assert lock_folder(tmp_path, "Wait.") is lock, "the same process may claim it again"
+    lock.release(force=True)
+    hold(tmp_path).kill()
+
+
+def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
+    usage = type("Usage", (), {"free": 5_000_000})
+    monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
+    check_room(tmp_path, 4_000_000, "a checkpoint")
+    with pytest.raises(DataError, match=r"a checkpoint: 5\.0 MB are needed .* 5\.0 MB are free"):
+        check_room(tmp_path, 4_000_001, "a checkpoint")
+
+
+def test_a_second_preparation_of_core50_is_refused_while_one_goes_on(tmp_path):
+    frame = tmp_path / "release" / "s1" / "o1" / "C_01_01_000.png"
+    frame.parent.mkdir(parents=True)
+    frame.write_bytes(imagecodecs.png_encode(np.zeros((128, 128, 3), np.uint8)))
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    process = hold(prepared)
+    with pytest.raises(DataError, match=r"prepared is in use by another process\. Wait until"):
+        prepare_core50(tmp_path / "release", prepared, partial=True)
+    process.kill()
+    process.wait()
+    prepare_core50(tmp_path / "release", prepared, partial=True)
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
+    (tmp_path / "corrected.png").mkdir()
+    with (
+        pytest.raises(DataError, match=r"corrected\.png cannot be written"),
+        written_whole(tmp_path / "corrected.png") as unfinished,
+    ):
+        unfinished.write_bytes(b"picture")
+    assert [each.name for each in tmp_path.iterdir()] == ["corrected.png"]

@@ -1,0 +1,146 @@
+"""The command line: what it cannot do it says in one line, without a traceback."""
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from data_pipelines.errors import DataError
+from experiments import cli
+
+RUNS_OF_ALL = [name for name in cli.RUNS if name not in ("two_camera estimate", "core50 prepare")]
+
+
+def refusal(capsys, *arguments):
+    """What a refused command says on both streams."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code not in (0, None)
+    said = capsys.readouterr()
+    text = f"{said.out}{said.err}{caught.value.code}"
+    assert "Traceback" not in text
+    # tyro draws a frame around its lines.
+    return " ".join(text.replace("│", " ").split())
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("run", RUNS_OF_ALL)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--seed", "-1"), "--seed -1; give 0 or more"),
+        (("--seed", str(2**32)), "--seed 4294967296; give 2,147,483,647 or less"),
+        (("--seed", str(2**63)), "give 2,147,483,647 or less"),
+        (("--seed", "1" + "0" * 400), "or less|Exceeds|invalid"),
+        (("--tag", "a/b"), "--tag 'a/b' becomes part"),
+        (("--tag", "a\nb"), "--tag 'a\\\\nb' becomes part"),
+        (("--tag", "\udcff"), "--tag '\\\\udcff' becomes part"),
+    ],
+)
+def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options, message):
+    said = refusal(capsys, *run.split(), *options)
+    assert re.search(message, said), said
+    assert not list(somewhere.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("cl_metrics icifar --seeds 0", "--seeds 0; give 1 or more"),
+        ("cl_metrics icifar --seeds -1", "--seeds -1; give 1 or more"),
+        ("facts lifelong --seeds 0", "--seeds 0; give 1 or more"),
+        ("facts lifelong --memory-limit -5", "--memory-limit -5; give 1 or more"),
+        ("two_camera s20 --seeds 0", "--seeds 0; give 1 or more"),
+        ("two_camera nus --seeds -3", "--seeds -3; give 1 or more"),
+        ("two_camera radiometric --scenes 5", "--scenes 5; give 16 or more"),
+        ("two_camera radiometric --scenes 7", "--scenes 7; give 16 or more"),
+        ("two_camera radiometric --scenes 99999999999999", "or less"),
+        ("two_camera radiometric --camera-pairs 0", "--camera-pairs 0; give 1 or more"),
+        ("iirc benchmark --configurations 0", "--configurations 0; give 1 or more"),
+        ("iirc benchmark --methods", "--methods without a name"),
+        ("core50 batches --scenarios", "--scenarios without a name; there are NI, NC, NIC"),
+        ("core50 static --levels", "--levels without a name; there are object, category"),
+        ("core50 batches --methods", "--methods without a name"),
+        ("core50 batches --gain nan", "--gain nan; give 0 or more"),
+        ("core50 batches --gain inf", "--gain inf; give 1,000 or less"),
+        ("core50 batches --gain -1", "--gain -1.0; give 0 or more"),
+        ("core50 batches --orders 0", "--orders 0; give 1 or more"),
+        ("core50 batches --orders 11", "--orders 11; give 1 to 10"),
+        ("core50 batches --test-frames 0", "--test-frames 0; give 1 or more"),
+        ("core50 prepare nowhere.zip", "EVERLIGHT_DATA is not set"),
+        ("two_camera s20", "EVERLIGHT_DATA is not set"),
+        ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
+        ("no such", "There is no run 'no such'"),
+        ("", "usage: python -m experiments"),
+    ],
+)
+def test_what_cannot_be_done_is_said(capsys, command, message):
+    assert message in refusal(capsys, *command.split())
+
+
+@pytest.mark.parametrize(
+    "command", ["core50 prepare x.zip", "two_camera s20", "two_camera radiometric --scale cpu"]
+)
+@pytest.mark.parametrize("name", ["file", "x" * 5000, "~nobody-here/data"])
+def test_a_data_folder_that_is_none_is_named(capsys, somewhere, monkeypatch, command, name):
+    (somewhere / "file").write_text("")
+    monkeypatch.setenv("EVERLIGHT_DATA", name)
+    said = refusal(capsys, *command.split())
+    assert f"error: EVERLIGHT_DATA={name[:20]}" in said
+
+
+def test_help_ends_well(capsys):
+    cli.main(["--help"])
+    assert "cl_metrics icifar" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No settings."""
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (DataError("a\nb\n  c"), "error: a b c"),
+        (MemoryError(), "not enough memory"),
+        (OSError(28, "No space left on device", "runs/x"), "error: runs/x: No space left on dev"),
+        (OSError(5, "Input/output error"), "error: the output: Input/output error"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message):
+    def fail(settings):
+        raise error
+
+    monkeypatch.setitem(cli.RUNS, "test fail", (Nothing, fail))
+    said = refusal(capsys, "test", "fail")
+    assert message in said
+
+
+def child(*arguments, **options):
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(options.pop("root")), *sys.path])
+    }
+    command = [sys.executable, "-m", "experiments", *arguments]
+    return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
+
+
+def test_a_full_output_and_names_that_are_no_text_leave_no_traceback(request, somewhere):
+    root = request.config.rootpath
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = child("--help", root=root, stdout=full)
+    assert done.returncode == 1
+    assert b"error: the output: No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+    done = child("core50", "prepare", b"no\xffwhere.zip", root=root, stdout=subprocess.PIPE)
+    assert done.returncode == 1
+    assert b"Traceback" not in done.stderr

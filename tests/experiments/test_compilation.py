@@ -1,0 +1,44 @@
+"""Compiled programs are kept where they should be, and a second process finds them."""
+
+import os
+import subprocess
+import sys
+
+CODE = """
+import jax, logging
+from experiments.common.compilation import keep_compiled_programs
+keep_compiled_programs()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event))
+print(float(jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((3, 3)))))
+print(hits.count("/jax/compilation_cache/cache_hits"), jax.config.jax_compilation_cache_dir)
+"""
+
+
+def run(**environment):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XDG_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", CODE],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    value, told = done.stdout.splitlines()
+    hits, folder = told.split()
+    return float(value), int(hits), folder
+
+
+def test_a_second_process_compiles_nothing_anew(tmp_path):
+    first, second = (run(XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
+    assert first == (27.0, 0, str(tmp_path / "everlight"))
+    assert second[0] == 27.0
+    assert second[1] > 0
+    assert any((tmp_path / "everlight").iterdir())
+
+
+def test_the_user_s_own_choice_of_folder_stands(tmp_path):
+    folder = str(tmp_path / "mine")
+    assert run(JAX_COMPILATION_CACHE_DIR=folder)[2] == folder

@@ -1,0 +1,187 @@
+"""Disks that are full or read-only: one line, nothing earlier lost, the same command goes on."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import imagecodecs
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines import core50
+from data_pipelines.core50 import load_core50, prepare_core50
+from data_pipelines.errors import DataError
+from data_pipelines.writing import written_whole
+from experiments.common import checkpoint
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.plots import new_canvas, save
+from experiments.common.report import write_report
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
+
+
+def mount(*arguments):
+    command = shutil.which("mount")
+    return command and subprocess.run([command, *arguments], capture_output=True, check=False)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of 4 MB in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place))
+    if not mounted or mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=False)
+
+
+def remount(disk, options):
+    assert mount("-o", f"remount,{options}", str(disk)).returncode == 0
+
+
+def fill(disk):
+    """Takes all that is left."""
+    with (disk / "filler").open("wb", buffering=0) as stream:
+        for size in (1 << 16, 1 << 10, 1):
+            try:
+                while True:
+                    stream.write(bytes(size))
+            except OSError:
+                continue
+    return disk / "filler"
+
+
+def noise(count):
+    """Numbers that do not pack."""
+    return np.random.default_rng(0).normal(size=count)
+
+
+def curves(folder):
+    canvas, (axis,) = new_canvas()
+    axis.plot(noise(100))
+    return save(canvas, folder.path / "curves.png")
+
+
+WRITERS = {
+    "units/EWC-0.npz": lambda folder: folder.save_unit("EWC-0", {}, x=noise(10_000)),
+    "results.npz": lambda folder: folder.save_results(x=noise(10_000)),
+    "report.html": lambda folder: write_report(folder.path, "x" * 100_000, [], []),
+    "curves.png": curves,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_full_disk_leaves_what_was_there_and_the_same_call_goes_on(disk, name):
+    folder = RunFolder("paper", "run", RunSettings(runs=disk))
+    WRITERS[name](folder)
+    path = folder.path / name
+    before = path.read_bytes()
+    filler = fill(disk)
+    with pytest.raises(DataError, match=rf"{path.name} cannot be written \(No space.*goes on"):
+        WRITERS[name](folder)
+    assert path.read_bytes() == before
+    assert not list(folder.path.rglob("*.unfinished"))
+    filler.unlink()
+    WRITERS[name](folder)
+
+
+def test_a_checkpoint_on_a_full_disk_leaves_the_one_before(disk, monkeypatch):
+    """Also where the room went between the estimate and the writing."""
+    states = {step: {"x": jnp.asarray(noise(50_000 * step), jnp.float32)} for step in (1, 2)}
+    Checkpoints(disk / "c").save(1, states[1])
+    filler = fill(disk)
+    with pytest.raises(DataError, match=r"checkpoints: 1\.4 MB are needed .*0\.0 MB are free"):
+        Checkpoints(disk / "c").save(2, states[2])
+    monkeypatch.setattr(checkpoint, "check_room", lambda *arguments: None)
+    with pytest.raises(DataError, match=r"c/2 cannot be written \(.*before it are kept") as caught:
+        Checkpoints(disk / "c").save(2, states[2])
+    assert "\n" not in str(caught.value)
+    assert {path.name for path in (disk / "c").iterdir()} == {"1"}
+    filler.unlink()
+    Checkpoints(disk / "c").save(2, states[2])
+    restored = Checkpoints(disk / "c").restore(2, states[2]).state
+    np.testing.assert_array_equal(restored["x"], states[2]["x"])
+
+
+def release(folder, count):
+    for frame in range(count):
+        path = folder / "s1" / "o1" / f"C_01_01_{frame:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(imagecodecs.png_encode(np.full((128, 128, 3), frame, np.uint8)))
+    return folder
+
+
+def test_a_preparation_on_a_full_disk_is_no_bus_error_and_goes_on(disk, tmp_path, monkeypatch):
+    source = release(tmp_path / "release", 150)  # 7.4 MB
+    folder = disk / "core50"
+    with pytest.raises(DataError, match=r"images_128\.npy: 26\.2 MB are needed .*4\.. MB are free"):
+        prepare_core50(source, folder, partial=True)
+    monkeypatch.setattr(core50, "BLOCK", 20)
+    monkeypatch.setattr(core50, "check_room", lambda *arguments: None)
+    with pytest.raises(DataError, match=r"images_128\.\w+ cannot be written \(No space.*goes on"):
+        prepare_core50(source, folder, partial=True)
+    assert (folder / "images_128.part").exists(), "blocks with a checksum are kept"
+    remount(disk, "size=20m")
+    decoded = []
+    decode = core50.decode_frame
+    monkeypatch.setattr(
+        core50, "decode_frame", lambda *parts: decoded.append(parts[-1]) or decode(*parts)
+    )
+    prepare_core50(source, folder, partial=True)
+    assert 0 < len(decoded) < 150
+    found = load_core50(folder=folder, partial=True).images[:, 5, 5, 1]
+    np.testing.assert_array_equal(found, np.arange(150))
+
+
+def test_a_read_only_disk_is_told_in_one_line(disk):
+    settings = RunSettings(runs=disk)
+    folder = RunFolder("paper", "run", settings)
+    folder.save_results(x=noise(3))
+    before = (folder.path / "results.npz").read_bytes()
+    del folder
+    remount(disk, "ro")
+    for make in (
+        lambda: RunFolder("paper", "run", settings),
+        lambda: RunFolder("paper", "other", settings),
+    ):
+        with pytest.raises(DataError, match="cannot be written \\(Read-only file system"):
+            make()
+    with pytest.raises(DataError, match="Read-only"), written_whole(disk / "x") as unfinished:
+        unfinished.write_text("x")
+    remount(disk, "rw")
+    folder = RunFolder("paper", "run", settings)
+    assert (folder.path / "results.npz").read_bytes() == before
+
+
+def test_a_disk_that_vanishes_is_told_in_one_line(disk):
+    folder = RunFolder("paper", "run", RunSettings(runs=disk))
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+    with pytest.raises(DataError, match=r"results\.npz cannot be written \(No such file"):
+        folder.save_results(x=noise(3))
+
+
+@pytest.mark.slow
+def test_a_run_on_a_small_disk_goes_on_where_there_is_room(disk, tmp_path):
+    remount(disk, "size=1100k")
+
+    def run(folder, result):
+        command = [sys.executable, "-m", "tests.experiments.stopped_sequence", folder, result]
+        environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
+        return subprocess.run(
+            list(map(str, command)), env=environment, capture_output=True, text=True, check=False
+        )
+
+    refused = run(disk / "c", tmp_path / "refused.npz")
+    assert refused.returncode == 1
+    assert "error: a run's checkpoints: " in refused.stderr
+    assert "Traceback" not in refused.stderr
+    remount(disk, "size=50m")
+    assert run(disk / "c", tmp_path / "resumed.npz").returncode == 0
+    assert run(tmp_path / "c", tmp_path / "whole.npz").returncode == 0
+    with np.load(tmp_path / "whole.npz") as one, np.load(tmp_path / "resumed.npz") as other:
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name])

@@ -1,0 +1,120 @@
+"""Three folds: what is chosen is chosen inside each fold, and regression gets what nets get."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.common.checkpoint import Checkpoints
+from experiments.two_camera import pair_folds
+from experiments.two_camera.pair_folds import (
+    CHOSEN,
+    CameraPairs,
+    Samples,
+    cross_validate,
+    repeat_samples,
+)
+from experiments.two_camera.s20 import AUGMENTATIONS, BOTH, WHITE_BALANCE
+
+SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
+
+
+@pytest.fixture
+def pairs(rng):
+    lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
+    features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
+    told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    folds = rng.permutation(60).reshape(3, 20)
+    return CameraPairs(
+        {"T": features, WHITE_BALANCE: told, BOTH: np.hstack([features, told])},
+        np.float32(lights),
+        np.float32(lights),
+        folds,
+        ("a", "b"),
+        "",
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_nets(monkeypatch):
+    monkeypatch.setattr(pair_folds, "DEPTHS", {"T": (2,)})
+    monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", (2,))
+
+
+def good(data, train, key):
+    return repeat_samples(data, train, 2)
+
+
+def bad(data, train, key):
+    """Targets that have nothing to do with the inputs."""
+    samples = repeat_samples(data, train, 2)
+    return Samples(samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets)))
+
+
+def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(pairs, tmp_path):
+    """Made good on fold 1's training pairs alone, a second augmentation is chosen there alone."""
+    ones = set(np.setdiff1d(np.arange(60), pairs.folds[1]).tolist())
+
+    def good_in_fold_1(data, train, key):
+        return (good if set(train.tolist()) <= ones else bad)(data, train, key)
+
+    def bad_in_fold_1(data, train, key):
+        return (bad if set(train.tolist()) <= ones else good)(data, train, key)
+
+    both = {"first": bad_in_fold_1, "second": good_in_fold_1}
+    outcome = cross_validate(pairs, both, "honest", (0, 1), SETTINGS, Checkpoints(tmp_path))
+    name = "Linear regression"
+    losses = outcome.validation[name]
+    assert np.argmin([losses["first"], losses["second"]], axis=0).tolist() == [0, 1, 0]
+    chosen = outcome.estimates[f"{name}, {CHOSEN}"]
+    for fold, aug in enumerate(("first", "second", "first")):
+        np.testing.assert_array_equal(chosen[:, fold], outcome.estimates[f"{name}, {aug}"][:, fold])
+    # Exact where the training was good: the chromaticity is linear in these features.
+    assert outcome.errors(pairs)[f"{name}, {CHOSEN}"].max() < 0.05
+
+
+def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
+    """Other lights in a test fold change nothing that was fitted or chosen for that fold."""
+    both = {"first": good, "second": bad}
+    changed = pairs._replace(main=pairs.main.copy())
+    changed.main[pairs.folds[2]] *= [3, 1, 0.2]
+    outcomes = [
+        cross_validate(data, both, "honest", (0,), SETTINGS, Checkpoints(tmp_path / name))
+        for name, data in (("as is", pairs), ("changed", changed))
+    ]
+    for name in outcomes[0].estimates:
+        before, after = (outcome.estimates[name][:, 2] for outcome in outcomes)
+        np.testing.assert_array_equal(before, after)
+    for method, losses in outcomes[0].validation.items():
+        for augmentation in both:
+            assert losses[augmentation][2] == outcomes[1].validation[method][augmentation][2]
+
+
+def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
+    """By float64 least squares on the same augmented samples, without the validation pairs."""
+    only = {"mixed": AUGMENTATIONS["mixed with 5"]}
+    outcome = cross_validate(pairs, only, "honest", (3,), SETTINGS, Checkpoints(tmp_path))
+    for fold in range(3):
+        problem = pair_folds.make_problem(pairs, "T", fold, only["mixed"], "honest", 3)
+        assert len(problem.features) == 100 * (40 - 6)
+        features = np.float64(np.column_stack([problem.features, np.ones(len(problem.features))]))
+        weights = np.linalg.lstsq(features, np.float64(problem.targets), rcond=1e-6)[0]
+        test = np.column_stack([pairs.inputs["T"][pairs.folds[fold]], np.ones(20)])
+        estimates = outcome.estimates["Linear regression, mixed"][0, fold]
+        np.testing.assert_allclose(estimates, test @ weights, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", list(AUGMENTATIONS))
+def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, name):
+    train = np.setdiff1d(np.arange(60), pairs.folds[0])
+    samples = AUGMENTATIONS[name](pairs, train, jax.random.key(0))
+    assert len(samples.targets) == 100 * len(train)
+    joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
+    np.testing.assert_allclose(samples.inputs[BOTH], joined, rtol=1e-6)
+    # What the camera told is off by the same factor as before, whatever the light became.
+    if name != "none" and "mixed" not in name:
+        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets).reshape(
+            len(train), 100, 2
+        )
+        np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
