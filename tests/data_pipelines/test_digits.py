@@ -11,7 +11,7 @@ def test_every_image_is_there_once_with_its_label():
     own = datasets.load_digits()
     assert images.images.shape == (1797, 8, 8, 3)
     labels = np.concatenate([images.train_labels, images.test_labels])
-    grey = np.rint(images.images[..., 0] * 16 / 255).reshape(1797, 64)
+    grey = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
     found = {(*row, label) for row, label in zip(grey.tolist(), labels.tolist(), strict=True)}
     assert found == {
         (*row, label) for row, label in zip(own.data.tolist(), own.target.tolist(), strict=True)
