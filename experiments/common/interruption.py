@@ -10,7 +10,7 @@ nothing that was computed after one is kept.
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -81,6 +81,20 @@ def uninterrupted() -> Iterator[None]:
         _Signals.holders -= 1
     if not _Signals.holders:
         stop_if_asked()
+
+
+@contextmanager
+def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
+    """Calls `save` where a signal stops what is within, whatever error that has become."""
+    try:
+        yield
+    except BaseException:
+        number = signal_received()
+        if number is None:
+            raise
+        begin_stopping()
+        save()
+        raise StoppedError(number) from None
 
 
 def begin_stopping() -> None:

@@ -25,9 +25,7 @@ from everlight.continual.engine.sequence import (
 from everlight.continual.engine.state import Build, SequenceResult, SequenceState
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import (
-    StoppedError,
-    begin_stopping,
-    signal_received,
+    saving_when_stopped,
     stop_if_asked,
     uninterrupted,
 )
@@ -95,26 +93,23 @@ def train_sequence(
     checkpoints = Checkpoints(folder)
     parts = (build, protocol, data, sequence, key)
     done, state = checkpoints.resume(facts, lambda: initial_state(*parts)) or (0, None)
-    total = _epochs_before(sequence.tasks.id.shape[0], protocol)
+    total = epochs_before(sequence.tasks.id.shape[0], protocol)
+
+    def save() -> None:
+        epochs = 0 if state is None else epochs_done(state, protocol)
+        if epochs > (checkpoints.newest() or 0):
+            checkpoints.save(epochs, state, facts)
+
     try:
-        with progress(folder.name, total, done, "epoch") as bar:
+        with saving_when_stopped(save), progress(folder.name, total, done, "epoch") as bar:
             for reached in drive_sequence(*parts, state, announce):
                 stop_if_asked()
                 state = reached
                 if int(state.epoch) % every == 0:
                     with uninterrupted():
-                        checkpoints.save(_epochs_done(state, protocol), state, facts)
+                        save()
                 bar.update()
-    except BaseException as error:
-        number = signal_received()
-        if number is not None:
-            begin_stopping()
-            epochs = 0 if state is None else _epochs_done(state, protocol)
-            if epochs > (checkpoints.newest() or 0):
-                checkpoints.save(epochs, state, facts)
-            raise StoppedError(number) from None
-        if not isinstance(error, DivergedError):
-            raise
+    except DivergedError as error:
         newest = checkpoints.newest()
         good = (
             "there is no checkpoint before it"
@@ -169,9 +164,11 @@ def train_unit(
     return arrays
 
 
-def _epochs_done(state: SequenceState, protocol: Protocol) -> int:
-    return _epochs_before(int(state.task), protocol) + int(state.epoch)
+def epochs_done(state: SequenceState, protocol: Protocol) -> int:
+    """From the beginning of the sequence on."""
+    return epochs_before(int(state.task), protocol) + int(state.epoch)
 
 
-def _epochs_before(task: int, protocol: Protocol) -> int:
+def epochs_before(task: int, protocol: Protocol) -> int:
+    """From the beginning of the sequence to that of a task."""
     return sum(protocol.epochs_of(number) for number in range(task))

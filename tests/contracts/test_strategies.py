@@ -97,7 +97,7 @@ STRATEGIES = {
 BINARY_STRATEGIES = {
     "a-gem, classes apart": lambda setup: agem(setup, per_class=3, apart=True),
     "icarl": lambda setup: icarl(setup, per_class=3),
-    "lucir": lambda setup: lucir(setup, per_class=3, strength=0.5),
+    "lucir": lambda setup: lucir(setup, per_class=3),
     "bic": lambda setup: bic(setup, per_class=3),
 }
 STRATEGIES |= BINARY_STRATEGIES
@@ -149,6 +149,9 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         trainable = only_the_head
     many_labels, cosine = (name or counter) in BINARY_STRATEGIES, (name or counter) == "lucir"
     objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
+    # A mean over all classes has gradients that are smaller by as much; at the others' rate the
+    # cosine head's scale turns negative, since most labels of a sample are absent.
+    rate = 0.02 if cosine else 0.5 if many_labels else 0.05
 
     def build(data):
         TRACES[counter] += 1
@@ -174,8 +177,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             init=init,
             apply=apply,
             objective=objective,
-            # A mean over all classes has gradients that are smaller by as much.
-            optimizer=optimizer or optax.sgd(0.5 if many_labels else 0.05, momentum=0.9),
+            optimizer=optimizer or optax.sgd(rate, momentum=0.9),
             gather=lambda index, key: data[index],
             trainable=trainable,
         )

@@ -7,7 +7,13 @@ from everlight.continual.engine.evaluation import (
     validate,
 )
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.engine.runs import Runs, diverged, drive_runs, runs_mesh
+from everlight.continual.engine.runs import (
+    Runs,
+    diverged,
+    drive_runs,
+    initial_runs_state,
+    runs_mesh,
+)
 from everlight.continual.engine.sequence import (
     DivergedError,
     drive_sequence,
@@ -33,6 +39,7 @@ __all__ = [
     "drive_sequence",
     "evaluate",
     "flax_setup",
+    "initial_runs_state",
     "initial_state",
     "online_protocol",
     "operations_per_step",

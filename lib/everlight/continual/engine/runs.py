@@ -30,6 +30,8 @@ from everlight.continual.engine.steps import Protocol
 
 AXIS = "runs"
 RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
+_OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
+"""Which parts of a state have an axis over runs."""
 
 
 class Runs(NamedTuple):
@@ -109,6 +111,17 @@ def drive_runs(
         yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
 
 
+def initial_runs_state(
+    build: Build, protocol: Protocol, shared: Any, runs: Runs, join: Join = shared_alone
+) -> SequenceState:
+    """The state before the first task, as shapes and dtypes: what a stored state is read into."""
+
+    def of_run(run: Runs) -> SequenceState:
+        return begin_state(build, protocol, join(shared, run.own), run.sequence, run.key)
+
+    return jax.eval_shape(jax.vmap(of_run, out_axes=_OVER_RUNS), runs)
+
+
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Which runs have had a loss that is no finite number, among the epochs that are done."""
     losses = np.asarray(state.result.losses)
@@ -130,7 +143,6 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
     """Each part for all runs, compiled once for these functions, protocol and mesh."""
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
-    over_state = SequenceState(result=0, task=None, epoch=None, best=0)
 
     def compiled(part: Callable[..., SequenceState], *given: Any) -> Callable:
         """A part that takes the state, but at the beginning, and what is shared by all runs."""
@@ -142,8 +154,8 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
 
             if one_by_one:
                 return _one_by_one(of_run, runs, rest, takes_state)
-            axes = (0, *((over_state,) if takes_state else ()), *[None] * (len(rest) - takes_state))
-            return jax.vmap(of_run, in_axes=axes, out_axes=over_state)(runs, *rest)
+            axes = (0, *((_OVER_RUNS,) if takes_state else ()), *[None] * (len(rest) - takes_state))
+            return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(runs, *rest)
 
         sharded = jax.shard_map(
             on_device,

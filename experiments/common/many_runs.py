@@ -1,0 +1,181 @@
+"""Runs of one shape trained together, one a device at a time, each kept as a unit of the run."""
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Int, PRNGKeyArray, PyTree
+
+from everlight.continual import (
+    Build,
+    Protocol,
+    Runs,
+    SequenceResult,
+    SequenceState,
+    TaskSequence,
+    diverged,
+    drive_runs,
+    initial_runs_state,
+    runs_mesh,
+)
+from everlight.continual.engine.runs import Join, shared_alone
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.interruption import saving_when_stopped, uninterrupted
+from experiments.common.progress import progress
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import DivergedRunError, epochs_before, epochs_done
+
+CHECKPOINT_EVERY = 10
+"""Epochs of a task between checkpoints; there is one after every task too."""
+DIVERGED_AT = "diverged_at"
+"""Task and epoch of the first loss that is no finite number; -1 and -1 where there is none."""
+
+
+class Unit(NamedTuple):
+    """One run among several."""
+
+    name: str
+    facts: dict
+    """What tells it from any other, whatever its neighbours are."""
+    sequence: TaskSequence
+    key: PRNGKeyArray
+    own: PyTree = ()
+    """What `join` adds to the data that all share: a strength, the groups of classes."""
+
+
+def train_units(
+    folder: RunFolder,
+    units: Sequence[Unit],
+    build: Build,
+    protocol: Protocol,
+    shared: Any,
+    keep: Callable[[SequenceResult], dict[str, Any]],
+    join: Join = shared_alone,
+) -> list[dict[str, np.ndarray]]:
+    """Trains runs of one shape together; what was trained before is read back.
+
+    On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
+    moment and called again, they go on to the same bits. A run that diverges is told and leaves
+    its neighbours alone; what it kept says so under `DIVERGED_AT`.
+
+    Args:
+      folder: the run's.
+      units: of equal shapes (`scenarios.same_shapes`).
+      build, protocol: as for `drive_runs`.
+      shared: data of all runs.
+      keep: from what one sequence left to the arrays that the run keeps.
+      join: from `shared` and a unit's `own` to its data; a function that lives as long as `build`,
+        since programs are compiled once for both.
+
+    Raises:
+      DataError: the folder holds one of the units, or their checkpoints, with other facts.
+    """
+    found = {unit.name: folder.read_unit(unit.name, unit.facts) for unit in units}
+    missing = [unit for unit in units if found[unit.name] is None]
+    mesh = runs_mesh()
+    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(missing))
+    for first in range(0, len(missing), at_once):
+        wave = missing[first : first + at_once]
+        label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
+        runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
+        state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
+        gone = diverged(protocol, state)
+        for number, unit in enumerate(wave):
+            result = jax.tree.map(lambda leaf, n=number: leaf[n], state.result)
+            arrays = {name: np.asarray(value) for name, value in keep(result).items()}
+            place = _diverged_at(protocol, state, number) if gone[number] else np.array([-1, -1])
+            arrays[DIVERGED_AT] = place
+            folder.save_unit(unit.name, unit.facts, **arrays)
+            found[unit.name] = arrays
+        # What is kept of finished runs is their numbers; their nets would be most of the disk.
+        shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
+    return [found[unit.name] for unit in units]
+
+
+def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
+    """Whether what `train_units` gave of a unit is of a run that diverged."""
+    return bool(arrays[DIVERGED_AT][0] >= 0)
+
+
+def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]) -> None:
+    """Where no run may diverge.
+
+    Raises:
+      DivergedRunError: which did, where, and what to do.
+    """
+    wrong = [
+        "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
+        for unit, arrays in zip(units, kept, strict=True)
+        if has_diverged(arrays)
+    ]
+    if wrong:
+        raise DivergedRunError(
+            f"the loss is not finite: {'; '.join(wrong)}. Lower the learning rate or the strength."
+        )
+
+
+def _train(
+    folder: RunFolder,
+    label: str,
+    wave: Sequence[Unit],
+    runs: Runs,
+    build: Build,
+    protocol: Protocol,
+    shared: Any,
+    join: Join,
+    mesh: Mesh,
+) -> SequenceState:
+    """The state at the end, or where all of them have diverged."""
+    facts = {
+        "runs": [{"unit": unit.name, **unit.facts} for unit in wave],
+        "protocol": dataclasses.asdict(protocol),
+        "keys": jax.random.key_data(runs.key).tolist(),
+    }
+    checkpoints = Checkpoints(folder.checkpoints / label)
+    done, state = checkpoints.resume(
+        facts, lambda: initial_runs_state(build, protocol, shared, runs, join)
+    ) or (0, None)
+    driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state)
+
+    def save() -> None:
+        epochs = 0 if state is None else epochs_done(state, protocol)
+        if epochs > (checkpoints.newest() or 0):
+            checkpoints.save(epochs, state, facts)
+
+    total = epochs_before(runs.sequence.tasks.id.shape[1], protocol)
+    gone = np.zeros(len(wave), bool)
+    with saving_when_stopped(save), progress(label, total, done, "epoch") as bar:
+        while not gone.all():
+            # Its arrays are taken back for the next one's: a signal waits until that is there.
+            with uninterrupted():
+                state = next(driven, state)
+            reached = epochs_done(state, protocol)
+            if reached == bar.n:
+                break
+            if int(state.epoch) % CHECKPOINT_EVERY == 0:
+                with uninterrupted():
+                    save()
+            bar.update(reached - bar.n)
+            now = diverged(protocol, state)
+            for number in np.flatnonzero(now & ~gone):
+                place = "task {}, epoch {}".format(*_diverged_at(protocol, state, number))
+                print(f"{wave[number].name}: the loss is not finite at {place}", flush=True)
+            gone = now
+    return state
+
+
+def _diverged_at(protocol: Protocol, state: SequenceState, number: int) -> Int[np.ndarray, "2"]:
+    """Where a run that has diverged did so first."""
+    losses = np.asarray(state.result.losses[number])
+    epochs = np.array([protocol.epochs_of(task) for task in range(len(losses))])
+    planned = np.arange(losses.shape[1]) < epochs[:, None]
+    return np.argwhere(planned & ~np.isfinite(losses))[0]
+
+
+def _stacked(trees: Sequence[PyTree]) -> PyTree:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

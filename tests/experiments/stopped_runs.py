@@ -1,0 +1,44 @@
+"""Runs on two devices that send themselves a signal: `FOLDER [SIGNAL EPOCH]`."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from experiments import cli
+from experiments.common import many_runs
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
+
+jax.config.update("jax_num_cpu_devices", 2)
+many_runs.CHECKPOINT_EVERY = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """None."""
+
+
+def run(settings: Settings) -> None:
+    from tests.experiments.test_many_runs import train
+
+    folder, *stop = sys.argv[1:]
+    driven = many_runs.drive_runs
+    advanced = iter(range(1_000))
+
+    def stopping(*arguments):
+        for state in driven(*arguments):
+            # While the caller waits for this epoch.
+            if stop and next(advanced) == int(stop[1]):
+                os.kill(os.getpid(), int(stop[0]))
+            yield state
+
+    many_runs.drive_runs = stopping
+    train(RunFolder("paper", "run", RunSettings(runs=Path(folder))))
+
+
+if __name__ == "__main__":
+    cli.RUNS["test runs"] = (Settings, run)
+    cli.main(["test", "runs"])

@@ -1,0 +1,110 @@
+"""Runs trained together and kept as units: read back, killed and continued, diverged."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from everlight.continual import run_sequence
+from experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
+from experiments.common.run_folder import RunFolder
+from experiments.common.sequences import DivergedRunError
+from experiments.common.settings import RunSettings
+from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
+
+
+def units(strengths=(1.0, 3.0, 0.3)):
+    runs = some_runs(np.float32(strengths))
+    return [
+        Unit(f"EWC-{number}", {"strength": strength}, *jax.tree.map(lambda a, n=number: a[n], runs))
+        for number, strength in enumerate(strengths)
+    ]
+
+
+def keep(result):
+    return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
+
+
+def train(folder, asked=None):
+    return train_units(folder, asked or units(), build, PROTOCOL, DATA, keep, join)
+
+
+def run_folder(tmp_path):
+    return RunFolder("paper", "run", RunSettings(runs=tmp_path))
+
+
+def test_each_unit_is_what_it_is_alone(tmp_path):
+    for unit, arrays in zip(units(), train(run_folder(tmp_path)), strict=True):
+        data = (DATA, unit.own)
+        alone = jax.jit(lambda d, s, k: run_sequence(build, PROTOCOL, d, s, k))(
+            data, unit.sequence, unit.key
+        )
+        np.testing.assert_allclose(arrays["losses"], alone.losses, atol=1e-5)
+        np.testing.assert_allclose(arrays["accuracy"], keep(alone)["accuracy"], atol=0.11)
+        assert not has_diverged(arrays)
+
+
+def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path):
+    folder = run_folder(tmp_path)
+    first = train(folder, units()[1:2])
+    both = train(folder)
+    for name in first[0]:
+        np.testing.assert_array_equal(first[0][name], both[1][name])
+    assert not list(folder.checkpoints.iterdir())
+    with pytest.raises(DataError, match=r"strength: 0.3 there, 0.5 now"):
+        train(folder, units((1.0, 3.0, 0.5)))
+
+
+def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys):
+    asked = units((1.0, 1e30, 0.3))
+    kept = train(run_folder(tmp_path), asked)
+    assert [has_diverged(arrays) for arrays in kept] == [False, True, False]
+    # The penalty is first felt in the second task.
+    assert "EWC-1: the loss is not finite at task 1, epoch " in capsys.readouterr().out
+    with pytest.raises(DivergedRunError, match=r"EWC-1 at task 1, epoch \d. Lower"):
+        refuse_diverged(asked, kept)
+    refuse_diverged([asked[0], asked[2]], [kept[0], kept[2]])
+
+
+def run_child(tmp_path, folder, *stop):
+    """Its exit status, and the epoch that it went on from."""
+    command = [sys.executable, "-m", "tests.experiments.stopped_runs", str(tmp_path / folder)]
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
+    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    done = subprocess.run(
+        [*command, *map(str, stop)],
+        env=os.environ | cache,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, *(-int(each) for each in stop[:1])), done.stderr
+    return done.returncode
+
+
+def units_of(tmp_path, folder):
+    return {
+        path.name: path.read_bytes()
+        for path in (tmp_path / folder / "paper-run-demo" / "units").iterdir()
+    }
+
+
+def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
+    """Three runs on two devices: the third is trained after the first two, at epoch 13 and later.
+
+    One kill in the first task, one at the very end of the first two runs, one in the third run; and
+    a signal that lets the newest epoch be saved.
+    """
+    assert run_child(tmp_path, "whole") == 0
+    stops = [(signal.SIGKILL, 3), (signal.SIGTERM, 2), (signal.SIGKILL, 7), (signal.SIGKILL, 5)]
+    for stop in stops:
+        assert run_child(tmp_path, "stopped", *map(int, stop)) == -stop[0]
+    assert run_child(tmp_path, "stopped") == 0
+    whole, stopped = units_of(tmp_path, "whole"), units_of(tmp_path, "stopped")
+    assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
+    assert whole == stopped
