@@ -7,7 +7,7 @@ import importlib
 import inspect
 from pathlib import Path
 
-ROOMS = ("color", "continual", "metrics", "models", "scenarios")
+ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
 PARTS = ("naive", "memory", "replay", "importance", "quadratic", "frozen")
 """Files of `continual.strategies` whose functions new strategies are made of."""
 PAGE = Path(__file__).with_name("api.md")

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.metrics import forgetting
-from experiments.common.plots import COLORS, new_canvas, save
+from everlight.plots import COLORS
+from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.continual.methods import SCENARIOS, Scenario
 
