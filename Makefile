@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo check test test-all lint docs bench clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,6 +13,10 @@ $(VENV)/ready: pyproject.toml constraints.txt
 
 $(VENV)/bench-ready: $(VENV)/ready
 	$(PIP) -e ".[bench]"
+	touch $@
+
+$(VENV)/docs-ready: $(VENV)/ready
+	$(PIP) -e ".[docs]"
 	touch $@
 
 demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: about five minutes
@@ -30,8 +34,11 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d build/site` serves it with its search
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
 	$(BIN)/python -m experiments.bench
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs build

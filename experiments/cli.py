@@ -124,5 +124,5 @@ def _overview(asked: str) -> str:
         f"{refusal}usage: python -m experiments PAPER RUN [options]\n\n"
         + "\n".join(rows)
         + "\n\nEach run leaves a folder with report.html under runs/. Its options: add --help.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; README.md says which and from where."
+        "EVERLIGHT_DATA names the folder of real data sets; docs/guide/data.md says which."
     )
