@@ -24,8 +24,21 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
 # here; `make test-all` runs the programs as users do.
+TEST = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
 test: $(VENV)/ready      ## everything but the slow tests
-	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+	$(TEST) tests
+
+# Some of every room, those that take little: about a minute.
+QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
+	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
+	tests/models/test_heads.py tests/scenarios/test_class_incremental.py tests/scenarios/test_iirc.py \
+	tests/continual/engine/test_steps.py tests/continual/strategies/test_quadratic.py \
+	tests/data_pipelines/test_unpickle.py tests/experiments/test_cli.py tests/experiments/test_report.py \
+	tests/plots tests/test_public_names.py
+
+check: lint              ## lint and the quick tests, for every edit
+	$(TEST) $(QUICK)
 
 test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests

@@ -12,6 +12,8 @@ import tyro
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.common.export import ExportSettings, export
+from experiments.common.index import ReportsSettings, write_index
 from experiments.common.interruption import (
     begin_stopping,
     end_by_signal,
@@ -44,6 +46,8 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),
+    "reports": (ReportsSettings, write_index),
+    "export": (ExportSettings, export),
 }
 
 
@@ -97,12 +101,13 @@ def _run(arguments: Sequence[str]) -> None:
     if arguments[:1] in (["--help"], ["-h"]):
         print(_overview(""))
         return
-    name = " ".join(arguments[:2]).replace("-", "_")
+    words = 1 if arguments and arguments[0] in RUNS else 2
+    name = " ".join(arguments[:words]).replace("-", "_")
     if name not in RUNS:
-        sys.exit(_overview(" ".join(arguments[:2])))
+        sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    command(tyro.cli(settings_type, args=arguments[2:], prog=prog, config=()))
+    command(tyro.cli(settings_type, args=arguments[words:], prog=prog, config=()))
 
 
 def _give_up_output() -> None:

@@ -10,8 +10,11 @@ import pytest
 
 from data_pipelines.errors import DataError
 from experiments import cli
+from experiments.common.settings import RunSettings
 
-RUNS_OF_ALL = [name for name in cli.RUNS if name not in ("two_camera estimate", "core50 prepare")]
+RUNS_OF_ALL = [
+    name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)
+]
 
 
 def refusal(capsys, *arguments):
@@ -79,6 +82,9 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("core50 prepare nowhere.zip", "EVERLIGHT_DATA is not set"),
         ("two_camera s20", "EVERLIGHT_DATA is not set"),
         ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
+        ("reports --runs nowhere", "--runs nowhere: no such folder"),
+        ("export nowhere", "nowhere/results.npz"),
+        ("export nowhere --to tensorboard", "nowhere/metrics.jsonl"),
         ("no such", "There is no run 'no such'"),
         ("", "usage: python -m experiments"),
     ],
