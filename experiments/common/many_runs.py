@@ -65,7 +65,7 @@ def train_units(
 
     Args:
       folder: the run's.
-      units: of equal shapes (`scenarios.same_shapes`).
+      units: of equal shapes (`scenarios.same_shapes`); may be none.
       build, protocol: as for `drive_runs`.
       shared: data of all runs.
       keep: from what one sequence left to the arrays that the run keeps.
