@@ -82,7 +82,7 @@ class ICifarRun(RunSettings):
 
 def run_icifar(settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    folder = RunFolder("cl_metrics", "icifar", settings)
+    folder = RunFolder("cl_metrics", "icifar", settings, shared=True)
     summary, sections = icifar_sections(folder, settings, plans)
     title = f"Continual learning: five strategies by seven criteria ({settings.scale})"
     return write_report(folder.path, title, summary, sections)

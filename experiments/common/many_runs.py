@@ -2,7 +2,8 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,8 @@ CHECKPOINT_EVERY = 10
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
 NOWHERE = (-1, -1)
+POLL = 0.5
+"""Seconds between looks at what other processes have finished."""
 
 
 class Unit(NamedTuple):
@@ -67,8 +70,9 @@ def train_units(
     """Trains runs of one shape together; what was trained before is read back.
 
     On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
-    moment and called again, they go on to the same bits. A run that diverges is told and leaves
-    its neighbours alone; what it kept says so under `DIVERGED_AT`.
+    moment and called again, they go on to the same bits. Where the folder is shared, other
+    processes train some of them meanwhile, and what one that dies was at is taken over. A run that
+    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
 
     Args:
       folder: the run's.
@@ -82,12 +86,9 @@ def train_units(
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with other facts.
     """
-    found = {unit.name: folder.read_unit(unit.name, unit.facts) for unit in units}
-    missing = [unit for unit in units if found[unit.name] is None]
-    mesh = runs_mesh()
-    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(missing))
-    for first in range(0, len(missing), at_once):
-        wave = missing[first : first + at_once]
+    mesh, found = runs_mesh(), {}
+    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(units))
+    for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
         state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
@@ -95,8 +96,8 @@ def train_units(
         for number, unit in enumerate(wave):
             result = jax.tree.map(lambda leaf, n=number: leaf[n], state.result)
             arrays = {name: np.asarray(value) for name, value in keep(result).items()}
-            place = _diverged_at(protocol, state, number) if gone[number] else np.array(NOWHERE)
-            arrays[DIVERGED_AT] = place
+            place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
+            arrays[DIVERGED_AT] = np.array(place)
             folder.save_unit(unit.name, unit.facts, **arrays)
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
@@ -123,18 +124,18 @@ def train_streamed(
     Raises:
       DataError: as by `train_units`.
     """
-    kept = []
-    for unit in units:
+    found = {}
+    for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)
         parts = (build, protocol, data, unit.sequence, unit.key, keep, announce)
         try:
-            arrays = train_unit(folder, unit.name, unit.facts, *parts)
+            arrays, place = train_unit(folder, unit.name, unit.facts, *parts), NOWHERE
         except DivergedRunError as error:
             print(error, flush=True)
-            kept.append({DIVERGED_AT: np.array(error.place)})
-        else:
-            kept.append({**arrays, DIVERGED_AT: np.array(NOWHERE)})
-    return kept
+            folder.give_up_unit(unit.name)
+            arrays, place = {}, error.place
+        found[unit.name] = {**arrays, DIVERGED_AT: np.array(place)}
+    return [found[unit.name] for unit in units]
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
@@ -159,6 +160,36 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
             f"the loss is not finite: {told}. Lower the learning rate or the strength.",
             next(iter(places.values())),
         )
+
+
+def _claimed(
+    folder: RunFolder, units: Sequence[Unit], at_once: int, found: dict[str, dict]
+) -> Iterator[list[Unit]]:
+    """At most so many units at a time that are this process's to train, until all are in `found`.
+
+    Those that are finished, by whomever, are read into it; the caller adds those that it trains.
+    """
+    told = False
+    while missing := [unit for unit in units if unit.name not in found]:
+        wave = []
+        for unit in missing:
+            if len(wave) == at_once:
+                break
+            # First the claim: between reading and claiming, another could finish it.
+            claimed = folder.claim_unit(unit.name)
+            arrays = folder.read_unit(unit.name, unit.facts)
+            if arrays is not None:
+                found[unit.name] = {DIVERGED_AT: np.array(NOWHERE), **arrays}
+                folder.give_up_unit(unit.name)
+            elif claimed:
+                wave.append(unit)
+        if wave:
+            yield wave
+        elif any(unit.name not in found for unit in missing):
+            if not told:
+                print(f"waits for what other processes train in {folder.path}", flush=True)
+                told = True
+            time.sleep(POLL)
 
 
 def _train(

@@ -118,7 +118,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, METHODS)
     plan = plan_of(settings, plans)
-    folder = RunFolder("iirc", "benchmark", settings)
+    folder = RunFolder("iirc", "benchmark", settings, shared=True)
     benchmark = load_benchmark(plan, settings.seed)
     there = len(benchmark.metadata.configurations)
     if plan.configurations > there:
