@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import checked
 from everlight.color.transforms import apply_color_transform, fit_color_transform
 
 
@@ -20,6 +21,7 @@ class Chromagenic(NamedTuple):
     valid: Bool[Array, "m"]
 
 
+@checked
 def fit_chromagenic(
     main: Float[Array, "pairs n 3"],
     second: Float[Array, "pairs n 3"],
@@ -51,6 +53,7 @@ def fit_chromagenic(
     return Chromagenic(fitted.transform, illuminants, fitted.valid)
 
 
+@checked
 def chromagenic_estimate(
     model: Chromagenic,
     main: Float[Array, "n 3"],
@@ -94,6 +97,7 @@ class LinearRegression(NamedTuple):
     intercept: Float[Array, "2"]
 
 
+@checked
 def fit_linear_regression(
     features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
@@ -121,6 +125,7 @@ def fit_linear_regression(
     return LinearRegression(slopes, target - shift)
 
 
+@checked
 def linear_estimate(
     model: LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:

@@ -30,6 +30,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.color.estimators import (
     EDGE_SIGMA,
     Illuminant,
@@ -88,6 +89,7 @@ class Gamut:
     order: int = struct.field(pytree_node=False)
 
 
+@checked
 def fit_gamut(
     images: Float[Array, "n h w 3"],
     masks: Float[Array, "n h w"],
@@ -124,6 +126,7 @@ def fit_gamut(
     return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
 
 
+@checked
 def gamut_estimate(gamut: Gamut, image: Image, mask: Mask) -> Illuminant:
     """Gamut Pixel or Gamut Edge, whichever the gamut was fitted for: a unit illuminant or NaN.
 

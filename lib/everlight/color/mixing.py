@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from everlight.checks import checked
+
 
 class Mixtures(NamedTuple):
     """Mixed features and their chromaticities."""
@@ -14,6 +16,7 @@ class Mixtures(NamedTuple):
     targets: Float[Array, "n 2"]
 
 
+@checked
 def mix_neighbors(
     key: PRNGKeyArray,
     features: Float[Array, "n f"],

@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 
+
+@checked
 def camera_responses(
     illuminant: Float[Array, "w"],
     reflectances: Float[Array, "n w"],
@@ -27,6 +30,7 @@ def camera_responses(
     )
 
 
+@checked
 def illuminant_response(
     illuminant: Float[Array, "w"], sensitivity: Float[Array, "3 w"]
 ) -> Float[Array, "3"]:
@@ -41,6 +45,7 @@ class ResponseTable(NamedTuple):
     illuminants: Float[Array, "i 3"]
 
 
+@checked
 @jax.jit
 def response_table(
     illuminants: Float[Array, "i w"],
@@ -54,6 +59,7 @@ def response_table(
     )
 
 
+@checked
 def scene_colors(
     table: ResponseTable, illuminant: Int[Array, ""], reflectances: Int[Array, "n"]
 ) -> Float[Array, "n 3"]:
@@ -61,6 +67,7 @@ def scene_colors(
     return table.surfaces[illuminant, reflectances]
 
 
+@checked
 def patch_thumbnail(
     colors: Float[Array, "24 3"], rows: int = 4, columns: int = 6, patch: int = 8
 ) -> Float[Array, "h w 3"]:
@@ -85,6 +92,7 @@ class Sensor(NamedTuple):
     stops: float = 2.0
 
 
+@checked
 def take_photograph(
     key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: int = 8
 ) -> Float[Array, "h w 3"]:
@@ -109,6 +117,7 @@ def take_photograph(
     return jnp.minimum(jnp.round(noisy * levels) / levels, 1)
 
 
+@checked
 def patch_means(
     thumbnail: Float[Array, "h w 3"], rows: int = 4, columns: int = 6
 ) -> Float[Array, "24 3"]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import checked
 from everlight.color.transforms import fit_color_transform, scale_free
 
 # Of the largest variance: directions in which training transforms do not differ at all are held
@@ -49,6 +50,7 @@ class ProbableTransform(NamedTuple):
     valid: Bool[Array, ""]
 
 
+@checked
 def transform_distribution(
     transforms: Float[Array, "m 3 3"], valid: Bool[Array, "m"], misfit: float | Float[Array, ""]
 ) -> TransformPrior:
@@ -64,12 +66,14 @@ def transform_distribution(
     return TransformPrior(mean, root, jnp.asarray(misfit, transforms.dtype))
 
 
+@checked
 def transform_distance(prior: TransformPrior, transform: Float[Array, "3 3"]) -> Float[Array, ""]:
     """Mahalanobis distance of a transform from a distribution of its like."""
     away = jnp.matmul(prior.root, transform.reshape(9) - prior.mean, precision="highest")
     return jnp.sqrt(jnp.sum(away**2))
 
 
+@checked
 def learn_transform_prior(
     main: Float[Array, "m n 3"], second: Float[Array, "m n 3"], misfit: float | Float[Array, ""]
 ) -> TransformPrior:
@@ -87,6 +91,7 @@ def learn_transform_prior(
     return transform_distribution(fit.transform, fit.valid, misfit)
 
 
+@checked
 def fit_probable_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],

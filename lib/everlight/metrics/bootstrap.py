@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
+
 
 class Interval(NamedTuple):
     """Lower and upper end."""
@@ -15,6 +17,7 @@ class Interval(NamedTuple):
     high: Float[Array, ""]
 
 
+@checked
 def bootstrap_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],
@@ -41,6 +44,7 @@ def bootstrap_interval(
     return _ends(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
 
 
+@checked
 def grouped_mean_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -64,6 +65,7 @@ class RunSummary(NamedTuple):
     deviation: Criteria
 
 
+@checked
 def counted_model_memory(
     parameters: int, regulariser_copies: int, tasks: int
 ) -> Float[Array, "tasks"]:
@@ -92,6 +94,7 @@ def counted_model_memory(
     return parameters * jnp.where(later, 1.0 + regulariser_copies, 1.0)
 
 
+@checked
 def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Array, "tasks"]:
     """Samples held before each task by a learner that keeps all of them, in any unit, `[tasks]`.
 
@@ -100,6 +103,7 @@ def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Arra
     return jnp.pad(jnp.cumsum(samples_per_task[:-1]), (1, 0))
 
 
+@checked
 def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, ""]:
     """MS (eq. 7): how little the model grows beyond its size at the first task.
 
@@ -113,6 +117,7 @@ def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, "
     return jnp.minimum(1, jnp.mean(jnp.where(model_memory > 0, shares, jnp.nan)))
 
 
+@checked
 def samples_storage_efficiency(
     sample_memory: Float[Array, "tasks"], lifetime_memory: Float[Array, ""] | float
 ) -> Float[Array, ""]:
@@ -130,6 +135,7 @@ def samples_storage_efficiency(
     return 1 - jnp.minimum(1, jnp.mean(shares))
 
 
+@checked
 def computational_efficiency(
     operations: Float[Array, "tasks"],
     pass_operations: Float[Array, "tasks"],
@@ -150,6 +156,7 @@ def computational_efficiency(
     return jnp.minimum(1, jnp.mean(shares))
 
 
+@checked
 def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> Criteria:
     """All seven criteria of one run.
 
@@ -171,6 +178,7 @@ def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> C
     }
 
 
+@checked
 def summarize_runs(accuracies: Float[Array, "runs tasks tasks"], costs: Costs) -> RunSummary:
     """Mean and spread of the criteria over runs (seeds, task orders).
 
@@ -191,6 +199,7 @@ def summarize_runs(accuracies: Float[Array, "runs tasks tasks"], costs: Costs) -
     )
 
 
+@checked
 def cl_score(
     criteria: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
@@ -206,6 +215,7 @@ def cl_score(
     return _weighted_mean("criteria", criteria, weights)
 
 
+@checked
 def cl_stability(
     deviations: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:

@@ -16,6 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
+from everlight.checks import checked
+
 
 class Scores(NamedTuple):
     """The scores of samples, or their means, in [0, 1]; all fields have the same shape."""
@@ -81,11 +83,13 @@ def _scores(counts: _Counts) -> Scores:
     )
 
 
+@checked
 def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores:
     """All four scores of a sample, each `[]`."""
     return _scores(_counts(*_bits(predicted, true)))
 
 
+@checked
 def precision_weighted_jaccard(
     predicted: Bool[Array, "c"], true: Bool[Array, "c"]
 ) -> Float[Array, ""]:
@@ -93,16 +97,19 @@ def precision_weighted_jaccard(
     return sample_scores(predicted, true).precision_weighted_jaccard
 
 
+@checked
 def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """JS: labels both predicted and true over labels predicted or true, `[]`."""
     return sample_scores(predicted, true).jaccard
 
 
+@checked
 def exact_match(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """1 where exactly the true labels are predicted, else 0, `[]`; its mean is the paper's MR."""
     return sample_scores(predicted, true).exact_match
 
 
+@checked
 def recall(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """The predicted part of the true labels, `[]`. `batch_recall` is the authors' other mean."""
     return sample_scores(predicted, true).recall
@@ -113,6 +120,7 @@ def _sums(groups: Bool[Array, "g m"], scores: Scores) -> Float[Array, "g scores"
     return jnp.matmul(weights, jnp.stack(scores).T, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def task_scores(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
@@ -146,6 +154,7 @@ def task_scores(
     return TaskMeans(Scores(*by_task.T), Scores(*by_task[task]), Scores(*union))
 
 
+@checked
 def task_score_matrix(
     predicted: Bool[Array, "t m c"],
     labels: Bool[Array, "m c"],
@@ -164,6 +173,7 @@ def task_score_matrix(
     return rows(predicted, labels, test_member, seen, jnp.arange(test_member.shape[0]))
 
 
+@checked
 def batch_recall(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
@@ -199,6 +209,7 @@ def batch_recall(
     return TaskMeans(by_task, by_task[task], mean(jnp.any(test_member & learned[:, None], axis=0)))
 
 
+@checked
 def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
     """Superclasses, subclasses with a superclass, and subclasses without one.
 
@@ -211,6 +222,7 @@ def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
     return jnp.stack([is_super, has_super, ~is_super & ~has_super])
 
 
+@checked
 def class_type_scores(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
@@ -231,6 +243,7 @@ def class_type_scores(
     return jax.vmap(of_type)(types)
 
 
+@checked
 def confusion_matrix(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], shown: Int[Array, "s"]
 ) -> Float[Array, "s s"]:

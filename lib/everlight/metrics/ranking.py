@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import checked
+
 
 class Facts(NamedTuple):
     """A label space: a fact is a number, its place here."""
@@ -53,16 +55,19 @@ class TopK(NamedTuple):
     """Standard less generalised; never below 0."""
 
 
+@checked
 def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
     """D(x, f) above of every fact and image, all at once, `[f, m]`: for few of either."""
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 
 
+@checked
 def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
     """φ of every fact (eq. 1): the vectors of its pieces, zeros where undefined, `[f, 3, d]`."""
     return jnp.where(facts.pieces[..., None] >= 0, facts.vectors[facts.pieces], 0)
 
 
+@checked
 def rank_facts(
     embeddings: Float[Array, "m 3 d"],
     labels: Int[Array, "m"],
@@ -120,6 +125,7 @@ def rank_facts(
     return jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], ranks)
 
 
+@checked
 def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: int = 5) -> TopK:
     """Top-K accuracies, standard and generalised, and the drop between them.
 
@@ -134,6 +140,7 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: int = 5) -> TopK:
     return TopK(standard, generalised, drop)
 
 
+@checked
 def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
     """Share of hits by task and its two means."""
     size = jnp.sum(member, axis=1)

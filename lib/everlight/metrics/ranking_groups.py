@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import checked
 from everlight.metrics.ranking import Facts, mean_hits
 
 FEW = 5
@@ -35,6 +36,7 @@ class Bins(NamedTuple):
     samples: Int[Array, "b"]
 
 
+@checked
 def accuracy_by_count(
     hits: Bool[Array, "*time m"], counts: Int[Array, "m"], edges: Int[Array, "e"]
 ) -> Bins:
@@ -52,11 +54,13 @@ def accuracy_by_count(
     return Bins(mean_hits(hits, inside).by_task, jnp.sum(inside, axis=1))
 
 
+@checked
 def few_shot(counts: Int[Array, "m"]) -> Bool[Array, "m"]:
     """The samples whose facts have at most `FEW` training examples, to be `member` of `top_k`."""
     return counts <= FEW
 
 
+@checked
 def part_counts(
     pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: str
 ) -> Int[np.ndarray, "f"]:
@@ -79,6 +83,7 @@ def part_counts(
     return np.where(np.all(chosen >= 0, axis=1), totals[group], 0)
 
 
+@checked
 def spo_generalisation(
     pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: int
 ) -> Bool[np.ndarray, "7 f"]:
@@ -96,6 +101,7 @@ def spo_generalisation(
     return np.stack([rare & np.all([often[p] for p in case], axis=0) for case in SPO_CASES])
 
 
+@checked
 def embedding_similarity(
     facts: Facts, fact_task: Int[Array, "f"], tasks: int
 ) -> Float[Array, "t t"]:
@@ -113,6 +119,7 @@ def embedding_similarity(
     return jnp.matmul(unit, unit.T, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def spo_overlap(
     pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: int
 ) -> Float[np.ndarray, "t t"]:

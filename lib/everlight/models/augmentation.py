@@ -4,7 +4,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
+from everlight.checks import checked
 
+
+@checked
 def crop_and_flip(
     image: Shaped[Array, "h w c"], key: PRNGKeyArray, padding: int = 4
 ) -> Shaped[Array, "h w c"]:

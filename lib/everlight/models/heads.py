@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
+
 HeadKind = Literal["linear", "cosine"]
 SMALLEST_SQUARE = 1e-24
 """Of a length: below it a vector is taken for this long, so that zero has a finite gradient."""
@@ -32,11 +34,13 @@ class CosineHead(nn.Module):
         return scale * cosines(features, kernel)
 
 
+@checked
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
     """The cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
     return unit(features, -1) @ unit(kernel, 0)
 
 
+@checked
 def make_head(kind: str, classes: int) -> nn.Module:
     """The module "head": its parameters are `kernel`, `[f, c]`, and `bias` or `scale`.
 
@@ -56,6 +60,7 @@ def make_head(kind: str, classes: int) -> nn.Module:
     raise ValueError(f"head is {kind!r}; choose 'linear' or 'cosine'")
 
 
+@checked
 def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     """The vectors along an axis, at length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)

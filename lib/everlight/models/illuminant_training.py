@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_net import IlluminantNet
 
@@ -74,6 +75,7 @@ class Trainer(NamedTuple):
     advance: Callable[[PRNGKeyArray, TrainingState, Problem], tuple[TrainingState, Losses]]
 
 
+@checked
 def predict_chromaticity(
     net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
@@ -81,6 +83,7 @@ def predict_chromaticity(
     return net.apply(model.params, (features - model.mean) / model.scale)
 
 
+@checked
 def predict_illuminant(
     net: IlluminantNet, model: IlluminantModel, transform: Float[Array, "3 3"]
 ) -> Float[Array, "3"]:
@@ -88,6 +91,7 @@ def predict_illuminant(
     return from_chromaticity(predict_chromaticity(net, model, transform.reshape(9)))
 
 
+@checked
 def chromaticity_loss(
     estimate: Float[Array, "n 2"], target: Float[Array, "n 2"]
 ) -> Float[Array, ""]:
@@ -95,6 +99,7 @@ def chromaticity_loss(
     return 2 / 3 * jnp.mean(jnp.abs(estimate - target))
 
 
+@checked
 def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
     """The pure functions that train `net`; unbatched, to be vmapped and jitted by the caller.
 

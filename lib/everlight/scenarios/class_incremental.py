@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 
+@checked
 def class_incremental(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
@@ -66,6 +68,7 @@ def class_incremental(
     return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task))
 
 
+@checked
 def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
     """The sequence with its tasks' validation samples for test sets, to choose settings by.
 
@@ -84,6 +87,7 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
     return sequence._replace(test=jax.tree.map(pad, test), test_member=pad(member.T).T)
 
 
+@checked
 def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:
     """An order of classes cut into `count` tasks of equal size.
 

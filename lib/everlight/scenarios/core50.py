@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -34,6 +35,7 @@ class TrainingBatch(NamedTuple):
     sessions: tuple[int, ...]
 
 
+@checked
 def core50(
     objects: Int[np.ndarray, "n"],
     sessions: Int[np.ndarray, "n"],
@@ -97,6 +99,7 @@ def core50(
     )
 
 
+@checked
 def training_batches(
     scenario: Scenario, run: int, train_sessions: Sequence[int] = TRAIN_SESSIONS
 ) -> list[TrainingBatch]:

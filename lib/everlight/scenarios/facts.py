@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -31,6 +32,7 @@ class Statistics(NamedTuple):
     examples: Int[np.ndarray, "t 3"]
 
 
+@checked
 def check_facts(pieces: Int[np.ndarray, "f 3"], words: int) -> None:
     """Whether pieces are a label space.
 
@@ -63,6 +65,7 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: int) -> None:
         )
 
 
+@checked
 def join_tasks(
     tasks: Sequence[Int[np.ndarray, "_ 3"]],
 ) -> tuple[Int[np.ndarray, "f 3"], Int[np.ndarray, "f"]]:
@@ -83,6 +86,7 @@ def join_tasks(
     return np.array(list(owner)), np.array(list(owner.values()))
 
 
+@checked
 def fact_sequence(
     fact_task: Int[np.ndarray, "f"], train: Examples, valid: Examples, test: Examples
 ) -> TaskSequence:
@@ -124,6 +128,7 @@ def fact_sequence(
     return TaskSequence(stream, union, member, jnp.asarray(fact_task))
 
 
+@checked
 def split_statistics(
     pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], examples: Examples
 ) -> Statistics:

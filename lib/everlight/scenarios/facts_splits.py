@@ -16,6 +16,8 @@ from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from everlight.checks import checked
+
 TRIALS = 100
 """Random assignments, of which the most balanced is kept; as in the paper."""
 
@@ -30,6 +32,7 @@ class SemanticSplit(NamedTuple):
     """The dendrogram's leaf of each fact; facts share one where `level` makes them the same."""
 
 
+@checked
 def distances_between_facts(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
@@ -44,6 +47,7 @@ def distances_between_facts(
     return _condensed(row, len(pieces))
 
 
+@checked
 def embedding_distances(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
@@ -57,6 +61,7 @@ def embedding_distances(
     return _condensed(row, len(pieces))
 
 
+@checked
 def semantic_split(
     pieces: Int[np.ndarray, "f 3"],
     vectors: Float[np.ndarray, "v d"],
@@ -101,6 +106,7 @@ def semantic_split(
     return SemanticSplit(_largest_first(_cut(tree, tasks)[leaf]), tree, leaf)
 
 
+@checked
 def random_split(
     train_counts: Int[np.ndarray, "f"], test_counts: Int[np.ndarray, "f"], tasks: int, seed: int
 ) -> Int[np.ndarray, "f"]:

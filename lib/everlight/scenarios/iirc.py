@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -50,6 +51,7 @@ class IIRC(NamedTuple):
     """By number, which is the order of first appearance in the configuration."""
 
 
+@checked
 def iirc(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],

@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import checked
 from everlight.continual.base import Task, TaskSequence
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
 
 
+@checked
 def online_stream(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],

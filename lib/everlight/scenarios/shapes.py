@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, TaskSequence
 
 
+@checked
 def stack_samples(
     groups: Sequence[Int[np.ndarray, "_"]], labels: Sequence[Int[np.ndarray, "_ k"]]
 ) -> Samples:
@@ -28,6 +30,7 @@ def stack_samples(
     return jax.tree.map(jnp.asarray, Samples(index, padded, mask))
 
 
+@checked
 def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     """The sequences with samples padded to the longest, by slots of mask 0.
 

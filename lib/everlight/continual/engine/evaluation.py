@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Learner,
     Memory,
@@ -18,6 +19,7 @@ from everlight.continual.base import (
 )
 
 
+@checked
 def evaluate(
     setup: Setup,
     strategy: Strategy,
@@ -64,6 +66,7 @@ def evaluate(
     return setup.objective.evaluate(sequence, kept, learner.seen)
 
 
+@checked
 def validate(
     setup: Setup,
     strategy: Strategy,
@@ -87,6 +90,7 @@ def validate(
     return jax.lax.cond(jnp.any(samples.mask), mean, lambda: jnp.float32(jnp.nan))
 
 
+@checked
 def predict_samples(
     setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples, size: int
 ) -> Float[Array, "n c"]:
@@ -94,6 +98,7 @@ def predict_samples(
     return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
+@checked
 def sample_features(
     setup: Setup, learner: Learner, samples: Samples, size: int = 256
 ) -> Float[Array, "n f"]:

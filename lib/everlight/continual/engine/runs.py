@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
 
+from everlight.checks import checked
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.sequence import refuse_selection_of_nothing
 from everlight.continual.engine.state import (
@@ -52,11 +53,13 @@ def shared_alone(shared: Any, own: PyTree) -> Any:
     return shared
 
 
+@checked
 def runs_mesh(devices: list[jax.Device] | None = None) -> Mesh:
     """A mesh of the axis "runs" alone, over all devices or some."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))
 
 
+@checked
 def drive_runs(
     build: Build,
     protocol: Protocol,
@@ -111,6 +114,7 @@ def drive_runs(
         yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
 
 
+@checked
 def initial_runs_state(
     build: Build, protocol: Protocol, shared: Any, runs: Runs, join: Join = shared_alone
 ) -> SequenceState:
@@ -122,6 +126,7 @@ def initial_runs_state(
     return jax.eval_shape(jax.vmap(of_run, out_axes=_OVER_RUNS), runs)
 
 
+@checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Which runs have had a loss that is no finite number, among the epochs that are done."""
     losses = np.asarray(state.result.losses)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Epoch, Memory, TaskSequence
 from everlight.continual.engine.state import (
     Build,
@@ -53,6 +54,7 @@ class DivergedError(FloatingPointError):
         self.task, self.epoch, self.step = task, epoch, step
 
 
+@checked
 def run_sequence(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceResult:
@@ -100,6 +102,7 @@ def run_sequence(
     return SequenceResult(*rows, progress.memory, progress.learner)
 
 
+@checked
 def drive_sequence(
     build: Build,
     protocol: Protocol,
@@ -151,6 +154,7 @@ def drive_sequence(
         yield state
 
 
+@checked
 def initial_state(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceState:
@@ -158,6 +162,7 @@ def initial_state(
     return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
 
 
+@checked
 def operations_per_step(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> float:

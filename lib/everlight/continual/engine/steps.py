@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -91,6 +92,7 @@ class Protocol:
         return self.epochs if task or self.first_epochs is None else self.first_epochs
 
 
+@checked
 def online_protocol(batch_size: int = 10) -> Protocol:
     """One pass over a stream without boundaries (Aljundi et al. 2019, Buzzega et al. 2020).
 
@@ -128,6 +130,7 @@ class Progress(NamedTuple):
     """None where the protocol keeps the last epoch, so that nothing is held twice."""
 
 
+@checked
 def train_step(
     setup: Setup,
     strategy: Strategy,

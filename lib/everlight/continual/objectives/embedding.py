@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.metrics.ranking import Facts, Ranks, embed_facts, rank_facts
 
 
+@checked
 def embedding_objective(facts: Facts) -> Objective:
     """Squared distance of outputs, `[b, 3 d]`, to the vectors of each sample's one fact.
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import checked
 from everlight.continual.base import Objective, Predictions, TaskSequence
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.objectives.softmax import correct, softmax_objective
@@ -24,6 +25,7 @@ class FixedTest(NamedTuple):
     """The greatest class probability."""
 
 
+@checked
 def fixed_test_objective(classes: int) -> Objective:
     """Softmax cross-entropy over all outputs, seen or not; an evaluation keeps `FixedTest`.
 

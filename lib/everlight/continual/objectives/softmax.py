@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 
 
@@ -21,6 +22,7 @@ class Accuracies(NamedTuple):
     """Among the classes of the sample's own task, which is told."""
 
 
+@checked
 def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
     """Softmax cross-entropy over one label per sample.
 

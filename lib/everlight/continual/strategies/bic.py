@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -71,6 +72,7 @@ class BiasMemory(NamedTuple):
     correction: Correction
 
 
+@checked
 def bic(
     setup: Setup,
     per_class: int = 20,

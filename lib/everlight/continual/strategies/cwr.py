@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
@@ -42,6 +43,7 @@ class Consolidated(NamedTuple):
     """The classes of the task that is being learnt; none between tasks."""
 
 
+@checked
 def cwr(setup: Setup, first_task_gain: float = 3.0, form: str = "text") -> Strategy:
     """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
 

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -60,6 +61,7 @@ class TwoDraws(NamedTuple):
     """Of whose labels the loss is taken."""
 
 
+@checked
 def der_plus_plus(
     setup: Setup,
     capacity: int = 200,

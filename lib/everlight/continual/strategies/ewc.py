@@ -13,6 +13,7 @@ and the only anchor is the last solution.
 import jax
 from jaxtyping import PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import fisher_diagonal
 from everlight.continual.strategies.naive import naive
@@ -25,6 +26,7 @@ from everlight.continual.strategies.quadratic import (
 )
 
 
+@checked
 def ewc(
     setup: Setup,
     strength: Strength,

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.engine.steps import shuffle, take_batch
@@ -46,6 +47,7 @@ class Experts(NamedTuple):
     """Whether the gate chooses the network that predicts: between tasks."""
 
 
+@checked
 def expert_gate(
     setup: Setup,
     tasks: int,

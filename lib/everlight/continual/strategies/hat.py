@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import batch_loss, naive
 
@@ -58,6 +59,7 @@ class BeforeStep(NamedTuple):
     """After it."""
 
 
+@checked
 def hat(
     setup: Setup,
     tasks: int,

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -88,6 +89,7 @@ class Rehearsal(NamedTuple):
     """Where they predict."""
 
 
+@checked
 def icarl(
     setup: Setup,
     per_class: int = 20,

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.engine.steps import shuffle, take_batch, with_inputs
 from everlight.continual.strategies.importance import fisher_diagonal
@@ -44,6 +45,7 @@ class Moments(NamedTuple):
     """Whether the merged network predicts: between tasks."""
 
 
+@checked
 def imm(
     setup: Setup,
     merge: str,

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
@@ -22,6 +23,7 @@ from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.models.heads import cosines, unit
 
 
+@checked
 def lucir(
     setup: Setup,
     per_class: int = 20,

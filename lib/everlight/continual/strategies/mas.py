@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import memory_aware_importance
 from everlight.continual.strategies.naive import naive
@@ -21,6 +22,7 @@ from everlight.continual.strategies.quadratic import (
 )
 
 
+@checked
 def mas(
     setup: Setup,
     strength: Strength,

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
 from everlight.continual.strategies.naive import naive, task_gradient
@@ -39,6 +40,7 @@ class BeforeStep(NamedTuple):
     trained: PyTree
 
 
+@checked
 def packnet(
     setup: Setup, prune: float = 0.75, retrain_epochs: int = 10, batch_size: int = 32
 ) -> Strategy:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -41,6 +42,7 @@ class Exemplars(NamedTuple):
     """Of the random numbers by which exemplars are chosen, the same in all tasks."""
 
 
+@checked
 def experience_replay(setup: Setup, per_class: int = 20, labels: int = 1) -> Strategy:
     """ER, its memory being `Exemplars`.
 
