@@ -16,6 +16,7 @@ from functools import cache, wraps
 from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import AbstractArray, jaxtyped
 
@@ -24,14 +25,18 @@ Result = TypeVar("Result")
 
 
 class Between(NamedTuple):
-    """Least and greatest value, both allowed and NaN not; stands in an Annotated type."""
+    """Least and greatest value, both allowed; stands in an Annotated type."""
 
     least: float = -math.inf
     most: float = math.inf
+    or_nan: bool = False
+    """Whether NaN may stand too."""
 
     def __str__(self) -> str:
         if self == Between():
             return "no NaN"
+        if self == ABOVE_ZERO:
+            return "more than 0"
         if self.most == math.inf:
             return f"{self.least:g} or more"
         return f"{self.least:g} to {self.most:g}"
@@ -45,7 +50,8 @@ Count = Annotated[int, Between(1)]
 Place = Annotated[int, Between(0)]
 Share = Annotated[float, Between(0, 1)]
 NotNegative = Annotated[float, Between(0)]
-Positive = Annotated[float, Between(math.nextafter(0, 1))]
+ABOVE_ZERO = Between(float(np.finfo(np.float32).tiny))
+Positive = Annotated[float, ABOVE_ZERO]
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -55,7 +61,10 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
       ValueError: which argument, what it is and what is wanted.
     """
     signature = inspect.signature(function)
-    hints = {name: each.annotation for name, each in signature.parameters.items()}
+    hints = {
+        name: Any if each.annotation is each.empty else each.annotation
+        for name, each in signature.parameters.items()
+    }
 
     @wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -70,13 +79,26 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     return call
 
 
-def check_range(name: str, values: Any, least: float, most: float = math.inf) -> None:
+def check_fields(settings: Any) -> None:
+    """Holds a data class to its fields' types, to be called when it is made.
+
+    Raises:
+      ValueError: which field, what it is and what is wanted.
+    """
+    hints = inspect.get_annotations(type(settings))
+    values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
+    _check_all(f"{type(settings).__name__}: ", values, hints)
+
+
+def check_range(
+    name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
+) -> None:
     """Whether all values that can be seen lie within bounds that depend on another argument.
 
     Raises:
       ValueError: the first that does not, and the bounds.
     """
-    _check_bounds(name, values, Between(least, most))
+    _check_bounds(name, values, Between(least, most, or_nan))
 
 
 def check_finite(name: str, values: Any) -> None:
@@ -85,8 +107,10 @@ def check_finite(name: str, values: Any) -> None:
     Raises:
       ValueError: how many are not, and where the first is.
     """
-    if not _has_values(values):
-        return
+    # On the device where they lie, and at once where the caller is being traced.
+    with jax.ensure_compile_time_eval():
+        if not _has_values(values) or bool(jnp.isfinite(values).all()):
+            return
     wrong = ~np.isfinite(np.asarray(values))
     if wrong.any():
         place = ", ".join(map(str, np.argwhere(wrong)[0]))
@@ -193,8 +217,8 @@ def _fits(value: Any, hint: Any) -> bool:
         return pairs is not None and all(
             _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in pairs
         )
-    # Trees, type variables and Any are anything.
-    return not isinstance(hint, type) or isinstance(value, hint)
+    # Trees, type variables and Any are anything; Any is a class from Python 3.11 on.
+    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -202,7 +226,7 @@ def _is_number(value: Any, kind: type) -> bool:
         return False
     if isinstance(value, kind):
         return True
-    wanted = np.integer if kind is numbers.Integral else np.number
+    wanted = np.integer if kind is numbers.Integral else np.floating
     return _is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
 
 
@@ -212,6 +236,8 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
     values = np.asarray(value)
     # Written so that NaN is refused.
     wrong = ~((values >= bounds.least) & (values <= bounds.most))
+    if bounds.or_nan:
+        wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
         said = f"{name} holds {first}" if values.ndim else f"{name}={first}"
@@ -263,8 +289,8 @@ def _of_stubs(hint: type, axes: str = "") -> type:
 
 @cache
 def _array_fields(kind: type) -> dict[str, Any]:
-    """A record's fields whose type names arrays, and records of them or none."""
-    every = typing.get_type_hints(kind, include_extras=True)
+    """A record's fields whose type names arrays."""
+    every = inspect.get_annotations(kind)
     return {name: hint for name, hint in every.items() if any(_array_types(hint))}
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import checked
+from everlight.checks import check_range, check_sizes, checked
 from everlight.color.transforms import apply_color_transform, fit_color_transform
 
 
@@ -42,7 +42,11 @@ def fit_chromagenic(
     Returns:
       The candidates; one without pairs, or whose colours span no 3-space, is not valid and is
       never chosen.
+
+    Raises:
+      ValueError: a label without a row.
     """
+    check_range("labels", labels, 0, len(illuminants) - 1)
     colors, targets = main.reshape(-1, 3), second.reshape(-1, 3)
     owner = jnp.repeat(labels, main.shape[1])
 
@@ -129,6 +133,11 @@ def fit_linear_regression(
 def linear_estimate(
     model: LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`."""
+    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`.
+
+    Raises:
+      ValueError: features of another number than the model was fitted to.
+    """
+    check_sizes(slopes=(model.slopes, 0), features=(features, -1))
     product = jnp.matmul(features, model.slopes, precision=jax.lax.Precision.HIGHEST)
     return product + model.intercept

@@ -8,15 +8,16 @@ degrees and more on NUS thumbnails.
 """
 
 import math
+import sys
 from functools import partial
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import checked
+from everlight.checks import Between, Count, Positive, Share, checked
 
 Image = Float[Array, "h w 3"]
 Mask = Float[Array, "h w"] | Bool[Array, "h w"] | None  # 0 leaves a pixel out, 1 keeps it
@@ -190,10 +191,10 @@ def minkowski_framework(
 def weighted_gray_edge(
     image: Image,
     mask: Mask,
-    norm: float | int,
-    sigma: float,
-    exponent: float | int,
-    iterations: int,
+    norm: Annotated[float | int, Between(1, sys.float_info.max)],
+    sigma: Positive,
+    exponent: Annotated[float | int, Between(0)],
+    iterations: Count,
 ) -> Illuminant:
     """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).
 
@@ -257,7 +258,7 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
 
 
 @checked
-def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
+def bright_dark_pca(image: Image, mask: Mask, fraction: Share) -> Illuminant:
     """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
 
     Colours are ordered by their projection on the mean colour; of both ends `fraction` of the

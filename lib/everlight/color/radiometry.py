@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import checked
+from everlight.checks import Count, check_range, checked
 
 
 @checked
@@ -63,13 +63,20 @@ def response_table(
 def scene_colors(
     table: ResponseTable, illuminant: Int[Array, ""], reflectances: Int[Array, "n"]
 ) -> Float[Array, "n 3"]:
-    """Colours of one scene: `n` surfaces of the table under one of its lights."""
+    """Colours of one scene: `n` surfaces of the table under one of its lights.
+
+    Raises:
+      ValueError: a light or a surface that the table does not have.
+    """
+    lights, surfaces, _ = table.surfaces.shape
+    check_range("illuminant", illuminant, 0, lights - 1)
+    check_range("reflectances", reflectances, 0, surfaces - 1)
     return table.surfaces[illuminant, reflectances]
 
 
 @checked
 def patch_thumbnail(
-    colors: Float[Array, "24 3"], rows: int = 4, columns: int = 6, patch: int = 8
+    colors: Float[Array, "24 3"], rows: Count = 4, columns: Count = 6, patch: Count = 8
 ) -> Float[Array, "h w 3"]:
     """The paper's 32x48 thumbnail: 24 colours as 8x8 patches in a 4x6 grid, row by row."""
     grid = colors.reshape(rows, columns, 3)
@@ -94,7 +101,7 @@ class Sensor(NamedTuple):
 
 @checked
 def take_photograph(
-    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: int = 8
+    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: Count = 8
 ) -> Float[Array, "h w 3"]:
     """A thumbnail of exact colours as a sensor gives it, with 0 at black and 1 at white.
 
@@ -119,7 +126,7 @@ def take_photograph(
 
 @checked
 def patch_means(
-    thumbnail: Float[Array, "h w 3"], rows: int = 4, columns: int = 6
+    thumbnail: Float[Array, "h w 3"], rows: Count = 4, columns: Count = 6
 ) -> Float[Array, "24 3"]:
     """The mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns

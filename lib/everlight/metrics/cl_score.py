@@ -7,13 +7,13 @@ a memory or count of operations that is impossible makes its criterion, and so t
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import checked
+from everlight.checks import Between, Positive, Stacked, check_range, check_sizes, checked
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -34,6 +34,8 @@ Criteria = TypedDict(
         "FWT": Scalar,
     },
 )
+FRACTION = Between(0, 1, or_nan=True)
+"""Of what is counted as a share; NaN is not known."""
 CRITERIA = tuple(Criteria.__annotations__)
 
 # W2 is printed as (.4, .1, .1, .1, .2, .05, .05), a misprint: those weights miss the paper's own
@@ -139,7 +141,7 @@ def samples_storage_efficiency(
 def computational_efficiency(
     operations: Float[Array, "tasks"],
     pass_operations: Float[Array, "tasks"],
-    epsilon: float = 10.0,
+    epsilon: Positive = 10.0,
 ) -> Float[Array, ""]:
     """CE (eq. 9): how few passes' worth of computation the tasks are learned with.
 
@@ -157,7 +159,9 @@ def computational_efficiency(
 
 
 @checked
-def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> Criteria:
+def measure_criteria(
+    accuracies: Annotated[Float[Array, "tasks tasks"], FRACTION], costs: Costs
+) -> Criteria:
     """All seven criteria of one run.
 
     Args:
@@ -166,7 +170,11 @@ def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> C
 
     Returns:
       The criteria by the paper's names, each `[]`; with one task BWT+, REM and FWT are NaN.
+
+    Raises:
+      ValueError: an accuracy that is no fraction, costs of another number of tasks.
     """
+    check_sizes(accuracies=(accuracies, 0), model_memory=(costs.model_memory, 0))
     return {
         "A": accuracy(accuracies),
         "MS": model_size_efficiency(costs.model_memory),
@@ -179,7 +187,10 @@ def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> C
 
 
 @checked
-def summarize_runs(accuracies: Float[Array, "runs tasks tasks"], costs: Costs) -> RunSummary:
+def summarize_runs(
+    accuracies: Annotated[Float[Array, "runs tasks tasks"], FRACTION],
+    costs: Annotated[Costs, Stacked],
+) -> RunSummary:
     """Mean and spread of the criteria over runs (seeds, task orders).
 
     The paper names no estimator of the standard deviation; this is the sample's (runs - 1), which
@@ -236,6 +247,8 @@ def _weighted_mean(
 ) -> Float[Array, ""]:
     _check_keys(name, values)
     _check_keys("weights", weights)
+    for key in CRITERIA:
+        check_range(f"{name}[{key!r}]", values[key], *FRACTION)
     negative = [key for key in CRITERIA if weights[key] < 0]
     if negative:
         raise ValueError(f"weights has negative ones: {', '.join(negative)}")

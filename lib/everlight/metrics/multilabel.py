@@ -4,7 +4,7 @@
 samples of the tasks so far, each once. Predictions and true labels are those among the classes
 seen by then (complete information): a class that is not seen counts on neither side. A sample
 without a prediction scores 0; a mean over no sample is NaN. Arrays that differ in their number of
-classes get ValueError.
+classes get ValueError, and so do tasks and classes that there are not.
 
 Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined
 Classification", section 4.2.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
-from everlight.checks import checked
+from everlight.checks import Count, check_range, checked
 
 
 class Scores(NamedTuple):
@@ -141,6 +141,7 @@ def task_scores(
     Returns:
       `Scores` each, their means over samples.
     """
+    check_range("task", task, 0, test_member.shape[0] - 1)
     scores = _scores(_seen_counts(predicted, labels, seen))
     tasks = jnp.arange(test_member.shape[0])
     # A sample joins the union with its first task: sums over these groups hold it once.
@@ -180,7 +181,7 @@ def batch_recall(
     test_member: Bool[Array, "t m"],
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
-    batch_size: int,
+    batch_size: Count,
 ) -> TaskMeans:
     """The authors' recall: true positives over true labels of a batch, batches weighted by size.
 
@@ -190,6 +191,7 @@ def batch_recall(
     Returns:
       Arrays of recalls; NaN also where a batch has no true label.
     """
+    check_range("task", task, 0, test_member.shape[0] - 1)
     counts = _seen_counts(predicted, labels, seen)
     learned = jnp.arange(test_member.shape[0]) <= task
     batches = -(-predicted.shape[0] // batch_size)
@@ -216,6 +218,7 @@ def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
     Args:
       superclass: each class's superclass, `[c]`; -1 where it has none.
     """
+    check_range("superclass", superclass, -1, superclass.shape[0] - 1)
     classes = jnp.arange(superclass.shape[0])
     is_super = jnp.any(superclass[:, None] == classes, axis=0)
     has_super = superclass >= 0
@@ -259,6 +262,7 @@ def confusion_matrix(
     Returns:
       `[true, predicted]`; rows may add up to more than 1, and are NaN without a sample.
     """
+    check_range("shown", shown, 0, labels.shape[1] - 1)
     true = labels[:, shown].astype(float)
     together = jnp.matmul(
         true.T, predicted[:, shown].astype(float), precision=jax.lax.Precision.HIGHEST

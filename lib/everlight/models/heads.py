@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 
 HeadKind = Literal["linear", "cosine"]
 SMALLEST_SQUARE = 1e-24
@@ -41,7 +41,7 @@ def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Floa
 
 
 @checked
-def make_head(kind: str, classes: int) -> nn.Module:
+def make_head(kind: HeadKind, classes: Count) -> nn.Module:
     """The module "head": its parameters are `kernel`, `[f, c]`, and `bias` or `scale`.
 
     The linear head's kernel begins normal with variance 1/features, its bias at 0.
@@ -55,9 +55,7 @@ def make_head(kind: str, classes: int) -> nn.Module:
     """
     if kind == "linear":
         return nn.Dense(classes, kernel_init=nn.initializers.lecun_normal(), name="head")
-    if kind == "cosine":
-        return CosineHead(classes, name="head")
-    raise ValueError(f"head is {kind!r}; choose 'linear' or 'cosine'")
+    return CosineHead(classes, name="head")
 
 
 @checked

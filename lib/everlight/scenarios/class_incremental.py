@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
-from everlight.checks import checked
+from everlight.checks import Count, Place, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -17,9 +17,9 @@ def class_incremental(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
-    classes: int,
+    classes: Count,
     valid_fraction: float = 0.1,
-    test_offset: int | None = None,
+    test_offset: Place | None = None,
 ) -> TaskSequence:
     """A sequence whose task t brings the classes `tasks[t]`.
 
@@ -88,7 +88,7 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
 
 
 @checked
-def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:
+def equal_tasks(order: Sequence[int], count: Count) -> list[list[int]]:
     """An order of classes cut into `count` tasks of equal size.
 
     Raises:

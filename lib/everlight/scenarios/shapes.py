@@ -20,8 +20,13 @@ def stack_samples(
     Args:
       groups: each task's places in the data set.
       labels: of each task's samples, as many as it has.
+
+    Raises:
+      ValueError: a task with another number of labels than of places.
     """
     lengths = np.array([len(group) for group in groups])
+    if lengths.tolist() != [len(each) for each in labels]:
+        raise ValueError(f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples")
     mask = np.arange(max(1, lengths.max())) < lengths[:, None]
     index = np.zeros(mask.shape, int)
     index[mask] = np.concatenate(groups)

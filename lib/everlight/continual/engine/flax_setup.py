@@ -21,9 +21,9 @@ class StoredImages(NamedTuple):
     """
 
     images: Shaped[Array, "n *shape"]
-    mean: Float[Array, "c"]
-    """Of each channel, 0 to 255."""
-    deviation: Float[Array, "c"]
+    mean: Float[Array, "*c"]
+    """Of each channel, 0 to 255; or one number."""
+    deviation: Float[Array, "*c"]
 
     @property
     def shape(self) -> tuple[int, ...]:

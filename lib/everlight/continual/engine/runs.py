@@ -16,9 +16,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import TaskSequence
-from everlight.continual.engine.sequence import refuse_selection_of_nothing
+from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
     Build,
     SequenceState,
@@ -66,7 +66,7 @@ def drive_runs(
     shared: Any,
     runs: Runs,
     join: Join = shared_alone,
-    chunk: int = 10,
+    chunk: Count = 10,
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
 ) -> Iterator[SequenceState]:
@@ -90,9 +90,7 @@ def drive_runs(
     Raises:
       ValueError: fewer than one epoch a chunk, and as for `run_sequence`.
     """
-    if chunk < 1:
-        raise ValueError(f"chunk={chunk}; give 1 epoch or more")
-    refuse_selection_of_nothing(protocol, runs.sequence)
+    refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
     count = runs.key.shape[0]
     missing = -count % mesh.shape[AXIS]

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
 from everlight.continual.base import Epoch, Memory, TaskSequence
+from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
     Build,
     SequenceResult,
@@ -72,9 +73,10 @@ def run_sequence(
     Raises:
       ValueError: the best epoch is to be kept and a task has no validation samples (where the
         sequence is traced that cannot be seen: its last epoch stays, its `validation` is NaN); a
-        protocol without boundaries for a strategy that needs them.
+        protocol without boundaries for a strategy that needs them; a sequence that does not fit
+        the images, or images that are not finite, as far as they can be seen (`refuse_unfit`).
     """
-    refuse_selection_of_nothing(protocol, sequence)
+    refuse_unfit(protocol, data, sequence)
     setup, strategy = build(data)
     start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
 
@@ -131,7 +133,7 @@ def drive_sequence(
       DivergedError: a loss that is not finite, at the end of its epoch.
       ValueError: as for `run_sequence`.
     """
-    refuse_selection_of_nothing(protocol, sequence)
+    refuse_unfit(protocol, data, sequence)
     tasks = sequence.tasks.id.shape[0]
     parts = (build, protocol, data, sequence, key)
     state = _begin_sequence(*parts) if state is None else state
@@ -182,23 +184,6 @@ def operations_per_step(
 def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
     index, slots = np.asarray(epoch.samples.index), np.asarray(order.slots)
     return index[slots[: int(order.count)]]
-
-
-def refuse_selection_of_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
-    """Refuses the best epoch of tasks that have no validation samples, where that can be seen.
-
-    Raises:
-      ValueError: which task, and what to do.
-    """
-    mask = sequence.tasks.valid.mask
-    if protocol.select == "last" or isinstance(mask, jax.core.Tracer):
-        return
-    validated = np.asarray(mask).any(axis=-1)
-    if not validated.all():
-        raise ValueError(
-            f"select='best', and task {int(validated.argmin())} has no validation samples; give "
-            "the sequence some, or select='last'"
-        )
 
 
 def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) -> None:

@@ -8,7 +8,7 @@ network; samples keep the labels that they had in their tasks (IIRC's ER-infinit
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.continual.strategies.naive import naive
 
@@ -30,7 +30,7 @@ def cumulative(setup: Setup) -> Strategy:
 
 
 @checked
-def joint(setup: Setup, tasks: int) -> Strategy:
+def joint(setup: Setup, tasks: Count) -> Strategy:
     """All tasks' data at the last task, nothing before it.
 
     Args:

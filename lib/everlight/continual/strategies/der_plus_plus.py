@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -64,10 +64,10 @@ class TwoDraws(NamedTuple):
 @checked
 def der_plus_plus(
     setup: Setup,
-    capacity: int = 200,
+    capacity: Count = 200,
     alpha: Strength = 0.1,
     beta: Strength = 0.5,
-    labels: int = 1,
+    labels: Count = 1,
 ) -> Strategy:
     """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
 

@@ -14,7 +14,7 @@ which classes a softmax runs over, it is plain replay.
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import arrivals, carried_classes
 from everlight.continual.strategies.naive import batch_loss
@@ -23,7 +23,7 @@ from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir
 
 
 @checked
-def er_ace(setup: Setup, capacity: int = 200, labels: int = 1) -> Strategy:
+def er_ace(setup: Setup, capacity: Count = 200, labels: Count = 1) -> Strategy:
     """ER-ACE, its memory being `Reservoir`.
 
     Args:

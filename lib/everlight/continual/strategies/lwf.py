@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
+from everlight.checks import Count, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
@@ -59,9 +59,9 @@ def distillation(
 def lwf(
     setup: Setup,
     strength: Strength = 1.0,
-    temperature: float = 2.0,
+    temperature: Positive = 2.0,
     class_group: Int[Array, "c"] | None = None,
-    groups: int = 1,
+    groups: Count = 1,
 ) -> Strategy:
     """LwF.
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -43,7 +43,7 @@ class Exemplars(NamedTuple):
 
 
 @checked
-def experience_replay(setup: Setup, per_class: int = 20, labels: int = 1) -> Strategy:
+def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) -> Strategy:
     """ER, its memory being `Exemplars`.
 
     Args:

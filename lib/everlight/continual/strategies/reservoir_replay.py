@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import checked
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
@@ -37,7 +37,7 @@ class Reservoir(NamedTuple):
 
 
 @checked
-def reservoir_replay(setup: Setup, capacity: int = 200, labels: int = 1) -> Strategy:
+def reservoir_replay(setup: Setup, capacity: Count = 200, labels: Count = 1) -> Strategy:
     """ER with a reservoir, its memory being `Reservoir`.
 
     Args:
