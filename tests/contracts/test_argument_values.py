@@ -231,7 +231,7 @@ def test_traced_values_are_left_alone():
 
     wrong = jnp.array([2.0, jnp.nan])
     assert jax.jit(gains)(wrong, 2.0)[0] == 4
-    assert jax.vmap(gains, (0, None))(wrong, 2.0)[0] == 4
+    assert jax.vmap(gains, (0, None))(wrong[None], 2.0)[0, 0] == 4
     with pytest.raises(ValueError, match=r"values holds 2\.0; give 0 to 1"):
         gains(wrong, 2.0)
     # What a traced function closes over is there to be seen.

@@ -126,7 +126,7 @@ def initial_runs_state(
 
 @checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
-    """Which runs have had a loss that is no finite number, among the epochs that are done."""
+    """Which runs have diverged among the epochs that are done: `losses` is NaN there."""
     losses = np.asarray(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
     # After the last task none is begun.

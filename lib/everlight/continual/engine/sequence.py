@@ -26,6 +26,7 @@ from everlight.continual.engine.state import (
     close_task_state,
     epoch_key,
     learn_epoch,
+    nan_where_ended_badly,
     progress_of,
 )
 from everlight.continual.engine.steps import (
@@ -48,10 +49,16 @@ Announce = Callable[[Int[np.ndarray, "n"]], None]
 
 
 class DivergedError(FloatingPointError):
-    """A loss that is no finite number; says in which task, epoch and step, counted from 0."""
+    """Something that is no finite number; says what, and in which task and epoch, from 0.
 
-    def __init__(self, task: int, epoch: int, step: int):
-        super().__init__(f"the loss is not finite at task {task}, epoch {epoch}, step {step}")
+    Attributes:
+      task, epoch: in which it was found, the epoch in which it came about.
+      step: of the loss; None where it is not one.
+    """
+
+    def __init__(self, task: int, epoch: int, step: int | None, what: str = "the loss is"):
+        place = "" if step is None else f", step {step}"
+        super().__init__(f"{what} not finite at task {task}, epoch {epoch}{place}")
         self.task, self.epoch, self.step = task, epoch, step
 
 
@@ -98,6 +105,7 @@ def run_sequence(
         progress, closed = close_task(
             setup, strategy, protocol, progress, task, sequence, number, keys.end
         )
+        losses = nan_where_ended_badly(losses, epochs - 1, progress)
         return progress, (*closed, losses, scores)
 
     progress, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
@@ -130,7 +138,8 @@ def drive_sequence(
       announce: told once an epoch, before its first step; None is nobody.
 
     Raises:
-      DivergedError: a loss that is not finite, at the end of its epoch.
+      DivergedError: a loss, parameters, a validation or what the strategy keeps is not finite, at
+        the end of the epoch in which that came about.
       ValueError: as for `run_sequence`.
     """
     refuse_unfit(protocol, data, sequence)
@@ -151,8 +160,10 @@ def drive_sequence(
             losses.append(loss)
         _refuse_divergence(task, epoch, np.asarray(losses))
         state = _close_epoch(*parts, state, progress, jnp.mean(jnp.array(losses or [0.0])))
+        _refuse_nan(task, epoch, state, "parameters or validation are")
         if epoch + 1 >= protocol.epochs_of(task):
             state = _close_task(*parts, state)
+            _refuse_nan(task, epoch, state, "what the strategy made at the task's end is")
         yield state
 
 
@@ -190,6 +201,11 @@ def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) ->
     wrong = np.flatnonzero(~np.isfinite(losses))
     if len(wrong):
         raise DivergedError(task, epoch, int(wrong[0]))
+
+
+def _refuse_nan(task: int, epoch: int, state: SequenceState, what: str) -> None:
+    if not np.isfinite(state.result.losses[task, epoch]):
+        raise DivergedError(task, epoch, None, what)
 
 
 # The driver's compiled parts. What builds the program is static, so that a second sequence with
