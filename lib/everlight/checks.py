@@ -149,7 +149,10 @@ class _MisfitError(ValueError):
     """Of kind, dtype or shape."""
 
     def __init__(self, name: str, value: Any, hint: Any):
-        super().__init__(f"{name} is {_shown(value)}; give {_wanted(hint)}")
+        plain = value is None or isinstance(value, numbers.Real | str)
+        said = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
+        verb = "choose" if typing.get_origin(hint) is Literal else "give"
+        super().__init__(f"{said}; {verb} {_wanted(hint)}")
 
 
 def _check(name: str, value: Any, hint: Any) -> None:
@@ -333,6 +336,10 @@ def _shown(value: Any) -> str:
     return f"of type {type(value).__name__}"
 
 
+def _either(words: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
 WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an array"}
 KINDS = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
 
@@ -342,9 +349,9 @@ def _wanted(hint: Any) -> str:
     if origin is Annotated:
         return _wanted(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(map(_wanted, arguments)))
+        return _either(list(dict.fromkeys(map(_wanted, arguments))))
     if origin is Literal:
-        return " or ".join(map(repr, arguments))
+        return _either(list(map(repr, arguments)))
     if hint is type(None):
         return "None"
     if _is_array_type(hint):

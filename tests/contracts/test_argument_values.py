@@ -125,9 +125,9 @@ SILENT = {
     ),
     "a setting with an underscore": (
         lambda: iirc(setting="incremental_joint"),
-        "setting is 'incremental_joint'",
+        "setting='incremental_joint'; choose 'incomplete', 'complete'",
     ),
-    "no setting": (lambda: iirc(setting=None), "setting is None"),
+    "no setting": (lambda: iirc(setting=None), "setting=None; choose"),
     "a share of validation below 0": (
         lambda: iirc(valid_fraction=-0.1),
         "valid_fraction=-0.1; give 0 to 0.5",
@@ -136,7 +136,10 @@ SILENT = {
         lambda: sequence(test_offset=-5),
         "test_offset=-5; give 0 or more",
     ),
-    "half a test sample": (lambda: sequence(test_offset=1.5), "test_offset is 1.5"),
+    "half a test sample": (
+        lambda: sequence(test_offset=1.5),
+        "test_offset=1.5; give an integer or None",
+    ),
     "percents": (lambda: relearn(A=55.0), "criteria['A']=55.0; give 0 to 1"),
     "accuracies in percent": (
         lambda: metrics.measure_criteria(jnp.full((3, 3), 55.0), COSTS),
