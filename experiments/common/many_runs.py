@@ -24,16 +24,23 @@ from everlight.continual import (
     runs_mesh,
 )
 from everlight.continual.engine.runs import Join, shared_alone
+from everlight.continual.engine.sequence import Announce
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import saving_when_stopped, uninterrupted
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError, epochs_before, epochs_done
+from experiments.common.sequences import (
+    DivergedRunError,
+    epochs_before,
+    epochs_done,
+    train_unit,
+)
 
 CHECKPOINT_EVERY = 10
 """Epochs of a task between checkpoints; there is one after every task too."""
 DIVERGED_AT = "diverged_at"
-"""Task and epoch of the first loss that is no finite number; -1 and -1 where there is none."""
+"""Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
+NOWHERE = (-1, -1)
 
 
 class Unit(NamedTuple):
@@ -65,7 +72,7 @@ def train_units(
 
     Args:
       folder: the run's.
-      units: of equal shapes (`scenarios.same_shapes`).
+      units: of equal shapes (`scenarios.same_shapes`); may be none.
       build, protocol: as for `drive_runs`.
       shared: data of all runs.
       keep: from what one sequence left to the arrays that the run keeps.
@@ -88,13 +95,46 @@ def train_units(
         for number, unit in enumerate(wave):
             result = jax.tree.map(lambda leaf, n=number: leaf[n], state.result)
             arrays = {name: np.asarray(value) for name, value in keep(result).items()}
-            place = _diverged_at(protocol, state, number) if gone[number] else np.array([-1, -1])
+            place = _diverged_at(protocol, state, number) if gone[number] else np.array(NOWHERE)
             arrays[DIVERGED_AT] = place
             folder.save_unit(unit.name, unit.facts, **arrays)
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
     return [found[unit.name] for unit in units]
+
+
+def train_streamed(
+    folder: RunFolder,
+    units: Sequence[Unit],
+    build: Build,
+    protocol: Protocol,
+    shared: Any,
+    keep: Callable[[SequenceResult], dict[str, Any]],
+    announce: Announce,
+    join: Join = shared_alone,
+) -> list[dict[str, np.ndarray]]:
+    """The same one run after another, for images that are read as steps ask for them.
+
+    Args:
+      folder, units, build, protocol, shared, keep, join: as for `train_units`.
+      announce: as for `drive_sequence`.
+
+    Raises:
+      DataError: as by `train_units`.
+    """
+    kept = []
+    for unit in units:
+        data = join(shared, unit.own)
+        parts = (build, protocol, data, unit.sequence, unit.key, keep, announce)
+        try:
+            arrays = train_unit(folder, unit.name, unit.facts, *parts)
+        except DivergedRunError as error:
+            print(error, flush=True)
+            kept.append({DIVERGED_AT: np.array(error.place)})
+        else:
+            kept.append({**arrays, DIVERGED_AT: np.array(NOWHERE)})
+    return kept
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
@@ -108,14 +148,16 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
     Raises:
       DivergedRunError: which did, where, and what to do.
     """
-    wrong = [
-        "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
+    places = {
+        unit.name: tuple(arrays[DIVERGED_AT].tolist())
         for unit, arrays in zip(units, kept, strict=True)
         if has_diverged(arrays)
-    ]
-    if wrong:
+    }
+    if places:
+        told = "; ".join(f"{name} at task {at[0]}, epoch {at[1]}" for name, at in places.items())
         raise DivergedRunError(
-            f"the loss is not finite: {'; '.join(wrong)}. Lower the learning rate or the strength."
+            f"the loss is not finite: {told}. Lower the learning rate or the strength.",
+            next(iter(places.values())),
         )
 
 

@@ -292,7 +292,7 @@ def _run_benchmark(
             )
             if METHODS[name].strengths:
                 grids[split, name], strengths[split, name] = grid, strength
-            kept[name] = [trainer.train(name, split, strength, each) for each in seeds]
+            kept[name] = trainer.train(name, split, strength, seeds)
         initial = [trainer.initial_ranks(split, each) for each in seeds]
         outcomes[split] = {
             name: _stack(

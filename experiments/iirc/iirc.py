@@ -136,10 +136,10 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         runs = [
             score_method(
                 trainer.sequence(name, number),
-                trainer.train(name, number, settings.seed, exemplars),
+                learnt,
                 superclass_numbers(hierarchy, configurations[number]),
             )
-            for number in range(plan.configurations)
+            for number, learnt in enumerate(trainer.train(name, settings.seed, exemplars))
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
 

@@ -73,6 +73,7 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
     with pytest.raises(DivergedRunError) as caught:
         train_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY, tmp_path, {}, every=4)
     assert "task 2, epoch 0, step 0" in str(caught.value)
+    assert caught.value.place == (2, 0)
     assert str(tmp_path / str(2 * PROTOCOL.epochs)) in str(caught.value)
 
 
