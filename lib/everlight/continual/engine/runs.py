@@ -7,7 +7,7 @@ their state can be saved between chunks: a kill costs a chunk.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from everlight.checks import Count, checked
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
+    PROGRAMS,
     Build,
     SequenceState,
     begin_state,
@@ -141,9 +142,12 @@ class _Parts(NamedTuple):
     close_task: Callable[..., SequenceState]
 
 
-@cache
+@lru_cache(PROGRAMS)
 def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Parts:
-    """Each part for all runs, compiled once for these functions, protocol and mesh."""
+    """Each part for all runs, compiled once for these functions, protocol and mesh.
+
+    Kept until `PROGRAMS` others have come.
+    """
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
 

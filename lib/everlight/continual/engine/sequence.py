@@ -5,8 +5,8 @@ orders; `drive_sequence` is a Python loop over the same step that can be stopped
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from everlight.checks import checked
 from everlight.continual.base import Epoch, Memory, TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
+    PROGRAMS,
     Build,
     SequenceResult,
     SequenceState,
@@ -126,7 +127,7 @@ def drive_sequence(
 
     Any state that it yielded, given back with the same other arguments, continues it to the same
     bits. Compiled parts are kept for the next call with the same function object as `build`
-    and an equal `protocol`.
+    and an equal `protocol`, and let go after `PROGRAMS` other ones.
 
     Args:
       build: from `data` to the setup and the strategy; compare `run_sequence`.
@@ -144,25 +145,26 @@ def drive_sequence(
     """
     refuse_unfit(protocol, data, sequence)
     tasks = sequence.tasks.id.shape[0]
-    parts = (build, protocol, data, sequence, key)
-    state = _begin_sequence(*parts) if state is None else state
+    parts, given = _compiled(build, protocol), (data, sequence, key)
+    state = parts.begin_sequence(*given) if state is None else state
     while (task := int(state.task)) < tasks:
         epoch = int(state.epoch)
         if epoch == 0:
-            state = _begin_task(*parts, state)
+            state = parts.begin_task(*given, state)
         progress = progress_of(state)
-        opened = _open_epoch(*parts, task, epoch, progress.memory)
+        opened = parts.open_epoch(*given, task, epoch, progress.memory)
         if announce is not None:
             announce(_epoch_order(*opened))
         losses = []
         for step in range(int(count_steps(opened[1], protocol))):
-            progress, loss = _epoch_step(*parts, task, epoch, step, progress, opened)
+            progress, loss = parts.epoch_step(*given, task, epoch, step, progress, opened)
             losses.append(loss)
         _refuse_divergence(task, epoch, np.asarray(losses))
-        state = _close_epoch(*parts, state, progress, jnp.mean(jnp.array(losses or [0.0])))
+        loss = jnp.mean(jnp.array(losses or [0.0]))
+        state = parts.close_epoch(*given, state, progress, loss)
         _refuse_nan(task, epoch, state, "parameters or validation are")
         if epoch + 1 >= protocol.epochs_of(task):
-            state = _close_task(*parts, state)
+            state = parts.close_task(*given, state)
             _refuse_nan(task, epoch, state, "what the strategy made at the task's end is")
         yield state
 
@@ -172,7 +174,7 @@ def initial_state(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceState:
     """The state before the first task, as shapes and dtypes: what a stored state is read into."""
-    return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
+    return jax.eval_shape(partial(begin_state, build, protocol), data, sequence, key)
 
 
 @checked
@@ -184,11 +186,10 @@ def operations_per_step(
     Loops inside the step are counted once; the strategies here have none. What the backend's
     analysis leaves out stays out (random bits, data movement).
     """
-    parts = (build, protocol, data, sequence, key)
-    state = initial_state(*parts)
-    progress = progress_of(state)
-    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, progress.memory)
-    step = _epoch_step.lower(*parts, 0, 0, 0, progress, opened).compile()
+    parts, given = _compiled(build, protocol), (data, sequence, key)
+    progress = progress_of(initial_state(build, protocol, *given))
+    opened = jax.eval_shape(parts.open_epoch, *given, 0, 0, progress.memory)
+    step = parts.epoch_step.lower(*given, 0, 0, 0, progress, opened).compile()
     return float(step.cost_analysis()["flops"])
 
 
@@ -208,16 +209,23 @@ def _refuse_nan(task: int, epoch: int, state: SequenceState, what: str) -> None:
         raise DivergedError(task, epoch, None, what)
 
 
-# The driver's compiled parts. What builds the program is static, so that a second sequence with
-# the same setup compiles nothing.
-_part = partial(jax.jit, static_argnums=(0, 1))
-_begin_sequence = _part(begin_state)
-_begin_task = _part(begin_task_state)
-_close_epoch = _part(close_epoch_state)
-_close_task = _part(close_task_state)
+class _Parts(NamedTuple):
+    begin_sequence: Callable[..., SequenceState]
+    begin_task: Callable[..., SequenceState]
+    open_epoch: Callable[..., tuple[Epoch, Order]]
+    epoch_step: Any
+    close_epoch: Callable[..., SequenceState]
+    close_task: Callable[..., SequenceState]
 
 
-@_part
+@lru_cache(PROGRAMS)
+def _compiled(build: Build, protocol: Protocol) -> _Parts:
+    """The driver's parts, so that a second sequence with the same setup compiles nothing."""
+    parts = (begin_state, begin_task_state, _open_epoch, _epoch_step)
+    parts += (close_epoch_state, close_task_state)
+    return _Parts(*(jax.jit(partial(part, build, protocol)) for part in parts))
+
+
 def _open_epoch(
     build: Build,
     protocol: Protocol,
@@ -234,7 +242,6 @@ def _open_epoch(
     return open_epoch(strategy, memory, task, key_epoch)
 
 
-@_part
 def _epoch_step(
     build: Build,
     protocol: Protocol,

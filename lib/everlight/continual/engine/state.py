@@ -28,6 +28,10 @@ from everlight.continual.engine.steps import (
     task_keys,
 )
 
+PROGRAMS = 8
+"""Of how many builds a process keeps the compiled parts, the last ones; each may take 20 MB and
+more."""
+
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
 data are an argument of the compiled program and not a constant inside it."""
