@@ -155,6 +155,9 @@ class _MisfitError(ValueError):
         super().__init__(f"{said}; {verb} {_wanted(hint)}")
 
 
+# Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
+# of these two one of its own.
+@typing.no_type_check
 def _check(name: str, value: Any, hint: Any) -> None:
     origin = typing.get_origin(hint)
     if origin is Annotated:
@@ -185,6 +188,7 @@ def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
     _check_all(f"{name}.", {field: getattr(value, field) for field in hints}, hints)
 
 
+@typing.no_type_check
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a value is of a kind, of an array its dtype and shape; whatever its range."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

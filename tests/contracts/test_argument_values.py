@@ -243,12 +243,14 @@ def test_traced_values_are_left_alone():
 
 
 def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
-    angle = metrics.angular_error(np.array([1.0, 0, 0]), np.array([0.0, 1, 0]))
-    np.testing.assert_allclose(angle, 90)
-    assert models.novelty(
-        models.Familiarity(
-            color.TransformPrior(jnp.zeros(9), jnp.eye(9), jnp.float32(1)), jnp.arange(101.0)
-        ),
-        50,
-    ).farther == pytest.approx(51 / 101)
-    assert continual.Protocol(epochs=np.int64(3)).epochs == 3
+    @checked
+    def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):
+        return np.asarray(values) * most * share * count
+
+    wanted = [2.0, 4.0]
+    for most in (2, 2.0, np.float32(2), jnp.float32(2)):
+        for count in (1, np.int64(1), jnp.int32(1)):
+            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), wanted)
+    for wrong in (True, 1.0, jnp.float32(1), "1", None):
+        with pytest.raises(ValueError, match="count"):
+            gains(np.ones(2), 2, 1, wrong)
