@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Share, checked
+from everlight.checks import Count, Place, Share, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
 from everlight.continual.strategies.naive import naive, task_gradient
@@ -42,7 +42,7 @@ class BeforeStep(NamedTuple):
 
 @checked
 def packnet(
-    setup: Setup, prune: Share = 0.75, retrain_epochs: Count = 10, batch_size: Count = 32
+    setup: Setup, prune: Share = 0.75, retrain_epochs: Place = 10, batch_size: Count = 32
 ) -> Strategy:
     """PackNet, its memory being `Ownership`; the head is `params["head"]`, classes its last axis.
 
