@@ -114,11 +114,16 @@ class RunFolder:
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
     def log(self, **event: Any) -> None:
-        """Appends one event to metrics.jsonl; what is no number is null there."""
+        """Appends one event to metrics.jsonl, once; what is no number is null there.
+
+        A run that goes on comes by what was told before.
+        """
         text = json.dumps(event, default=_plain)
-        valid = json.loads(text, parse_constant=lambda name: None)
-        with (self.path / "metrics.jsonl").open("a") as stream:
-            stream.write(json.dumps(valid) + "\n")
+        line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
+        with (self.path / "metrics.jsonl").open("a+") as stream:
+            stream.seek(0)
+            if line not in stream:
+                stream.write(line)
 
     def claim_unit(self, name: str) -> bool:
         """Claims a part of a shared run for this process until it is saved or given up.

@@ -6,11 +6,14 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import PyTree
 
+from everlight.checks import checked
+
 AXIS = "runs"
 RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
 """A leading axis over runs; what all devices hold whole."""
 
 
+@checked
 def runs_mesh(devices: list[jax.Device] | None = None) -> Mesh:
     """A mesh of the axis "runs" alone, over all devices or some."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))

@@ -104,19 +104,17 @@ def epochs_in(tmp_path, folder):
     return sum(json.loads(line)["runs"] for line in lines)
 
 
-def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
-    """Three runs on two devices: the third is trained after the first two, from epoch 13 on.
+KILL, TERM = signal.SIGKILL, signal.SIGTERM
+STOPS = [(KILL, 3), (TERM, 2), (KILL, 7), (KILL, 5)]
+"""In the first task; so that the newest epoch is saved; at the end of the first two runs, which take
+13; in the third's middle."""
 
-    A kill in the first task, a signal that lets the newest epoch be saved, a kill at the end of
-    the first two runs and one in the third.
-    """
+
+@pytest.mark.parametrize("stops", [STOPS[:2], pytest.param(STOPS, marks=pytest.mark.slow)])
+def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path, stops):
+    """Three runs on two devices, so that the third is trained after the first two."""
     end_child(start_child(tmp_path, "whole", 2))
-    for stop in [
-        (signal.SIGKILL, 3),
-        (signal.SIGTERM, 2),
-        (signal.SIGKILL, 7),
-        (signal.SIGKILL, 5),
-    ]:
+    for stop in stops:
         end_child(start_child(tmp_path, "stopped", 2, *stop), *stop)
     end_child(start_child(tmp_path, "stopped", 2))
     whole, stopped = units_of(tmp_path, "whole"), units_of(tmp_path, "stopped")

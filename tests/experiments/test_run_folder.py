@@ -143,6 +143,16 @@ def test_log_lines_are_json_in_order(settings):
     assert third == '{"seconds": null, "losses": [1.0, null]}'
 
 
+def test_what_was_told_before_is_not_told_again_by_a_run_that_goes_on(settings):
+    for _ in range(2):
+        folder = RunFolder("paper", "run", settings)
+        folder.log(method="GW", error=[1.0, np.nan])
+        folder.log(method="WP", error=[2.0])
+        del folder
+    lines = (settings.runs / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["method"] for line in lines] == ["GW", "WP"]
+
+
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):
     errors = rng.normal(size=(3, 4)).astype(np.float32)
     names = np.array(["a", "bc"])

@@ -141,7 +141,7 @@ def test_a_division_that_cannot_be_is_named(change, message):
 
 def test_a_piece_without_vector_is_named():
     pieces, vectors = random_facts(5)
-    with pytest.raises(ValueError, match=f"word {pieces.max()}; there are 3 vectors"):
+    with pytest.raises(ValueError, match=f"pieces holds {pieces.max()}; give -1 to 2"):
         semantic_split(pieces, vectors[:3], 4)
 
 

@@ -14,6 +14,8 @@ import jax.numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import Count, checked
+
 # Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
 DEGENERATE = 1e-4
 
@@ -40,6 +42,7 @@ def _homogeneous(
     return jnp.matmul(lifted, homography.T, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def apply_homography(
     homography: Float[Array, "3 3"], points: Float[Array, "n 2"]
 ) -> Float[Array, "n 2"]:
@@ -57,6 +60,7 @@ def _conditioner(points: Float[Array, "n 2"], weights: Float[Array, "n"]) -> Flo
     return jnp.array([[scale, 0, -scale * mean[0]], [0, scale, -scale * mean[1]], [0, 0, 1]])
 
 
+@checked
 def fit_homography(
     source_points: Float[Array, "n 2"],
     target_points: Float[Array, "n 2"],
@@ -109,6 +113,7 @@ def fit_homography(
     return HomographyFit(jnp.where(valid, homography, jnp.eye(3, dtype=homography.dtype)), valid)
 
 
+@checked
 def warp_image(
     image: Float[Array, "h w c"], homography: Float[Array, "3 3"], shape: tuple[int, int]
 ) -> MaskedImage:
@@ -143,8 +148,9 @@ def warp_image(
     return MaskedImage(warped.reshape(*shape, -1), inside.reshape(shape))
 
 
+@checked
 def area_downsample(
-    image: Float[Array, "h w c"], factor: int = 6, mask: Bool[Array, "h w"] | None = None
+    image: Float[Array, "h w c"], factor: Count = 6, mask: Bool[Array, "h w"] | None = None
 ) -> MaskedImage:
     """Means over blocks of `factor` × `factor` pixels; the paper's factor is 6.
 

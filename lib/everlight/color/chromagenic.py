@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import check_range, check_sizes, checked
 from everlight.color.transforms import apply_color_transform, fit_color_transform
 
 
@@ -20,6 +21,7 @@ class Chromagenic(NamedTuple):
     valid: Bool[Array, "m"]
 
 
+@checked
 def fit_chromagenic(
     main: Float[Array, "pairs n 3"],
     second: Float[Array, "pairs n 3"],
@@ -40,7 +42,11 @@ def fit_chromagenic(
     Returns:
       The candidates; one without pairs, or whose colours span no 3-space, is not valid and is
       never chosen.
+
+    Raises:
+      ValueError: a label without a row.
     """
+    check_range("labels", labels, 0, len(illuminants) - 1)
     colors, targets = main.reshape(-1, 3), second.reshape(-1, 3)
     owner = jnp.repeat(labels, main.shape[1])
 
@@ -51,6 +57,7 @@ def fit_chromagenic(
     return Chromagenic(fitted.transform, illuminants, fitted.valid)
 
 
+@checked
 def chromagenic_estimate(
     model: Chromagenic,
     main: Float[Array, "n 3"],
@@ -94,6 +101,7 @@ class LinearRegression(NamedTuple):
     intercept: Float[Array, "2"]
 
 
+@checked
 def fit_linear_regression(
     features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
@@ -121,9 +129,15 @@ def fit_linear_regression(
     return LinearRegression(slopes, target - shift)
 
 
+@checked
 def linear_estimate(
     model: LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`."""
+    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`.
+
+    Raises:
+      ValueError: features of another number than the model was fitted to.
+    """
+    check_sizes(slopes=(model.slopes, 0), features=(features, -1))
     product = jnp.matmul(features, model.slopes, precision=jax.lax.Precision.HIGHEST)
     return product + model.intercept

@@ -3,12 +3,16 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 
+
+@checked
 def to_chromaticity(illuminant: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
     """[R/G, B/G] of an illuminant of any scale; infinite or NaN where green is 0."""
     return illuminant[..., ::2] / illuminant[..., 1:2]
 
 
+@checked
 def from_chromaticity(chromaticity: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
     """The illuminant (R/G, 1, B/G)."""
     red, blue = chromaticity[..., 0], chromaticity[..., 1]

@@ -8,13 +8,16 @@ degrees and more on NUS thumbnails.
 """
 
 import math
+import sys
 from functools import partial
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from everlight.checks import Between, Count, Positive, Share, checked
 
 Image = Float[Array, "h w 3"]
 Mask = Float[Array, "h w"] | Bool[Array, "h w"] | None  # 0 leaves a pixel out, 1 keeps it
@@ -29,6 +32,7 @@ class Estimator(Protocol):
         ...
 
 
+@checked
 def unit_illuminant(illuminant: Illuminant) -> Illuminant:
     """The illuminant at unit length; NaN for the zero vector and for what is not finite."""
     # Dividing by the peak first keeps the squares of dim illuminants from underflowing.
@@ -87,6 +91,7 @@ def _derivative(image: Image, down: int, across: int, sigma: float) -> Float[Arr
     return _filter(_filter(image, 1, across, sigma), 0, down, sigma)
 
 
+@checked
 def keep_observed(image: Image, mask: Mask) -> Image:
     """The image with 0, whatever stood there, at masked pixels."""
     return image if mask is None else jnp.where((mask > 0)[..., None], image, 0)
@@ -107,6 +112,7 @@ def _whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1
     ].astype(bool)
 
 
+@checked
 def response(
     image: Image, mask: Mask, order: int, sigma: float
 ) -> tuple[Float[Array, "a b 3"], Bool[Array, "a b 1"]]:
@@ -150,6 +156,7 @@ def response(
     return jnp.where(usable, magnitude, 0), usable
 
 
+@checked
 def minkowski_framework(
     image: Image, mask: Mask, order: int, norm: float | int, sigma: float
 ) -> Illuminant:
@@ -180,13 +187,14 @@ def minkowski_framework(
     return unit_illuminant(peak * _root(jnp.sum(relative**norm, axis=(0, 1)), norm))
 
 
+@checked
 def weighted_gray_edge(
     image: Image,
     mask: Mask,
-    norm: float | int,
-    sigma: float,
-    exponent: float | int,
-    iterations: int,
+    norm: Annotated[float | int, Between(1, sys.float_info.max)],
+    sigma: Positive,
+    exponent: Annotated[float | int, Between(0)],
+    iterations: Count,
 ) -> Illuminant:
     """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).
 
@@ -249,7 +257,8 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
     return vectors[:, -1], vectors[:, :2] @ shares
 
 
-def bright_dark_pca(image: Image, mask: Mask, fraction: float) -> Illuminant:
+@checked
+def bright_dark_pca(image: Image, mask: Mask, fraction: Share) -> Illuminant:
     """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
 
     Colours are ordered by their projection on the mean colour; of both ends `fraction` of the

@@ -23,6 +23,7 @@ light of an image is told by the diagonal maps that carry the image's gamut into
 """
 
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.color.estimators import (
     EDGE_SIGMA,
     Illuminant,
@@ -79,20 +81,21 @@ class Gamut:
 
     Attributes:
       peak: largest response of each channel under white light, `[3]`.
-      extent: support of the grown hull in each of `DIRECTIONS`, `[k]`, positive.
+      extent: support of the grown hull in each of `DIRECTIONS`, `[126]`, positive.
       order: derivative order of the responses, 0 or 1; static.
     """
 
     peak: Float[Array, "3"]
-    extent: Float[Array, "k"]
+    extent: Float[Array, f"{len(DIRECTIONS)}"]
     order: int = struct.field(pytree_node=False)
 
 
+@checked
 def fit_gamut(
     images: Float[Array, "n h w 3"],
     masks: Float[Array, "n h w"],
     illuminants: Float[Array, "n 3"],
-    order: int,
+    order: Literal[0, 1],
 ) -> Gamut:
     """The canonical gamut of training images; call it outside of jit.
 
@@ -124,6 +127,7 @@ def fit_gamut(
     return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
 
 
+@checked
 def gamut_estimate(gamut: Gamut, image: Image, mask: Mask) -> Illuminant:
     """Gamut Pixel or Gamut Edge, whichever the gamut was fitted for: a unit illuminant or NaN.
 

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from everlight.checks import Count, Place, checked
+
 
 class Mixtures(NamedTuple):
     """Mixed features and their chromaticities."""
@@ -14,12 +16,13 @@ class Mixtures(NamedTuple):
     targets: Float[Array, "n 2"]
 
 
+@checked
 def mix_neighbors(
     key: PRNGKeyArray,
     features: Float[Array, "n f"],
     targets: Float[Array, "n 2"],
-    neighbors: int,
-    copies: int,
+    neighbors: Count,
+    copies: Place,
 ) -> Mixtures:
     """Convex mixtures of each pair with pairs whose light is near to its own.
 

@@ -6,6 +6,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
+
 MONOMIALS = {
     degree: tuple(
         powers for powers in itertools.product(range(degree + 1), repeat=3) if sum(powers) == degree
@@ -15,6 +17,7 @@ MONOMIALS = {
 """Exponents of R, G, B by degree: 3, 6 and 10 products."""
 
 
+@checked
 def color_moments(
     colors: Float[Array, "n 3"], weights: Float[Array, "n"] | None = None, degree: int = 2
 ) -> Float[Array, "k"]:
@@ -52,6 +55,7 @@ def color_moments(
     return jnp.where(peak > 0, stacked / jnp.mean(stacked), jnp.nan)
 
 
+@checked
 def relight_moments(moments: Float[Array, "9"], relight: Float[Array, "3 3"]) -> Float[Array, "9"]:
     """The nine moments of an image after every colour was multiplied by a matrix, in closed form.
 

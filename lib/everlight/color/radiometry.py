@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import Count, check_range, checked
 
+
+@checked
 def camera_responses(
     illuminant: Float[Array, "w"],
     reflectances: Float[Array, "n w"],
@@ -27,6 +30,7 @@ def camera_responses(
     )
 
 
+@checked
 def illuminant_response(
     illuminant: Float[Array, "w"], sensitivity: Float[Array, "3 w"]
 ) -> Float[Array, "3"]:
@@ -38,6 +42,7 @@ SECOND_RADIATION_CONSTANT = 1.438776877e7
 """hc/k in nm K (CODATA 2018, exact in the SI)."""
 
 
+@checked
 def blackbody_power(
     temperature: Float[Array, ""], wavelengths: Float[Array, "w"]
 ) -> Float[Array, "w"]:
@@ -59,6 +64,7 @@ class ResponseTable(NamedTuple):
     illuminants: Float[Array, "i 3"]
 
 
+@checked
 @jax.jit
 def response_table(
     illuminants: Float[Array, "i w"],
@@ -72,15 +78,24 @@ def response_table(
     )
 
 
+@checked
 def scene_colors(
     table: ResponseTable, illuminant: Int[Array, ""], reflectances: Int[Array, "n"]
 ) -> Float[Array, "n 3"]:
-    """Colours of one scene: `n` surfaces of the table under one of its lights."""
+    """Colours of one scene: `n` surfaces of the table under one of its lights.
+
+    Raises:
+      ValueError: a light or a surface that the table does not have.
+    """
+    lights, surfaces, _ = table.surfaces.shape
+    check_range("illuminant", illuminant, 0, lights - 1)
+    check_range("reflectances", reflectances, 0, surfaces - 1)
     return table.surfaces[illuminant, reflectances]
 
 
+@checked
 def patch_thumbnail(
-    colors: Float[Array, "24 3"], rows: int = 4, columns: int = 6, patch: int = 8
+    colors: Float[Array, "24 3"], rows: Count = 4, columns: Count = 6, patch: Count = 8
 ) -> Float[Array, "h w 3"]:
     """The paper's 32x48 thumbnail: 24 colours as 8x8 patches in a 4x6 grid, row by row."""
     grid = colors.reshape(rows, columns, 3)
@@ -103,8 +118,9 @@ class Sensor(NamedTuple):
     stops: float = 2.0
 
 
+@checked
 def take_photograph(
-    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: int = 8
+    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: Count = 8
 ) -> Float[Array, "h w 3"]:
     """A thumbnail of exact colours as a sensor gives it, with 0 at black and 1 at white.
 
@@ -127,8 +143,9 @@ def take_photograph(
     return jnp.minimum(jnp.round(noisy * levels) / levels, 1)
 
 
+@checked
 def patch_means(
-    thumbnail: Float[Array, "h w 3"], rows: int = 4, columns: int = 6
+    thumbnail: Float[Array, "h w 3"], rows: Count = 4, columns: Count = 6
 ) -> Float[Array, "24 3"]:
     """The mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns

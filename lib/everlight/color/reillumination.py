@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.color.transforms import fit_color_transform, reilluminate_transform
 
 
+@checked
 def chart_transforms(
     charts: Float[Array, "m patches 3"], weights: Float[Array, "m patches"] | None = None
 ) -> Float[Array, "m m 3 3"]:
@@ -42,6 +44,7 @@ def chart_transforms(
     return jax.vmap(to_all, in_axes=(0, 0, None, None))(charts, weights, charts, weights)
 
 
+@checked
 def von_kries(illuminants: Float[Array, "m 3"]) -> Float[Array, "m m 3 3"]:
     """The diagonal transforms `diag(L[j] / L[i])` between all illuminants of one camera.
 
@@ -55,6 +58,7 @@ def von_kries(illuminants: Float[Array, "m 3"]) -> Float[Array, "m m 3 3"]:
     return jax.vmap(jax.vmap(jnp.diag))(ratios)
 
 
+@checked
 def augment_transforms(
     transforms: Float[Array, "m 3 3"],
     first: Float[Array, "m m 3 3"],

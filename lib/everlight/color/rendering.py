@@ -5,12 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
+
 # Linear sRGB to XYZ, white D65 (IEC 61966-2-1); XYZ and RGB are columns.
 SRGB_TO_XYZ = np.array(
     [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]], np.float32
 )
 
 
+@checked
 def white_balance(
     image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
 ) -> Float[Array, "*n 3"]:
@@ -18,6 +21,7 @@ def white_balance(
     return image * (illuminant[1] / illuminant)
 
 
+@checked
 def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """The matrix M that takes white-balanced camera RGB to linear sRGB, `rgb @ M`.
 
@@ -36,12 +40,14 @@ def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return jnp.linalg.inv(to_camera).T
 
 
+@checked
 def encode_srgb(linear: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     """The sRGB transfer curve (IEC 61966-2-1) of linear values in [0, 1]."""
     curved = 1.055 * jnp.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
     return jnp.where(linear <= 0.0031308, 12.92 * linear, curved)
 
 
+@checked
 def render(
     image: Float[Array, "*n 3"],
     illuminant: Float[Array, "3"],

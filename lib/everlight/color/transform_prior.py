@@ -6,17 +6,20 @@ light has two or three degrees of freedom, not nine. So their distribution over 
 taken as a Gaussian prior, and the transform as the most probable one given the scene's colours.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import ABOVE_ZERO, Positive, checked
 from everlight.color.transforms import fit_color_transform, scale_free
 
 # Of the largest variance: directions in which training transforms do not differ at all are held
 # to this share of it, so that the precision is finite in float32.
 VARIANCE_FLOOR = 1e-6
+
+Misfit = Positive | Annotated[Float[Array, ""], ABOVE_ZERO]
 
 
 class TransformPrior(NamedTuple):
@@ -49,8 +52,9 @@ class ProbableTransform(NamedTuple):
     valid: Bool[Array, ""]
 
 
+@checked
 def transform_distribution(
-    transforms: Float[Array, "m 3 3"], valid: Bool[Array, "m"], misfit: float | Float[Array, ""]
+    transforms: Float[Array, "m 3 3"], valid: Bool[Array, "m"], misfit: Misfit
 ) -> TransformPrior:
     """Mean and covariance of the valid transforms."""
     counted = valid.astype(transforms.dtype)[:, None]
@@ -64,14 +68,16 @@ def transform_distribution(
     return TransformPrior(mean, root, jnp.asarray(misfit, transforms.dtype))
 
 
+@checked
 def transform_distance(prior: TransformPrior, transform: Float[Array, "3 3"]) -> Float[Array, ""]:
     """Mahalanobis distance of a transform from a distribution of its like."""
     away = jnp.matmul(prior.root, transform.reshape(9) - prior.mean, precision="highest")
     return jnp.sqrt(jnp.sum(away**2))
 
 
+@checked
 def learn_transform_prior(
-    main: Float[Array, "m n 3"], second: Float[Array, "m n 3"], misfit: float | Float[Array, ""]
+    main: Float[Array, "m n 3"], second: Float[Array, "m n 3"], misfit: Misfit
 ) -> TransformPrior:
     """The prior from scenes that determine their transform, of any exposure.
 
@@ -87,6 +93,7 @@ def learn_transform_prior(
     return transform_distribution(fit.transform, fit.valid, misfit)
 
 
+@checked
 def fit_probable_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import checked
+
 Normalization = Literal["scale", "sum"] | None
 
 # The release divides each pixel by its own R+G+B, floored here (facts of the released code).
@@ -22,6 +24,7 @@ class TransformFit(NamedTuple):
     valid: Bool[Array, ""]
 
 
+@checked
 def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
     """Transforms divided by their mean row sum, which takes the ratio of two exposures out.
 
@@ -32,12 +35,14 @@ def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
     return jnp.where(mean > 0, transform / jnp.where(mean > 0, mean, 1), jnp.nan)
 
 
+@checked
 def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     """Each pixel divided by its own R+G+B (at least 1e-6), as the paper's released data are."""
     total = pixels[..., 0] + pixels[..., 1] + pixels[..., 2]
     return pixels / jnp.maximum(total, SUM_FLOOR)[..., None]
 
 
+@checked
 def fit_color_transform(
     source: Float[Array, "n 3"],
     target: Float[Array, "n 3"],
@@ -136,6 +141,7 @@ def _add_each(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Arra
     return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
+@checked
 def apply_color_transform(
     pixels: Float[Array, "*n 3"], transform: Float[Array, "3 3"]
 ) -> Float[Array, "*n 3"]:
@@ -143,6 +149,7 @@ def apply_color_transform(
     return jnp.matmul(pixels, transform, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def reilluminate_transform(
     transform: Float[Array, "3 3"], first: Float[Array, "3 3"], second: Float[Array, "3 3"]
 ) -> Float[Array, "3 3"]:

@@ -7,17 +7,19 @@ learning-rate schedule and the best epoch; a strategy owns only what makes it di
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Between, NotNegative
+
 Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
 
 
-Strength = float | Float[Array, ""]
+Strength = NotNegative | Annotated[Float[Array, ""], Between(0)]
 """Of a penalty; as an array it can be vmapped, and another one compiles nothing new."""
 
 

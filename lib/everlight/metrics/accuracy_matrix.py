@@ -10,12 +10,15 @@ Equations are those of Díaz-Rodríguez et al. 2018, "Don't forget, there is mor
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from everlight.checks import checked
+
 
 def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
     """Where task j was learned at least `before` tasks before row i."""
     return jnp.tri(accuracies.shape[0], k=-before, dtype=bool)
 
 
+@checked
 def accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """A (eq. 2): mean accuracy on the tasks learned so far, over all times, `[]`.
 
@@ -24,6 +27,7 @@ def accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     return jnp.mean(accuracies, where=_learned(accuracies))
 
 
+@checked
 def backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """BWT (eq. 3): mean change of a task's accuracy since it was learned, over all later times.
 
@@ -34,16 +38,19 @@ def backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "
     return jnp.mean(changes, where=_learned(accuracies, before=1))
 
 
+@checked
 def remembering(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """REM (eq. 4): 1 less the forgetting in BWT, `[]`; 1 without any, NaN with one task."""
     return 1 + jnp.minimum(backward_transfer(accuracies), 0)
 
 
+@checked
 def positive_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """BWT+ (eq. 5): the improvement in BWT, `[]`; 0 without any, NaN with one task."""
     return jnp.maximum(backward_transfer(accuracies), 0)
 
 
+@checked
 def forward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """FWT (eq. 6): mean accuracy on tasks not learned yet, `[]`; NaN with one task.
 
@@ -52,6 +59,7 @@ def forward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""
     return jnp.mean(accuracies, where=~_learned(accuracies))
 
 
+@checked
 def gem_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """BWT of Lopez-Paz and Ranzato 2017 (GEM): as eq. 3, but at the end of the sequence only.
 
@@ -61,6 +69,7 @@ def gem_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Arra
     return jnp.mean(accuracies[-1, :-1] - jnp.diagonal(accuracies)[:-1])
 
 
+@checked
 def gem_forward_transfer(
     accuracies: Float[Array, "tasks tasks"], baseline: Float[Array, "tasks"]
 ) -> Float[Array, ""]:
@@ -76,6 +85,7 @@ def gem_forward_transfer(
     return jnp.mean(jnp.diagonal(accuracies, offset=1) - baseline[1:])
 
 
+@checked
 def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """F (Chaudhry et al. 2018, Riemannian Walk): how far tasks ended below their best accuracy.
 
@@ -89,11 +99,13 @@ def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     return jnp.mean(best - accuracies[-1, :-1])
 
 
+@checked
 def accuracy_over_time(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "tasks"]:
     """Mean accuracy on the tasks learned so far, after every task, `[tasks]`."""
     return jnp.mean(accuracies, axis=1, where=_learned(accuracies))
 
 
+@checked
 def average_incremental_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """Mean over time of the mean accuracy on the tasks learned so far (Rebuffi et al. 2017, iCaRL).
 
@@ -102,6 +114,7 @@ def average_incremental_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Flo
     return jnp.mean(accuracy_over_time(accuracies))
 
 
+@checked
 def final_average_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """Mean accuracy on all tasks at the end of the sequence (ACC of GEM), `[]`."""
     return jnp.mean(accuracies[-1])

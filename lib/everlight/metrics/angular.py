@@ -5,7 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from everlight.checks import checked
 
+
+@checked
 def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
     """Recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
 
@@ -43,6 +46,7 @@ class ErrorSummary(NamedTuple):
     invalid: Int[Array, ""]
 
 
+@checked
 def summarize_errors(errors: Float[Array, "n"]) -> ErrorSummary:
     """Mean, median, tri-mean, best and worst quarter, quartiles and maximum of angular errors.
 

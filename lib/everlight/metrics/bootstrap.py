@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import Count, Share, check_range, checked
+
 
 class Interval(NamedTuple):
     """Lower and upper end."""
@@ -15,12 +17,13 @@ class Interval(NamedTuple):
     high: Float[Array, ""]
 
 
+@checked
 def bootstrap_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],
     statistic: Callable[[Float[Array, "n"]], Float[Array, ""]] = jnp.mean,
-    level: float = 0.95,
-    resamples: int = 1000,
+    level: Share = 0.95,
+    resamples: Count = 1000,
 ) -> Interval:
     """The percentile bootstrap interval of a statistic (Efron 1979).
 
@@ -41,13 +44,14 @@ def bootstrap_interval(
     return _ends(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
 
 
+@checked
 def grouped_mean_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],
     groups: Int[Array, "n"],
-    count: int,
-    level: float = 0.95,
-    resamples: int = 1000,
+    count: Count,
+    level: Share = 0.95,
+    resamples: Count = 1000,
 ) -> Interval:
     """The percentile bootstrap interval of a mean whose values come in groups.
 
@@ -61,7 +65,11 @@ def grouped_mean_interval(
       count: how many groups there are.
       level: coverage, between 0 and 1.
       resamples: how many samples of `count` groups are drawn with replacement.
+
+    Raises:
+      ValueError: a group outside 0 to `count` - 1.
     """
+    check_range("groups", groups, 0, count - 1)
     valid = jnp.isfinite(values)
     sums = jax.ops.segment_sum(jnp.where(valid, values, 0), groups, count)
     sizes = jax.ops.segment_sum(valid.astype(values.dtype), groups, count)

@@ -7,12 +7,13 @@ a memory or count of operations that is impossible makes its criterion, and so t
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import Between, Positive, Stacked, check_range, check_sizes, checked
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -33,6 +34,8 @@ Criteria = TypedDict(
         "FWT": Scalar,
     },
 )
+FRACTION = Between(0, 1, or_nan=True)
+"""Of what is counted as a share; NaN is not known."""
 CRITERIA = tuple(Criteria.__annotations__)
 
 # W2 is printed as (.4, .1, .1, .1, .2, .05, .05), a misprint: those weights miss the paper's own
@@ -64,6 +67,7 @@ class RunSummary(NamedTuple):
     deviation: Criteria
 
 
+@checked
 def counted_model_memory(
     parameters: int, regulariser_copies: int, tasks: int
 ) -> Float[Array, "tasks"]:
@@ -92,6 +96,7 @@ def counted_model_memory(
     return parameters * jnp.where(later, 1.0 + regulariser_copies, 1.0)
 
 
+@checked
 def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Array, "tasks"]:
     """Samples held before each task by a learner that keeps all of them, in any unit, `[tasks]`.
 
@@ -100,6 +105,7 @@ def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Arra
     return jnp.pad(jnp.cumsum(samples_per_task[:-1]), (1, 0))
 
 
+@checked
 def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, ""]:
     """MS (eq. 7): how little the model grows beyond its size at the first task.
 
@@ -113,6 +119,7 @@ def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, "
     return jnp.minimum(1, jnp.mean(jnp.where(model_memory > 0, shares, jnp.nan)))
 
 
+@checked
 def samples_storage_efficiency(
     sample_memory: Float[Array, "tasks"], lifetime_memory: Float[Array, ""] | float
 ) -> Float[Array, ""]:
@@ -130,10 +137,11 @@ def samples_storage_efficiency(
     return 1 - jnp.minimum(1, jnp.mean(shares))
 
 
+@checked
 def computational_efficiency(
     operations: Float[Array, "tasks"],
     pass_operations: Float[Array, "tasks"],
-    epsilon: float = 10.0,
+    epsilon: Positive = 10.0,
 ) -> Float[Array, ""]:
     """CE (eq. 9): how few passes' worth of computation the tasks are learned with.
 
@@ -150,7 +158,10 @@ def computational_efficiency(
     return jnp.minimum(1, jnp.mean(shares))
 
 
-def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> Criteria:
+@checked
+def measure_criteria(
+    accuracies: Annotated[Float[Array, "tasks tasks"], FRACTION], costs: Costs
+) -> Criteria:
     """All seven criteria of one run.
 
     Args:
@@ -159,7 +170,11 @@ def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> C
 
     Returns:
       The criteria by the paper's names, each `[]`; with one task BWT+, REM and FWT are NaN.
+
+    Raises:
+      ValueError: an accuracy that is no fraction, costs of another number of tasks.
     """
+    check_sizes(accuracies=(accuracies, 0), model_memory=(costs.model_memory, 0))
     return {
         "A": accuracy(accuracies),
         "MS": model_size_efficiency(costs.model_memory),
@@ -171,7 +186,11 @@ def measure_criteria(accuracies: Float[Array, "tasks tasks"], costs: Costs) -> C
     }
 
 
-def summarize_runs(accuracies: Float[Array, "runs tasks tasks"], costs: Costs) -> RunSummary:
+@checked
+def summarize_runs(
+    accuracies: Annotated[Float[Array, "runs tasks tasks"], FRACTION],
+    costs: Annotated[Costs, Stacked],
+) -> RunSummary:
     """Mean and spread of the criteria over runs (seeds, task orders).
 
     The paper names no estimator of the standard deviation; this is the sample's (runs - 1), which
@@ -191,6 +210,7 @@ def summarize_runs(accuracies: Float[Array, "runs tasks tasks"], costs: Costs) -
     )
 
 
+@checked
 def cl_score(
     criteria: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
@@ -206,6 +226,7 @@ def cl_score(
     return _weighted_mean("criteria", criteria, weights)
 
 
+@checked
 def cl_stability(
     deviations: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
@@ -226,6 +247,8 @@ def _weighted_mean(
 ) -> Float[Array, ""]:
     _check_keys(name, values)
     _check_keys("weights", weights)
+    for key in CRITERIA:
+        check_range(f"{name}[{key!r}]", values[key], *FRACTION)
     negative = [key for key in CRITERIA if weights[key] < 0]
     if negative:
         raise ValueError(f"weights has negative ones: {', '.join(negative)}")

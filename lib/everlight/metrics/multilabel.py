@@ -4,7 +4,7 @@
 samples of the tasks so far, each once. Predictions and true labels are those among the classes
 seen by then (complete information): a class that is not seen counts on neither side. A sample
 without a prediction scores 0; a mean over no sample is NaN. Arrays that differ in their number of
-classes get ValueError.
+classes get ValueError, and so do tasks and classes that there are not.
 
 Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined
 Classification", section 4.2.
@@ -15,6 +15,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt8
+
+from everlight.checks import Count, check_range, checked
 
 
 class Scores(NamedTuple):
@@ -81,11 +83,13 @@ def _scores(counts: _Counts) -> Scores:
     )
 
 
+@checked
 def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores:
     """All four scores of a sample, each `[]`."""
     return _scores(_counts(*_bits(predicted, true)))
 
 
+@checked
 def precision_weighted_jaccard(
     predicted: Bool[Array, "c"], true: Bool[Array, "c"]
 ) -> Float[Array, ""]:
@@ -93,16 +97,19 @@ def precision_weighted_jaccard(
     return sample_scores(predicted, true).precision_weighted_jaccard
 
 
+@checked
 def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """JS: labels both predicted and true over labels predicted or true, `[]`."""
     return sample_scores(predicted, true).jaccard
 
 
+@checked
 def exact_match(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """1 where exactly the true labels are predicted, else 0, `[]`; its mean is the paper's MR."""
     return sample_scores(predicted, true).exact_match
 
 
+@checked
 def recall(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
     """The predicted part of the true labels, `[]`. `batch_recall` is the authors' other mean."""
     return sample_scores(predicted, true).recall
@@ -113,6 +120,7 @@ def _sums(groups: Bool[Array, "g m"], scores: Scores) -> Float[Array, "g scores"
     return jnp.matmul(weights, jnp.stack(scores).T, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def task_scores(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
@@ -133,6 +141,7 @@ def task_scores(
     Returns:
       `Scores` each, their means over samples.
     """
+    check_range("task", task, 0, test_member.shape[0] - 1)
     scores = _scores(_seen_counts(predicted, labels, seen))
     tasks = jnp.arange(test_member.shape[0])
     # A sample joins the union with its first task: sums over these groups hold it once.
@@ -146,6 +155,7 @@ def task_scores(
     return TaskMeans(Scores(*by_task.T), Scores(*by_task[task]), Scores(*union))
 
 
+@checked
 def task_score_matrix(
     predicted: Bool[Array, "t m c"],
     labels: Bool[Array, "m c"],
@@ -164,13 +174,14 @@ def task_score_matrix(
     return rows(predicted, labels, test_member, seen, jnp.arange(test_member.shape[0]))
 
 
+@checked
 def batch_recall(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
     test_member: Bool[Array, "t m"],
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
-    batch_size: int,
+    batch_size: Count,
 ) -> TaskMeans:
     """The authors' recall: true positives over true labels of a batch, batches weighted by size.
 
@@ -180,6 +191,7 @@ def batch_recall(
     Returns:
       Arrays of recalls; NaN also where a batch has no true label.
     """
+    check_range("task", task, 0, test_member.shape[0] - 1)
     counts = _seen_counts(predicted, labels, seen)
     learned = jnp.arange(test_member.shape[0]) <= task
     batches = -(-predicted.shape[0] // batch_size)
@@ -199,18 +211,21 @@ def batch_recall(
     return TaskMeans(by_task, by_task[task], mean(jnp.any(test_member & learned[:, None], axis=0)))
 
 
+@checked
 def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
     """Superclasses, subclasses with a superclass, and subclasses without one.
 
     Args:
       superclass: each class's superclass, `[c]`; -1 where it has none.
     """
+    check_range("superclass", superclass, -1, superclass.shape[0] - 1)
     classes = jnp.arange(superclass.shape[0])
     is_super = jnp.any(superclass[:, None] == classes, axis=0)
     has_super = superclass >= 0
     return jnp.stack([is_super, has_super, ~is_super & ~has_super])
 
 
+@checked
 def class_type_scores(
     predicted: Bool[Array, "m c"],
     labels: Bool[Array, "m c"],
@@ -231,6 +246,7 @@ def class_type_scores(
     return jax.vmap(of_type)(types)
 
 
+@checked
 def confusion_matrix(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], shown: Int[Array, "s"]
 ) -> Float[Array, "s s"]:
@@ -246,6 +262,7 @@ def confusion_matrix(
     Returns:
       `[true, predicted]`; rows may add up to more than 1, and are NaN without a sample.
     """
+    check_range("shown", shown, 0, labels.shape[1] - 1)
     true = labels[:, shown].astype(float)
     together = jnp.matmul(
         true.T, predicted[:, shown].astype(float), precision=jax.lax.Precision.HIGHEST

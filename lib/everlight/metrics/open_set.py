@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import checked
+
 
 class RejectionCurve(NamedTuple):
     """A point for every threshold; the first, infinity, accepts nothing, the last everything.
@@ -27,11 +29,13 @@ class RejectionCurve(NamedTuple):
     """Part of all samples that are known and classified rightly, or unknown and rejected."""
 
 
+@checked
 def maximal_softmax(scores: Float[Array, "*b c"]) -> Float[Array, "*b"]:
     """The greatest class probability of logits: the confidence of option 3, in (0, 1]."""
     return jnp.max(jax.nn.softmax(scores, axis=-1), axis=-1)
 
 
+@checked
 def partial_test_accuracy(
     correct: Bool[Array, "m"], known: Bool[Array, "m"], mask: Bool[Array, "m"]
 ) -> Float[Array, ""]:
@@ -45,6 +49,7 @@ def partial_test_accuracy(
     return jnp.mean(correct, where=known & mask)
 
 
+@checked
 def rejection_curve(
     confidence: Float[Array, "m"],
     correct: Bool[Array, "m"],
@@ -79,6 +84,7 @@ def rejection_curve(
     )
 
 
+@checked
 def roc_area(curve: RejectionCurve) -> Float[Array, ""]:
     """Area under the ROC curve, `[]`: how often a known sample is the more confident one."""
     return jnp.trapezoid(curve.known_accepted, curve.unknown_accepted)

@@ -9,11 +9,13 @@ Averaged, not summed: by a sum every fact of one piece would be closer than any 
 Elhoseiny et al. 2018, "Exploring the challenges towards lifelong fact learning", section 5.1.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
+
+from everlight.checks import Between, Count, check_finite, check_range, check_sizes, checked
 
 
 class Facts(NamedTuple):
@@ -53,23 +55,28 @@ class TopK(NamedTuple):
     """Standard less generalised; never below 0."""
 
 
+@checked
 def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
     """D(x, f) above of every fact and image, all at once, `[f, m]`: for few of either."""
+    check_pieces(facts)
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 
 
+@checked
 def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
     """φ of every fact (eq. 1): the vectors of its pieces, zeros where undefined, `[f, 3, d]`."""
+    check_pieces(facts)
     return jnp.where(facts.pieces[..., None] >= 0, facts.vectors[facts.pieces], 0)
 
 
+@checked
 def rank_facts(
     embeddings: Float[Array, "m 3 d"],
     labels: Int[Array, "m"],
     facts: Facts,
-    fact_task: Int[Array, "f"],
-    images_at_once: int = 128,
-    facts_at_once: int = 4096,
+    fact_task: Annotated[Int[Array, "f"], Between(0)],
+    images_at_once: Count = 128,
+    facts_at_once: Count = 4096,
 ) -> Ranks:
     """Ranks of the true labels, in one pass over images and, for each block of them, over facts.
 
@@ -88,7 +95,15 @@ def rank_facts(
 
     Returns:
       `[m]` each, int32.
+
+    Raises:
+      ValueError: a label that is no fact, a piece that is no word, a word that is not finite, facts
+        without a task.
     """
+    check_pieces(facts)
+    check_sizes(pieces=(facts.pieces, 0), fact_task=(fact_task, 0))
+    check_sizes(vectors=(facts.vectors, 1), embeddings=(embeddings, 2))
+    check_range("labels", labels, 0, facts.pieces.shape[0] - 1)
     count, size = labels.shape[0], facts.pieces.shape[0]
     facts_at_once = min(facts_at_once, size)
     pieces = _blocks(facts.pieces, facts_at_once)
@@ -120,7 +135,8 @@ def rank_facts(
     return jax.tree.map(lambda leaf: leaf.reshape(-1)[:count], ranks)
 
 
-def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: int = 5) -> TopK:
+@checked
+def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: Count = 5) -> TopK:
     """Top-K accuracies, standard and generalised, and the drop between them.
 
     Args:
@@ -129,11 +145,13 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: int = 5) -> TopK:
       member: whether a sample counts for a task, `[t, m]`; false for those left out.
       k: a label is found where its rank is at most this; 5 in the paper.
     """
+    check_sizes(ranks=(ranks.standard, -1), member=(member, 1))
     standard, generalised = (mean_hits(rank <= k, member) for rank in ranks)
     drop = jax.tree.map(jnp.subtract, standard, generalised)
     return TopK(standard, generalised, drop)
 
 
+@checked
 def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
     """Share of hits by task and its two means."""
     size = jnp.sum(member, axis=1)
@@ -145,6 +163,16 @@ def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means
         jnp.mean(by_task, axis=-1, where=size > 0),
         jnp.mean(hits, axis=-1, where=anywhere),
     )
+
+
+def check_pieces(facts: Facts) -> None:
+    """Whether pieces are words or undefined, and all words finite.
+
+    Raises:
+      ValueError: what is not.
+    """
+    check_range("facts.pieces", facts.pieces, -1, facts.vectors.shape[0] - 1)
+    check_finite("facts.vectors", facts.vectors)
 
 
 def _word_distances(

@@ -3,19 +3,21 @@
 Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.metrics.ranking import Facts, mean_hits
+from everlight.checks import Count, Place, check_range, check_sizes, checked
+from everlight.metrics.ranking import Facts, check_pieces, mean_hits
 
 FEW = 5
 """Training examples up to which a fact counts as few-shot."""
 
 PARTS = {"S": (0,), "P": (1,), "O": (2,), "SP": (0, 1), "PO": (1, 2), "SO": (0, 2)}
+Part = Literal["S", "P", "O", "SP", "PO", "SO"]
 SPO_CASES = (
     ("SP", "O"),
     ("P", "SO"),
@@ -35,6 +37,7 @@ class Bins(NamedTuple):
     samples: Int[Array, "b"]
 
 
+@checked
 def accuracy_by_count(
     hits: Bool[Array, "*time m"], counts: Int[Array, "m"], edges: Int[Array, "e"]
 ) -> Bins:
@@ -52,13 +55,15 @@ def accuracy_by_count(
     return Bins(mean_hits(hits, inside).by_task, jnp.sum(inside, axis=1))
 
 
+@checked
 def few_shot(counts: Int[Array, "m"]) -> Bool[Array, "m"]:
     """The samples whose facts have at most `FEW` training examples, to be `member` of `top_k`."""
     return counts <= FEW
 
 
+@checked
 def part_counts(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: str
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: Part
 ) -> Int[np.ndarray, "f"]:
     """How many training examples have a fact's part, whichever facts they belong to.
 
@@ -79,8 +84,9 @@ def part_counts(
     return np.where(np.all(chosen >= 0, axis=1), totals[group], 0)
 
 
+@checked
 def spo_generalisation(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: int
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: Place
 ) -> Bool[np.ndarray, "7 f"]:
     """The facts of each of `SPO_CASES`: triples of at most `FEW` examples whose parts have more.
 
@@ -96,10 +102,18 @@ def spo_generalisation(
     return np.stack([rare & np.all([often[p] for p in case], axis=0) for case in SPO_CASES])
 
 
+@checked
 def embedding_similarity(
-    facts: Facts, fact_task: Int[Array, "f"], tasks: int
+    facts: Facts, fact_task: Int[Array, "f"], tasks: Count
 ) -> Float[Array, "t t"]:
-    """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts."""
+    """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts.
+
+    Raises:
+      ValueError: a fact of a task that there is not, or without one; pieces that are no words.
+    """
+    check_pieces(facts)
+    check_sizes(pieces=(facts.pieces, 0), fact_task=(fact_task, 0))
+    check_range("fact_task", fact_task, 0, tasks - 1)
 
     def total(words: Int[Array, "f"]) -> Float[Array, "t d"]:
         # By how often each word occurs: the facts' own embeddings need not fit in memory.
@@ -113,13 +127,15 @@ def embedding_similarity(
     return jnp.matmul(unit, unit.T, precision=jax.lax.Precision.HIGHEST)
 
 
+@checked
 def spo_overlap(
-    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: int
+    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: Count
 ) -> Float[np.ndarray, "t t"]:
     """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
 
     0 where tasks share no piece of a kind; a kind that neither task has is left out of the mean.
     """
+    check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])
     there = np.isfinite(ratios)
     with np.errstate(divide="ignore"):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.continual.base import Outputs
 from everlight.models.caffe_layers import (
     CaffeConvolution,
@@ -118,6 +119,7 @@ class LinearClassifier(nn.Module):
         return Outputs(_dense(self.classes, *self.start, "head")(features), features)
 
 
+@checked
 def with_weights(
     params: Mapping[str, Mapping[str, Array]], arrays: Mapping[str, np.ndarray]
 ) -> dict[str, Mapping[str, Array]]:

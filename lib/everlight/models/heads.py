@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import Count, checked
+
 HeadKind = Literal["linear", "cosine"]
 SMALLEST_SQUARE = 1e-24
 """Of a length: below it a vector is taken for this long, so that zero has a finite gradient."""
@@ -32,12 +34,14 @@ class CosineHead(nn.Module):
         return scale * cosines(features, kernel)
 
 
+@checked
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
     """The cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
     return unit(features, -1) @ unit(kernel, 0)
 
 
-def make_head(kind: str, classes: int) -> nn.Module:
+@checked
+def make_head(kind: HeadKind, classes: Count) -> nn.Module:
     """The module "head": its parameters are `kernel`, `[f, c]`, and `bias` or `scale`.
 
     The linear head's kernel begins normal with variance 1/features, its bias at 0.
@@ -51,11 +55,10 @@ def make_head(kind: str, classes: int) -> nn.Module:
     """
     if kind == "linear":
         return nn.Dense(classes, kernel_init=nn.initializers.lecun_normal(), name="head")
-    if kind == "cosine":
-        return CosineHead(classes, name="head")
-    raise ValueError(f"head is {kind!r}; choose 'linear' or 'cosine'")
+    return CosineHead(classes, name="head")
 
 
+@checked
 def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     """The vectors along an axis, at length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)

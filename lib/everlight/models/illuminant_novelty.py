@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from everlight.checks import checked
 from everlight.color.transform_prior import TransformPrior
 
 QUANTILES = 100
@@ -39,6 +40,7 @@ class Novelty(NamedTuple):
     farther: Float[Array, ""]
 
 
+@checked
 def calibrate(prior: TransformPrior, distances: Float[Array, "m"]) -> Familiarity:
     """From the distances of held-out pairs, `[m]`, which the net was not trained on.
 
@@ -50,6 +52,7 @@ def calibrate(prior: TransformPrior, distances: Float[Array, "m"]) -> Familiarit
     return Familiarity(prior, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1)))
 
 
+@checked
 def novelty(familiar: Familiarity, distance: Float[Array, ""]) -> Novelty:
     """A distance beside those of the held-out pairs."""
     reached = jnp.sum(familiar.distances < distance) / (QUANTILES + 1)

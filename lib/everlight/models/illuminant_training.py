@@ -9,25 +9,33 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, Place, Positive, check_fields, checked
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_net import IlluminantNet
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How one net is trained; Adam on the L1 loss (two-camera paper, eq. 7)."""
+    """How one net is trained; Adam on the L1 loss (two-camera paper, eq. 7).
 
-    steps: int = 20_000
+    Raises:
+      ValueError: a count below 1, a rate that is not positive, an unknown schedule.
+    """
+
+    steps: Count = 20_000
     """Optimizer steps."""
-    batch_size: int = 512
+    batch_size: Place = 512
     """Transforms per step, drawn with replacement; 0 takes all of them at every step."""
-    learning_rate: float = 3e-3
+    learning_rate: Positive = 3e-3
     """Adam's rate at the start."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The paper's rate is constant; cosine rises over the first 5% of the steps and falls to zero
     at the last. Without the rise some of the nets of 16 layers die at once."""
-    validate_every: int = 100
+    validate_every: Count = 100
     """Steps between two validations; the state of the best one is kept."""
+
+    def __post_init__(self):
+        check_fields(self)
 
 
 class Problem(NamedTuple):
@@ -74,6 +82,7 @@ class Trainer(NamedTuple):
     advance: Callable[[PRNGKeyArray, TrainingState, Problem], tuple[TrainingState, Losses]]
 
 
+@checked
 def predict_chromaticity(
     net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
@@ -81,6 +90,7 @@ def predict_chromaticity(
     return net.apply(model.params, (features - model.mean) / model.scale)
 
 
+@checked
 def predict_illuminant(
     net: IlluminantNet, model: IlluminantModel, transform: Float[Array, "3 3"]
 ) -> Float[Array, "3"]:
@@ -88,6 +98,7 @@ def predict_illuminant(
     return from_chromaticity(predict_chromaticity(net, model, transform.reshape(9)))
 
 
+@checked
 def chromaticity_loss(
     estimate: Float[Array, "n 2"], target: Float[Array, "n 2"]
 ) -> Float[Array, ""]:
@@ -95,6 +106,7 @@ def chromaticity_loss(
     return 2 / 3 * jnp.mean(jnp.abs(estimate - target))
 
 
+@checked
 def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
     """The pure functions that train `net`; unbatched, to be vmapped and jitted by the caller.
 

@@ -7,17 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from everlight.checks import Count, Place, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 
+@checked
 def class_incremental(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
-    classes: int,
+    classes: Count,
     valid_fraction: float = 0.1,
-    test_offset: int | None = None,
+    test_offset: Place | None = None,
 ) -> TaskSequence:
     """A sequence whose task t brings the classes `tasks[t]`.
 
@@ -66,6 +68,7 @@ def class_incremental(
     return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task))
 
 
+@checked
 def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
     """The sequence with its tasks' validation samples for test sets, to choose settings by.
 
@@ -84,7 +87,8 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
     return sequence._replace(test=jax.tree.map(pad, test), test_member=pad(member.T).T)
 
 
-def equal_tasks(order: Sequence[int], count: int) -> list[list[int]]:
+@checked
+def equal_tasks(order: Sequence[int], count: Count) -> list[list[int]]:
     """An order of classes cut into `count` tasks of equal size.
 
     Raises:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -34,6 +35,7 @@ class TrainingBatch(NamedTuple):
     sessions: tuple[int, ...]
 
 
+@checked
 def core50(
     objects: Int[np.ndarray, "n"],
     sessions: Int[np.ndarray, "n"],
@@ -64,8 +66,6 @@ def core50(
       ValueError: a choice that there is not, a session on both sides or twice, an object without
         frames in a session that is used; named.
     """
-    if level not in ("object", "category"):
-        raise ValueError(f"level={level!r}; choose 'object' or 'category'")
     batches = training_batches(scenario, run, train_sessions)
     _check_sessions("test_sessions", test_sessions)
     both = set(train_sessions) & set(test_sessions)
@@ -97,6 +97,7 @@ def core50(
     )
 
 
+@checked
 def training_batches(
     scenario: Scenario, run: int, train_sessions: Sequence[int] = TRAIN_SESSIONS
 ) -> list[TrainingBatch]:
@@ -116,8 +117,6 @@ def training_batches(
         "NIC": _new_instances_and_classes,
         "static": lambda sessions: [TrainingBatch(tuple(range(OBJECTS)), sessions)],
     }
-    if scenario not in contents:
-        raise ValueError(f"scenario={scenario!r}; choose one of {', '.join(contents)}")
     if not 0 <= run < RUNS:
         raise ValueError(f"run={run}; the published runs are 0 to {RUNS - 1}")
     _check_sessions("train_sessions", train_sessions)

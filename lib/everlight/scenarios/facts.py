@@ -5,12 +5,13 @@ facts, which may share pieces. `facts_splits.py` divides a label space into task
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import Between, Place, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -31,7 +32,8 @@ class Statistics(NamedTuple):
     examples: Int[np.ndarray, "t 3"]
 
 
-def check_facts(pieces: Int[np.ndarray, "f 3"], words: int) -> None:
+@checked
+def check_facts(pieces: Int[np.ndarray, "f 3"], words: Place) -> None:
     """Whether pieces are a label space.
 
     Args:
@@ -63,6 +65,7 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: int) -> None:
         )
 
 
+@checked
 def join_tasks(
     tasks: Sequence[Int[np.ndarray, "_ 3"]],
 ) -> tuple[Int[np.ndarray, "f 3"], Int[np.ndarray, "f"]]:
@@ -83,8 +86,12 @@ def join_tasks(
     return np.array(list(owner)), np.array(list(owner.values()))
 
 
+@checked
 def fact_sequence(
-    fact_task: Int[np.ndarray, "f"], train: Examples, valid: Examples, test: Examples
+    fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
+    train: Examples,
+    valid: Examples,
+    test: Examples,
 ) -> TaskSequence:
     """The sequence whose task t brings the facts with `fact_task` t and their examples.
 
@@ -124,10 +131,18 @@ def fact_sequence(
     return TaskSequence(stream, union, member, jnp.asarray(fact_task))
 
 
+@checked
 def split_statistics(
-    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], examples: Examples
+    pieces: Int[np.ndarray, "f 3"],
+    fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
+    examples: Examples,
 ) -> Statistics:
-    """Facts and examples of every task and type (table 2), `[t, 3]` each."""
+    """Facts and examples of every task and type (table 2), `[t, 3]` each.
+
+    Raises:
+      ValueError: an example of a fact that there is not.
+    """
+    _check_examples("examples", examples, len(fact_task))
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)
 

@@ -8,13 +8,15 @@ so that ⟨person, *, *⟩ and ⟨person, jumping, *⟩ are at 0; it is no metri
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
+
+from everlight.checks import Between, Place, check_finite, check_range, checked
 
 TRIALS = 100
 """Random assignments, of which the most balanced is kept; as in the paper."""
@@ -30,10 +32,16 @@ class SemanticSplit(NamedTuple):
     """The dendrogram's leaf of each fact; facts share one where `level` makes them the same."""
 
 
+@checked
 def distances_between_facts(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
-    """D above of all pairs, condensed as by `scipy.spatial.distance.pdist`: 4 f² bytes."""
+    """D above of all pairs, condensed as by `scipy.spatial.distance.pdist`: 4 f² bytes.
+
+    Raises:
+      ValueError: a piece without vector, a vector that is not finite.
+    """
+    _check_words(pieces, vectors)
     between, defined = _word_distances(vectors), pieces >= 0
 
     def row(number: int) -> Float[np.ndarray, "_"]:
@@ -44,10 +52,16 @@ def distances_between_facts(
     return _condensed(row, len(pieces))
 
 
+@checked
 def embedding_distances(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
-    """Euclidean distances of eq. 1's embeddings, zeros where undefined; condensed likewise."""
+    """Euclidean distances of eq. 1's embeddings, zeros where undefined; condensed likewise.
+
+    Raises:
+      ValueError: as for `distances_between_facts`.
+    """
+    _check_words(pieces, vectors)
     between = _word_distances(vectors)
 
     def row(number: int) -> Float[np.ndarray, "_"]:
@@ -57,12 +71,13 @@ def embedding_distances(
     return _condensed(row, len(pieces))
 
 
+@checked
 def semantic_split(
     pieces: Int[np.ndarray, "f 3"],
     vectors: Float[np.ndarray, "v d"],
     tasks: int,
-    linkage: str = "ward",
-    level: int = 3,
+    linkage: Literal["ward", "single"] = "ward",
+    level: Literal[1, 2, 3] = 3,
 ) -> SemanticSplit:
     """Agglomerative clusters, the tree cut to so many tasks.
 
@@ -84,12 +99,7 @@ def semantic_split(
       ValueError: an unknown linkage or level, a piece without vector, fewer than 1 task, more tasks
         than facts to cluster.
     """
-    if linkage not in ("ward", "single"):
-        raise ValueError(f"linkage={linkage!r}; choose 'ward' or 'single'")
-    if level not in (1, 2, 3):
-        raise ValueError(f"level={level}; choose 1, 2 or 3")
-    if pieces.max() >= len(vectors):
-        raise ValueError(f"pieces name word {pieces.max()}; there are {len(vectors)} vectors")
+    _check_words(pieces, vectors)
     coarse, leaf = np.unique(
         np.where(np.arange(3) < level, pieces, -1), axis=0, return_inverse=True
     )
@@ -101,8 +111,12 @@ def semantic_split(
     return SemanticSplit(_largest_first(_cut(tree, tasks)[leaf]), tree, leaf)
 
 
+@checked
 def random_split(
-    train_counts: Int[np.ndarray, "f"], test_counts: Int[np.ndarray, "f"], tasks: int, seed: int
+    train_counts: Annotated[Int[np.ndarray, "f"], Between(0)],
+    test_counts: Annotated[Int[np.ndarray, "f"], Between(0)],
+    tasks: int,
+    seed: Place,
 ) -> Int[np.ndarray, "f"]:
     """The most balanced of `TRIALS` random assignments of facts to tasks.
 
@@ -135,6 +149,11 @@ def random_split(
             "a fact; choose fewer tasks or another seed"
         )
     return best
+
+
+def _check_words(pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]) -> None:
+    check_range("pieces", pieces, -1, len(vectors) - 1)
+    check_finite("vectors", vectors)
 
 
 def _word_distances(vectors: Float[np.ndarray, "v d"]) -> Float[np.ndarray, "v+1 v+1"]:

@@ -8,13 +8,14 @@ and rounding are those of the authors' package `iirc` 1.0.1.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
+from everlight.checks import Between, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -50,6 +51,7 @@ class IIRC(NamedTuple):
     """By number, which is the order of first appearance in the configuration."""
 
 
+@checked
 def iirc(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
@@ -57,7 +59,7 @@ def iirc(
     hierarchy: Hierarchy,
     configuration: TaskConfiguration,
     setting: Setting = "incomplete",
-    valid_fraction: float = 0.1,
+    valid_fraction: Annotated[float, Between(0, 0.5)] = 0.1,
 ) -> IIRC:
     """The task sequence of a data set, a hierarchy and a task configuration (section 4).
 

@@ -11,19 +11,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
+from everlight.checks import Count, Place, checked
 from everlight.continual.base import Task, TaskSequence
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
 
 
+@checked
 def online_stream(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
-    classes: int,
-    pieces: int = 1,
+    classes: Count,
+    pieces: Count = 1,
     blurry: float = 0.0,
-    seed: int = 0,
+    seed: Place = 0,
 ) -> TaskSequence:
     """A stream of the tasks' samples in random order within each, cut into pieces.
 
@@ -47,8 +49,6 @@ def online_stream(
     """
     if not 0 <= blurry < 1:
         raise ValueError(f"blurry={blurry}; give 0 or more, and less than 1")
-    if pieces < 1:
-        raise ValueError(f"pieces={pieces}; give 1 or more")
     sharp = class_incremental(train_labels, test_labels, tasks, classes, valid_fraction=0.0)
     rng = np.random.default_rng(seed)
     class_task = np.asarray(sharp.class_task)

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int
 
+from everlight.checks import checked
 from everlight.continual.base import Samples, TaskSequence
 
 
+@checked
 def stack_samples(
     groups: Sequence[Int[np.ndarray, "_"]], labels: Sequence[Int[np.ndarray, "_ k"]]
 ) -> Samples:
@@ -18,8 +20,13 @@ def stack_samples(
     Args:
       groups: each task's places in the data set.
       labels: of each task's samples, as many as it has.
+
+    Raises:
+      ValueError: a task with another number of labels than of places.
     """
     lengths = np.array([len(group) for group in groups])
+    if lengths.tolist() != [len(each) for each in labels]:
+        raise ValueError(f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples")
     mask = np.arange(max(1, lengths.max())) < lengths[:, None]
     index = np.zeros(mask.shape, int)
     index[mask] = np.concatenate(groups)
@@ -28,6 +35,7 @@ def stack_samples(
     return jax.tree.map(jnp.asarray, Samples(index, padded, mask))
 
 
+@checked
 def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     """The sequences with samples padded to the longest, by slots of mask 0.
 

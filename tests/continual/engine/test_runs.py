@@ -135,5 +135,5 @@ def test_runs_do_not_talk_to_each_other():
 
 
 def test_a_chunk_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="chunk=0; give 1 epoch or more"):
+    with pytest.raises(ValueError, match="chunk=0; give 1 or more"):
         next(drive_runs(build, PROTOCOL, DATA, some_runs(), join, 0, runs_mesh()))

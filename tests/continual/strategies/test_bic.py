@@ -486,8 +486,8 @@ def test_the_first_task_with_softmax_is_cross_entropy():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"loss": "hinge"}, "loss='hinge'; choose one of 'binary', 'softmax'"),
-        ({"fit": "best"}, "fit='best'; choose one of 'entropy', 'even entropy', 'goodness'"),
+        ({"loss": "hinge"}, "loss='hinge'; choose 'binary' or 'softmax'"),
+        ({"fit": "best"}, "fit='best'; choose 'entropy', 'even entropy' or 'goodness'"),
         ({"loss": "softmax", "fit": "goodness"}, "is for loss='binary'; choose fit='entropy'"),
     ],
 )

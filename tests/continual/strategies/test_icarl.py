@@ -277,8 +277,8 @@ def test_the_means_are_computed_once_an_evaluation():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"loss": "hinge"}, "loss='hinge'; choose one of 'binary', 'softmax'"),
-        ({"classifier": "mean"}, "classifier='mean'; choose one of 'head', 'nearest mean'"),
+        ({"loss": "hinge"}, "loss='hinge'; choose 'binary' or 'softmax'"),
+        ({"classifier": "mean"}, "classifier='mean'; choose 'head' or 'nearest mean'"),
     ],
 )
 def test_forms_that_there_are_not_are_refused(given, words):

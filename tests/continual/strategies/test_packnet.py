@@ -203,7 +203,7 @@ def test_told_the_task_earlier_tasks_lose_nothing():
 
 def test_a_share_above_one_and_a_net_without_head_are_refused():
     setup = small_setup()
-    with pytest.raises(ValueError, match=r"prune=1.5; give a share from 0 to 1"):
+    with pytest.raises(ValueError, match=r"prune=1.5; give 0 to 1"):
         packnet(setup, prune=1.5)
     learner = small_learner(setup, [0])
     learner = learner._replace(params={"hidden": learner.params["hidden"]})

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Learner,
     Memory,
@@ -18,13 +19,14 @@ from everlight.continual.base import (
 )
 
 
+@checked
 def evaluate(
     setup: Setup,
     strategy: Strategy,
     memory: Memory,
     learner: Learner,
     sequence: TaskSequence,
-    size: int,
+    size: Count,
 ) -> PyTree:
     """What the objective keeps of the test union as the learner is now.
 
@@ -64,13 +66,14 @@ def evaluate(
     return setup.objective.evaluate(sequence, kept, learner.seen)
 
 
+@checked
 def validate(
     setup: Setup,
     strategy: Strategy,
     memory: Memory,
     learner: Learner,
     samples: Samples,
-    size: int,
+    size: Count,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
     """Mean goodness over samples; NaN without any."""
@@ -87,15 +90,22 @@ def validate(
     return jax.lax.cond(jnp.any(samples.mask), mean, lambda: jnp.float32(jnp.nan))
 
 
+@checked
 def predict_samples(
-    setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples, size: int
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    samples: Samples,
+    size: Count,
 ) -> Float[Array, "n c"]:
     """Scores of all classes for every sample, `size` samples a forward pass; 0 for padding."""
     return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
+@checked
 def sample_features(
-    setup: Setup, learner: Learner, samples: Samples, size: int = 256
+    setup: Setup, learner: Learner, samples: Samples, size: Count = 256
 ) -> Float[Array, "n f"]:
     """Features of every sample in evaluation mode, `size` a forward pass; 0 for padding."""
 

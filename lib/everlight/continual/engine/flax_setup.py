@@ -10,6 +10,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 
+from everlight.checks import checked
 from everlight.continual.base import Objective, Outputs, Setup
 
 
@@ -20,9 +21,9 @@ class StoredImages(NamedTuple):
     """
 
     images: Shaped[Array, "n *shape"]
-    mean: Float[Array, "c"]
-    """Of each channel, 0 to 255."""
-    deviation: Float[Array, "c"]
+    mean: Float[Array, "*c"]
+    """Of each channel, 0 to 255; or one number."""
+    deviation: Float[Array, "*c"]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,6 +68,7 @@ class StreamedImages(NamedTuple):
         return jax.pure_callback(on_host, wanted, index, *words, vmap_method="broadcast_all")
 
 
+@checked
 def flax_setup(
     net: nn.Module,
     source: StoredImages | StreamedImages,

@@ -7,7 +7,7 @@ their state can be saved between chunks: a kill costs a chunk.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,9 +16,11 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
 
+from everlight.checks import Count, checked
 from everlight.continual.base import TaskSequence
-from everlight.continual.engine.sequence import refuse_selection_of_nothing
+from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
+    PROGRAMS,
     Build,
     SequenceState,
     begin_state,
@@ -51,13 +53,14 @@ def shared_alone(shared: Any, own: PyTree) -> Any:
     return shared
 
 
+@checked
 def drive_runs(
     build: Build,
     protocol: Protocol,
     shared: Any,
     runs: Runs,
     join: Join = shared_alone,
-    chunk: int = 10,
+    chunk: Count = 10,
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
 ) -> Iterator[SequenceState]:
@@ -81,9 +84,7 @@ def drive_runs(
     Raises:
       ValueError: fewer than one epoch a chunk, and as for `run_sequence`.
     """
-    if chunk < 1:
-        raise ValueError(f"chunk={chunk}; give 1 epoch or more")
-    refuse_selection_of_nothing(protocol, runs.sequence)
+    refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
     count = runs.key.shape[0]
     missing = -count % mesh.shape[AXIS]
@@ -105,6 +106,7 @@ def drive_runs(
         yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
 
 
+@checked
 def initial_runs_state(
     build: Build, protocol: Protocol, shared: Any, runs: Runs, join: Join = shared_alone
 ) -> SequenceState:
@@ -116,8 +118,9 @@ def initial_runs_state(
     return jax.eval_shape(jax.vmap(of_run, out_axes=_OVER_RUNS), runs)
 
 
+@checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
-    """Which runs have had a loss that is no finite number, among the epochs that are done."""
+    """Which runs have diverged among the epochs that are done: `losses` is NaN there."""
     losses = np.asarray(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
     # After the last task none is begun.
@@ -132,9 +135,12 @@ class _Parts(NamedTuple):
     close_task: Callable[..., SequenceState]
 
 
-@cache
+@lru_cache(PROGRAMS)
 def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Parts:
-    """Each part for all runs, compiled once for these functions, protocol and mesh."""
+    """Each part for all runs, compiled once for these functions, protocol and mesh.
+
+    Kept until `PROGRAMS` others have come.
+    """
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
 

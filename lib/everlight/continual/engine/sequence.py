@@ -5,16 +5,19 @@ orders; `drive_sequence` is a Python loop over the same step that can be stopped
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Epoch, Memory, TaskSequence
+from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
+    PROGRAMS,
     Build,
     SequenceResult,
     SequenceState,
@@ -24,6 +27,7 @@ from everlight.continual.engine.state import (
     close_task_state,
     epoch_key,
     learn_epoch,
+    nan_where_ended_badly,
     progress_of,
 )
 from everlight.continual.engine.steps import (
@@ -46,13 +50,20 @@ Announce = Callable[[Int[np.ndarray, "n"]], None]
 
 
 class DivergedError(FloatingPointError):
-    """A loss that is no finite number; says in which task, epoch and step, counted from 0."""
+    """Something that is no finite number; says what, and in which task and epoch, from 0.
 
-    def __init__(self, task: int, epoch: int, step: int):
-        super().__init__(f"the loss is not finite at task {task}, epoch {epoch}, step {step}")
+    Attributes:
+      task, epoch: in which it was found, the epoch in which it came about.
+      step: of the loss; None where it is not one.
+    """
+
+    def __init__(self, task: int, epoch: int, step: int | None, what: str = "the loss is"):
+        place = "" if step is None else f", step {step}"
+        super().__init__(f"{what} not finite at task {task}, epoch {epoch}{place}")
         self.task, self.epoch, self.step = task, epoch, step
 
 
+@checked
 def run_sequence(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceResult:
@@ -70,9 +81,10 @@ def run_sequence(
     Raises:
       ValueError: the best epoch is to be kept and a task has no validation samples (where the
         sequence is traced that cannot be seen: its last epoch stays, its `validation` is NaN); a
-        protocol without boundaries for a strategy that needs them.
+        protocol without boundaries for a strategy that needs them; a sequence that does not fit
+        the images, or images that are not finite, as far as they can be seen (`refuse_unfit`).
     """
-    refuse_selection_of_nothing(protocol, sequence)
+    refuse_unfit(protocol, data, sequence)
     setup, strategy = build(data)
     start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
 
@@ -94,12 +106,14 @@ def run_sequence(
         progress, closed = close_task(
             setup, strategy, protocol, progress, task, sequence, number, keys.end
         )
+        losses = nan_where_ended_badly(losses, epochs - 1, progress)
         return progress, (*closed, losses, scores)
 
     progress, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
     return SequenceResult(*rows, progress.memory, progress.learner)
 
 
+@checked
 def drive_sequence(
     build: Build,
     protocol: Protocol,
@@ -113,7 +127,7 @@ def drive_sequence(
 
     Any state that it yielded, given back with the same other arguments, continues it to the same
     bits. Compiled parts are kept for the next call with the same function object as `build`
-    and an equal `protocol`.
+    and an equal `protocol`, and let go after `PROGRAMS` other ones.
 
     Args:
       build: from `data` to the setup and the strategy; compare `run_sequence`.
@@ -125,32 +139,37 @@ def drive_sequence(
       announce: told once an epoch, before its first step; None is nobody.
 
     Raises:
-      DivergedError: a loss that is not finite, at the end of its epoch.
+      DivergedError: a loss, parameters, a validation or what the strategy keeps is not finite, at
+        the end of the epoch in which that came about.
       ValueError: as for `run_sequence`.
     """
-    refuse_selection_of_nothing(protocol, sequence)
+    refuse_unfit(protocol, data, sequence)
     tasks = sequence.tasks.id.shape[0]
-    parts = (build, protocol, data, sequence, key)
-    state = _begin_sequence(*parts) if state is None else state
+    parts, given = _compiled(build, protocol), (data, sequence, key)
+    state = parts.begin_sequence(*given) if state is None else state
     while (task := int(state.task)) < tasks:
         epoch = int(state.epoch)
         if epoch == 0:
-            state = _begin_task(*parts, state)
+            state = parts.begin_task(*given, state)
         progress = progress_of(state)
-        opened = _open_epoch(*parts, task, epoch, progress.memory)
+        opened = parts.open_epoch(*given, task, epoch, progress.memory)
         if announce is not None:
             announce(_epoch_order(*opened))
         losses = []
         for step in range(int(count_steps(opened[1], protocol))):
-            progress, loss = _epoch_step(*parts, task, epoch, step, progress, opened)
+            progress, loss = parts.epoch_step(*given, task, epoch, step, progress, opened)
             losses.append(loss)
         _refuse_divergence(task, epoch, np.asarray(losses))
-        state = _close_epoch(*parts, state, progress, jnp.mean(jnp.array(losses or [0.0])))
+        loss = jnp.mean(jnp.array(losses or [0.0]))
+        state = parts.close_epoch(*given, state, progress, loss)
+        _refuse_nan(task, epoch, state, "parameters or validation are")
         if epoch + 1 >= protocol.epochs_of(task):
-            state = _close_task(*parts, state)
+            state = parts.close_task(*given, state)
+            _refuse_nan(task, epoch, state, "what the strategy made at the task's end is")
         yield state
 
 
+@checked
 def initial_state(
     build: Build,
     protocol: Protocol,
@@ -162,9 +181,10 @@ def initial_state(
 
     Arguments may be shapes and dtypes too (`jax.ShapeDtypeStruct`).
     """
-    return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
+    return jax.eval_shape(partial(begin_state, build, protocol), data, sequence, key)
 
 
+@checked
 def compile_step(
     build: Build,
     protocol: Protocol,
@@ -177,9 +197,9 @@ def compile_step(
     Arguments may be shapes and dtypes (`jax.ShapeDtypeStruct`), with shardings that name devices
     which are not there.
     """
-    parts = (build, protocol, data, sequence, key)
-    progress = progress_of(initial_state(*parts))
-    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, progress.memory)
+    parts, given = _compiled(build, protocol), (data, sequence, key)
+    progress = progress_of(initial_state(build, protocol, *given))
+    opened = jax.eval_shape(parts.open_epoch, *given, 0, 0, progress.memory)
     placed = {leaf.sharding for leaf in jax.tree.leaves(data) if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
@@ -187,9 +207,10 @@ def compile_step(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             (progress, opened),
         )
-    return _epoch_step.lower(*parts, 0, 0, 0, progress, opened).compile()
+    return parts.epoch_step.lower(*given, 0, 0, 0, progress, opened).compile()
 
 
+@checked
 def operations_per_step(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> float:
@@ -206,39 +227,34 @@ def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
     return index[slots[: int(order.count)]]
 
 
-def refuse_selection_of_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
-    """Refuses the best epoch of tasks that have no validation samples, where that can be seen.
-
-    Raises:
-      ValueError: which task, and what to do.
-    """
-    mask = sequence.tasks.valid.mask
-    if protocol.select == "last" or isinstance(mask, jax.core.Tracer):
-        return
-    validated = np.asarray(mask).any(axis=-1)
-    if not validated.all():
-        raise ValueError(
-            f"select='best', and task {int(validated.argmin())} has no validation samples; give "
-            "the sequence some, or select='last'"
-        )
-
-
 def _refuse_divergence(task: int, epoch: int, losses: Float[np.ndarray, "n"]) -> None:
     wrong = np.flatnonzero(~np.isfinite(losses))
     if len(wrong):
         raise DivergedError(task, epoch, int(wrong[0]))
 
 
-# The driver's compiled parts. What builds the program is static, so that a second sequence with
-# the same setup compiles nothing.
-_part = partial(jax.jit, static_argnums=(0, 1))
-_begin_sequence = _part(begin_state)
-_begin_task = _part(begin_task_state)
-_close_epoch = _part(close_epoch_state)
-_close_task = _part(close_task_state)
+def _refuse_nan(task: int, epoch: int, state: SequenceState, what: str) -> None:
+    if not np.isfinite(state.result.losses[task, epoch]):
+        raise DivergedError(task, epoch, None, what)
 
 
-@_part
+class _Parts(NamedTuple):
+    begin_sequence: Callable[..., SequenceState]
+    begin_task: Callable[..., SequenceState]
+    open_epoch: Callable[..., tuple[Epoch, Order]]
+    epoch_step: Any
+    close_epoch: Callable[..., SequenceState]
+    close_task: Callable[..., SequenceState]
+
+
+@lru_cache(PROGRAMS)
+def _compiled(build: Build, protocol: Protocol) -> _Parts:
+    """The driver's parts, so that a second sequence with the same setup compiles nothing."""
+    parts = (begin_state, begin_task_state, _open_epoch, _epoch_step)
+    parts += (close_epoch_state, close_task_state)
+    return _Parts(*(jax.jit(partial(part, build, protocol)) for part in parts))
+
+
 def _open_epoch(
     build: Build,
     protocol: Protocol,
@@ -255,7 +271,6 @@ def _open_epoch(
     return open_epoch(strategy, memory, task, key_epoch)
 
 
-@_part
 def _epoch_step(
     build: Build,
     protocol: Protocol,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual.base import Learner, Memory, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
@@ -28,6 +28,10 @@ from everlight.continual.engine.steps import (
     task_keys,
 )
 
+PROGRAMS = 8
+"""Of how many builds a process keeps the compiled parts, the last ones; each may take 20 MB and
+more."""
+
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
 data are an argument of the compiled program and not a constant inside it."""
@@ -41,7 +45,9 @@ class SequenceResult(NamedTuple):
     with softmax both accuracy matrices, `[i, j]` after task i on task j."""
     usage: Usage
     losses: Float[Array, "t e"]
-    """Mean loss of every epoch's steps, without a strategy's penalty; NaN where it diverged."""
+    """Mean loss of every epoch's steps, without a strategy's penalty; NaN from where it diverged:
+    a loss, the parameters after the epoch, its validation, or what the strategy keeps after the
+    task's end (then in the task's last epoch)."""
     validation: Float[Array, "t e"]
     """In-task validation after every epoch; NaN where a task has no validation samples."""
     memory: Memory
@@ -115,7 +121,8 @@ def learn_epoch(
 
     progress, total = jax.lax.fori_loop(0, steps, one_step, (progress, jnp.array(0.0)))
     progress, score = close_epoch(setup, strategy, protocol, progress, task, key)
-    return progress, total / jnp.maximum(steps, 1), score
+    loss = nan_where_diverged(total / jnp.maximum(steps, 1), strategy, progress, task, score)
+    return progress, loss, score
 
 
 def learn_epochs(
@@ -156,7 +163,41 @@ def close_epoch_state(
     task = take_task(strategy, protocol, sequence, state.task)
     key_epoch = epoch_key(key, state.task, state.epoch)
     progress, score = close_epoch(setup, strategy, protocol, progress, task, key_epoch)
+    loss = nan_where_diverged(loss, strategy, progress, task, score)
     return with_epoch(state, progress, loss, score)
+
+
+def nan_where_diverged(
+    loss: Float[Array, ""],
+    strategy: Strategy,
+    progress: Progress,
+    task: Task,
+    score: Float[Array, ""],
+) -> Float[Array, ""]:
+    """An epoch's loss; NaN where the parameters after it, or its validation, are not finite.
+
+    The last step's loss is of the parameters before it.
+    """
+    validated = jnp.any(strategy.valid_data(progress.memory, task).mask)
+    well = all_finite(progress.learner.params) & (jnp.isfinite(score) | ~validated)
+    return jnp.where(well, loss, jnp.nan)
+
+
+def nan_where_ended_badly(
+    losses: Float[Array, "*e"], last: Int[Array, ""], progress: Progress
+) -> Float[Array, "*e"]:
+    """A task's losses; NaN at its last epoch where what its end left is not finite.
+
+    Importances, gates and merged parameters are made there.
+    """
+    well = all_finite((progress.memory, progress.learner.params))
+    return losses.at[last].set(jnp.where(well, losses[last], jnp.nan))
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Whether every number of every floating-point leaf is finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
 def close_task_state(
@@ -177,7 +218,11 @@ def close_task_state(
     evaluation, usage = jax.tree.map(
         lambda every, new: every.at[state.task].set(new), (result.evaluation, result.usage), closed
     )
-    state = state._replace(result=result._replace(evaluation=evaluation, usage=usage))
+    ended = nan_where_ended_badly(result.losses[state.task], state.epoch - 1, progress)
+    losses = result.losses.at[state.task].set(ended)
+    state = state._replace(
+        result=result._replace(evaluation=evaluation, usage=usage, losses=losses)
+    )
     after = with_progress(state, progress)
     return after._replace(task=state.task + 1, epoch=jnp.zeros_like(state.epoch))
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, NotNegative, Place, Positive, check_fields, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -31,31 +32,32 @@ class Protocol:
     """How every task is trained, whatever the strategy.
 
     Raises:
-      ValueError: a count below 1, a selection that there is not, or of the best epoch of tasks
+      ValueError: a count below 1, a rate's factor that is not positive, a selection that there is
+        not, or of the best epoch of tasks
         without boundaries.
     """
 
-    epochs: int = 10
+    epochs: Count = 10
     """Epochs a task."""
-    first_epochs: int | None = None
+    first_epochs: Count | None = None
     """Of the first task; None is as many as of any other."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Samples a step."""
-    epoch_steps: int | None = None
+    epoch_steps: Count | None = None
     """Steps of an epoch, which then takes its samples round after round in one order; None is one
     round. With it tasks of any size take equally many steps."""
     select: Literal["best", "last"] = "best"
     """Keep the epoch with the best in-task validation (early stopping), of equals the last; or the
     last of all."""
-    plateau_factor: float = 1.0
+    plateau_factor: Positive = 1.0
     """The rate is multiplied by this when validation stands still; 1 leaves it."""
-    plateau_patience: int = 10
+    plateau_patience: Place = 10
     """Epochs without improvement before that."""
-    plateau_threshold: float = 1e-3
+    plateau_threshold: NotNegative = 1e-3
     """What counts as improvement."""
-    evaluation_batch: int = 256
+    evaluation_batch: Count = 256
     """Samples a forward pass in validation and evaluation."""
-    evaluate_every: int = 1
+    evaluate_every: Count = 1
     """Tasks between two evaluations on the test union; there is always one after the last."""
     new_optimizer: bool = True
     """Whether optimizer and schedule begin anew at every task."""
@@ -65,19 +67,7 @@ class Protocol:
     a sample of it has arrived, and the optimizer goes on."""
 
     def __post_init__(self):
-        for name in (
-            "epochs",
-            "batch_size",
-            "evaluation_batch",
-            "first_epochs",
-            "epoch_steps",
-            "evaluate_every",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}; give 1 or more")
-        if self.select not in ("best", "last"):
-            raise ValueError(f"select={self.select!r}; choose 'best' or 'last'")
+        check_fields(self)
         if self.select == "best" and not self.boundaries:
             raise ValueError("select='best' needs boundaries; choose 'last' for a stream without")
 
@@ -91,7 +81,8 @@ class Protocol:
         return self.epochs if task or self.first_epochs is None else self.first_epochs
 
 
-def online_protocol(batch_size: int = 10) -> Protocol:
+@checked
+def online_protocol(batch_size: Count = 10) -> Protocol:
     """One pass over a stream without boundaries (Aljundi et al. 2019, Buzzega et al. 2020).
 
     Args:
@@ -128,6 +119,7 @@ class Progress(NamedTuple):
     """None where the protocol keeps the last epoch, so that nothing is held twice."""
 
 
+@checked
 def train_step(
     setup: Setup,
     strategy: Strategy,

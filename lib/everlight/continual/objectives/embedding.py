@@ -15,17 +15,23 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
-from everlight.metrics.ranking import Facts, Ranks, embed_facts, rank_facts
+from everlight.metrics.ranking import Facts, Ranks, check_pieces, embed_facts, rank_facts
 
 
+@checked
 def embedding_objective(facts: Facts) -> Objective:
     """Squared distance of outputs, `[b, 3 d]`, to the vectors of each sample's one fact.
 
     Scores are the outputs: similarities to all facts would take 6.6 GB for 10,000 images and
     165,150 facts. Goodness is less the loss. An evaluation keeps the `Ranks` of the test union's
     facts after a task, 8 bytes a sample, from which `metrics.ranking` reads every accuracy.
+
+    Raises:
+      ValueError: a piece that is no word, a word that is not finite.
     """
+    check_pieces(facts)
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.metrics.multilabel import precision_weighted_jaccard
 
 
+@checked
 def binary_objective() -> Objective:
     """Binary cross-entropy, any number of labels per sample, all classes weighing alike.
 
@@ -43,7 +45,8 @@ def binary_objective() -> Objective:
     )
 
 
-def multi_hot(labels: Int[Array, "b k"], classes: int) -> Bool[Array, "b c"]:
+@checked
+def multi_hot(labels: Int[Array, "b k"], classes: Count) -> Bool[Array, "b c"]:
     """Which of `classes` classes are among each sample's labels; -1 is padding."""
     return jnp.any(labels[:, :, None] == jnp.arange(classes), axis=1)
 

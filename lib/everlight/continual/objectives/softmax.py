@@ -1,11 +1,12 @@
 """Softmax over one label per sample: its loss, its scores, its accuracies."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.checks import Between, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 
 
@@ -21,7 +22,10 @@ class Accuracies(NamedTuple):
     """Among the classes of the sample's own task, which is told."""
 
 
-def softmax_objective(class_group: Int[Array, "c"] | None = None) -> Objective:
+@checked
+def softmax_objective(
+    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
+) -> Objective:
     """Softmax cross-entropy over one label per sample.
 
     Args:

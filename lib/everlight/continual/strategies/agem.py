@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import draw_batch
 from everlight.continual.strategies.naive import naive, task_gradient
@@ -27,7 +28,8 @@ def project(gradient: PyTree, reference: PyTree) -> PyTree:
     return jax.tree.map(lambda g, r: g - factor * r, gradient, reference)
 
 
-def agem(setup: Setup, per_class: int = 20, labels: int = 1, apart: bool = False) -> Strategy:
+@checked
+def agem(setup: Setup, per_class: Count = 20, labels: Count = 1, apart: bool = False) -> Strategy:
     """A-GEM, its memory being experience replay's, whose exemplars join no epoch.
 
     Args:

@@ -17,13 +17,14 @@ stands for few of the samples that left, the fit puts hard ones below the thresh
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, NotNegative, Positive, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -37,7 +38,7 @@ from everlight.continual.base import (
 )
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.icarl import LOSSES, check_choice, herd_task
+from everlight.continual.strategies.icarl import Loss, herd_task
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
 from everlight.continual.strategies.memory import (
     add_random_exemplars,
@@ -46,7 +47,7 @@ from everlight.continual.strategies.memory import (
 )
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
-FITS = ("entropy", "even entropy", "goodness")
+Fit = Literal["entropy", "even entropy", "goodness"]
 """What stage 2 makes of the samples that left."""
 
 
@@ -71,15 +72,16 @@ class BiasMemory(NamedTuple):
     correction: Correction
 
 
+@checked
 def bic(
     setup: Setup,
-    per_class: int = 20,
-    labels: int = 1,
-    temperature: float = 2.0,
-    ridge: float = 1e-3,
-    loss: str = "binary",
+    per_class: Count = 20,
+    labels: Count = 1,
+    temperature: Positive = 2.0,
+    ridge: NotNegative = 1e-3,
+    loss: Loss = "binary",
     weigh_labels: bool = True,
-    fit: str = "entropy",
+    fit: Fit = "entropy",
 ) -> Strategy:
     """BiC.
 
@@ -97,8 +99,6 @@ def bic(
     Raises:
       ValueError: a loss or a fit that there is not, or of one for the other.
     """
-    check_choice("loss", loss, LOSSES)
-    check_choice("fit", fit, FITS)
     if loss == "softmax" and fit != "entropy":
         raise ValueError(f"fit={fit!r} is for loss='binary'; choose fit='entropy'")
     left = max(1, per_class // 10)

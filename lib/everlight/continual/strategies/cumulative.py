@@ -8,10 +8,12 @@ network; samples keep the labels that they had in their tasks (IIRC's ER-infinit
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.continual.strategies.naive import naive
 
 
+@checked
 def cumulative(setup: Setup) -> Strategy:
     """All data so far, from new initial parameters at every task (cl_metrics paper).
 
@@ -27,7 +29,8 @@ def cumulative(setup: Setup) -> Strategy:
     return unlimited_replay(setup)._replace(begin_task=begin_task, valid_data=_all_validation)
 
 
-def joint(setup: Setup, tasks: int) -> Strategy:
+@checked
+def joint(setup: Setup, tasks: Count) -> Strategy:
     """All tasks' data at the last task, nothing before it.
 
     Args:
@@ -43,6 +46,7 @@ def joint(setup: Setup, tasks: int) -> Strategy:
     return unlimited_replay(setup)._replace(epoch_data=epoch_data, valid_data=_all_validation)
 
 
+@checked
 def unlimited_replay(setup: Setup) -> Strategy:
     """All data so far, from the last task's parameters."""
     return naive(setup)._replace(

@@ -18,12 +18,13 @@ first task then trains, so that all later tasks begin from the weights of all cl
 one left; the biases are copies, and begin where they began.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Positive, checked
 from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
@@ -42,7 +43,10 @@ class Consolidated(NamedTuple):
     """The classes of the task that is being learnt; none between tasks."""
 
 
-def cwr(setup: Setup, first_task_gain: float = 3.0, form: str = "text") -> Strategy:
+@checked
+def cwr(
+    setup: Setup, first_task_gain: Positive = 3.0, form: Literal["text", "code"] = "text"
+) -> Strategy:
     """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
 
     What lies below the head must not change: the setup's `trainable` freezes it, or the network is
@@ -59,8 +63,6 @@ def cwr(setup: Setup, first_task_gain: float = 3.0, form: str = "text") -> Strat
       ValueError: a form that is neither; while tracing, no layer is named head;
         `caffe_nets.LinearClassifier` has one.
     """
-    if form not in ("text", "code"):
-        raise ValueError(f"form={form!r}; choose 'text' or 'code'")
     as_coded = form == "code"
 
     def init(key: PRNGKeyArray, learner: Learner) -> Consolidated:

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -60,12 +61,13 @@ class TwoDraws(NamedTuple):
     """Of whose labels the loss is taken."""
 
 
+@checked
 def der_plus_plus(
     setup: Setup,
-    capacity: int = 200,
+    capacity: Count = 200,
     alpha: Strength = 0.1,
     beta: Strength = 0.5,
-    labels: int = 1,
+    labels: Count = 1,
 ) -> Strategy:
     """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
 

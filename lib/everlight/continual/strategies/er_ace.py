@@ -14,6 +14,7 @@ which classes a softmax runs over, it is plain replay.
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import arrivals, carried_classes
 from everlight.continual.strategies.naive import batch_loss
@@ -21,7 +22,8 @@ from everlight.continual.strategies.replay import replayed_loss
 from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir_replay
 
 
-def er_ace(setup: Setup, capacity: int = 200, labels: int = 1) -> Strategy:
+@checked
+def er_ace(setup: Setup, capacity: Count = 200, labels: Count = 1) -> Strategy:
     """ER-ACE, its memory being `Reservoir`.
 
     Args:

@@ -13,6 +13,7 @@ and the only anchor is the last solution.
 import jax
 from jaxtyping import PRNGKeyArray
 
+from everlight.checks import Count, Share, checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import fisher_diagonal
 from everlight.continual.strategies.naive import naive
@@ -25,12 +26,13 @@ from everlight.continual.strategies.quadratic import (
 )
 
 
+@checked
 def ewc(
     setup: Setup,
     strength: Strength,
     online: bool = False,
-    decay: float = 1.0,
-    fisher_samples: int = 1024,
+    decay: Share = 1.0,
+    fisher_samples: Count = 1024,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """EWC, its memory being `QuadraticSums`.

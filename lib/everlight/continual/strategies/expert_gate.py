@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.engine.steps import shuffle, take_batch
@@ -46,13 +47,14 @@ class Experts(NamedTuple):
     """Whether the gate chooses the network that predicts: between tasks."""
 
 
+@checked
 def expert_gate(
     setup: Setup,
-    tasks: int,
+    tasks: Count,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
-    hidden: int = 100,
-    epochs: int = 10,
-    rate: float = 1e-2,
+    hidden: Count = 100,
+    epochs: Count = 10,
+    rate: Positive = 1e-2,
 ) -> Strategy:
     """Expert Gate, its memory being `Experts`: as many networks as tasks.
 

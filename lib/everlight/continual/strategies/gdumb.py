@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -73,8 +74,13 @@ def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.where(epoch == 0, 0.1, 0.01 + 0.99 * (1 + cosine) / 2)
 
 
+@checked
 def gdumb(
-    setup: Setup, capacity: int = 200, epochs: int = 256, batch_size: int = 16, labels: int = 1
+    setup: Setup,
+    capacity: Count = 200,
+    epochs: Count = 256,
+    batch_size: Count = 16,
+    labels: Count = 1,
 ) -> Strategy:
     """GDumb, its memory being `BalancedMemory`.
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -105,8 +106,9 @@ def project_to_cone(
     return jax.lax.cond(jnp.any(along < 0), projected, lambda: gradient)
 
 
+@checked
 def gem(
-    setup: Setup, tasks: int, per_task: int = 256, margin: Strength = 0.5, labels: int = 1
+    setup: Setup, tasks: Count, per_task: Count = 256, margin: Strength = 0.5, labels: Count = 1
 ) -> Strategy:
     """GEM, its memory being samples of every task, `[tasks, per_task]`.
 

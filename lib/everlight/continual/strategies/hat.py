@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, NotNegative, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import batch_loss, naive
 
@@ -58,13 +59,14 @@ class BeforeStep(NamedTuple):
     """After it."""
 
 
+@checked
 def hat(
     setup: Setup,
-    tasks: int,
+    tasks: Count,
     layers: tuple[str, ...],
-    sparsity: float = 0.75,
-    steepest: float = 400.0,
-    rate: float = 0.05,
+    sparsity: NotNegative = 0.75,
+    steepest: Positive = 400.0,
+    rate: Positive = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
     """HAT, its memory being `Attention`; nothing is asked of the network but its parameters.

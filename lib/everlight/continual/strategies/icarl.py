@@ -19,12 +19,13 @@ CIFAR-100.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -52,22 +53,12 @@ from everlight.continual.strategies.memory import (
 from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
 from everlight.models.heads import unit
 
-LOSSES = ("binary", "softmax")
+Loss = Literal["binary", "softmax"]
 """Of many labels a sample, or of one."""
-CLASSIFIERS = ("head", "nearest mean")
+Classifier = Literal["head", "nearest mean"]
 """What predicts: the network's head, or the means of exemplars' features."""
 TEMPERATURE = 2.0
 """T above."""
-
-
-def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Refuses what is none of the choices.
-
-    Raises:
-      ValueError: named, with what there is.
-    """
-    if given not in choices:
-        raise ValueError(f"{name}={given!r}; choose one of {', '.join(map(repr, choices))}")
 
 
 class ClassMeans(NamedTuple):
@@ -88,13 +79,14 @@ class Rehearsal(NamedTuple):
     """Where they predict."""
 
 
+@checked
 def icarl(
     setup: Setup,
-    per_class: int = 20,
-    labels: int = 1,
+    per_class: Count = 20,
+    labels: Count = 1,
     restart: Callable[[PyTree], PyTree] = lambda params: params,
-    loss: str = "binary",
-    classifier: str = "head",
+    loss: Loss = "binary",
+    classifier: Classifier = "head",
 ) -> Strategy:
     """iCaRL, its memory being `Rehearsal`.
 
@@ -114,8 +106,6 @@ def icarl(
     Raises:
       ValueError: a loss or a classifier that there is not.
     """
-    check_choice("loss", loss, LOSSES)
-    check_choice("classifier", classifier, CLASSIFIERS)
 
     def begin_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray

@@ -7,12 +7,13 @@ alike, α_t = 1/T. A task starts from the last one's own, unmerged solution (wei
 held near it by λ ‖θ − θ_{t−1}‖² (L2 transfer); between tasks the merged network predicts.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.engine.steps import shuffle, take_batch, with_inputs
 from everlight.continual.strategies.importance import fisher_diagonal
@@ -44,11 +45,12 @@ class Moments(NamedTuple):
     """Whether the merged network predicts: between tasks."""
 
 
+@checked
 def imm(
     setup: Setup,
-    merge: str,
+    merge: Literal["mean", "mode"],
     strength: Strength = 0.0,
-    fisher_samples: int = 1024,
+    fisher_samples: Count = 1024,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """IMM, its memory being `Moments`; the learner's parameters are the unmerged ones.
@@ -68,8 +70,6 @@ def imm(
     Raises:
       ValueError: a merge that is neither.
     """
-    if merge not in ("mean", "mode"):
-        raise ValueError(f"merge={merge!r}; choose 'mean' or 'mode'")
 
     def init(key: PRNGKeyArray, learner: Learner) -> Moments:
         nothing = no_anchors(learner.params)

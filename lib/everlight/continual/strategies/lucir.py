@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, NotNegative, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
@@ -22,13 +23,14 @@ from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.models.heads import cosines, unit
 
 
+@checked
 def lucir(
     setup: Setup,
-    per_class: int = 20,
-    labels: int = 1,
-    strength: float = 5.0,
-    margin: float = 0.5,
-    rivals: int = 2,
+    per_class: Count = 20,
+    labels: Count = 1,
+    strength: NotNegative = 5.0,
+    margin: NotNegative = 0.5,
+    rivals: Count = 2,
 ) -> Strategy:
     """LUCIR, its memory being `Rehearsal`; the head's weights are `params["head"]["kernel"]`.
 

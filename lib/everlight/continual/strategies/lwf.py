@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
@@ -54,12 +55,13 @@ def distillation(
     return temperature**2 * jnp.sum(jnp.where(among, jnp.exp(old) * (old - new), 0))
 
 
+@checked
 def lwf(
     setup: Setup,
     strength: Strength = 1.0,
-    temperature: float = 2.0,
+    temperature: Positive = 2.0,
     class_group: Int[Array, "c"] | None = None,
-    groups: int = 1,
+    groups: Count = 1,
 ) -> Strategy:
     """LwF.
 

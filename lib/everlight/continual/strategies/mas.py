@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import memory_aware_importance
 from everlight.continual.strategies.naive import naive
@@ -21,10 +22,11 @@ from everlight.continual.strategies.quadratic import (
 )
 
 
+@checked
 def mas(
     setup: Setup,
     strength: Strength,
-    importance_samples: int = 1024,
+    importance_samples: Count = 1024,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """MAS, its memory being `QuadraticSums` with one anchor.

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from everlight.checks import checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -57,6 +58,7 @@ def task_gradient(
     return gradient, StepInfo(gradient, batch_stats, loss)
 
 
+@checked
 def naive(setup: Setup) -> Strategy:
     """Finetuning: the plain gradient on the task's own samples."""
 

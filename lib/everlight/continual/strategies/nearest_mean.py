@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.frozen import feature_width, over_features, product
@@ -26,6 +27,7 @@ class ClassMeans(NamedTuple):
     """Samples of the class so far."""
 
 
+@checked
 def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     """Nearest class mean, its memory being `ClassMeans`; of several labels each class counts.
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, Place, Share, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
 from everlight.continual.strategies.naive import naive, task_gradient
@@ -39,8 +40,9 @@ class BeforeStep(NamedTuple):
     trained: PyTree
 
 
+@checked
 def packnet(
-    setup: Setup, prune: float = 0.75, retrain_epochs: int = 10, batch_size: int = 32
+    setup: Setup, prune: Share = 0.75, retrain_epochs: Place = 10, batch_size: Count = 32
 ) -> Strategy:
     """PackNet, its memory being `Ownership`; the head is `params["head"]`, classes its last axis.
 
@@ -58,8 +60,6 @@ def packnet(
     Raises:
       ValueError: a share outside [0, 1]; at `init`, no layer named head.
     """
-    if not 0 <= prune <= 1:
-        raise ValueError(f"prune={prune}; give a share from 0 to 1")
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Ownership:

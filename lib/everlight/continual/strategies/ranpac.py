@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Strength
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.frozen import feature_width, over_features, product
@@ -34,7 +35,8 @@ class RandomRidge(NamedTuple):
     """Of the scores, from Gram matrix and prototypes at the last evaluation."""
 
 
-def ranpac(setup: Setup, width: int = 10_000, ridge: Strength = 1e4) -> Strategy:
+@checked
+def ranpac(setup: Setup, width: Count = 10_000, ridge: Strength = 1e4) -> Strategy:
     """RanPAC, its memory being `RandomRidge`; of several labels each class counts.
 
     The usual network is `caffe_nets.LinearClassifier` over stored features. A class without samples

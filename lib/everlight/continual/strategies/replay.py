@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
+from everlight.checks import Count, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -41,7 +42,8 @@ class Exemplars(NamedTuple):
     """Of the random numbers by which exemplars are chosen, the same in all tasks."""
 
 
-def experience_replay(setup: Setup, per_class: int = 20, labels: int = 1) -> Strategy:
+@checked
+def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) -> Strategy:
     """ER, its memory being `Exemplars`.
 
     Args:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
+from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
@@ -35,7 +36,8 @@ class Reservoir(NamedTuple):
     """How many samples have."""
 
 
-def reservoir_replay(setup: Setup, capacity: int = 200, labels: int = 1) -> Strategy:
+@checked
+def reservoir_replay(setup: Setup, capacity: Count = 200, labels: Count = 1) -> Strategy:
     """ER with a reservoir, its memory being `Reservoir`.
 
     Args:

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
+from everlight.checks import Positive, checked
 from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
@@ -33,10 +34,11 @@ class PathIntegral(NamedTuple):
     """Parameters at its beginning."""
 
 
+@checked
 def si(
     setup: Setup,
     strength: Strength,
-    damping: float = 1e-3,
+    damping: Positive = 1e-3,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """SI.

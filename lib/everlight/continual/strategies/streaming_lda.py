@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from everlight.checks import checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Strength
 from everlight.continual.strategies.frozen import feature_width, over_features, product
 from everlight.continual.strategies.nearest_mean import (
@@ -41,6 +42,7 @@ class Discriminant(NamedTuple):
     bias: Float[Array, "c"]
 
 
+@checked
 def streaming_lda(setup: Setup, shrinkage: Strength = 1e-4) -> Strategy:
     """Streaming LDA, its memory being `Discriminant`; the first label of a sample is its class.
 

@@ -1,0 +1,372 @@
+"""What enters public functions, held to their annotations: kinds, dtypes, shapes and ranges.
+
+Kinds, dtypes and shapes are static, so under `jit` they cost tracing only. Values can be seen
+outside of it alone: what is traced is left alone. Arrays of NumPy and JAX count alike, and so do
+Python's numbers and arrays of no axes.
+"""
+
+import dataclasses
+import inspect
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, wraps
+from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import AbstractArray, jaxtyped
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class Between(NamedTuple):
+    """Least and greatest value, both allowed; stands in an Annotated type."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    or_nan: bool = False
+    """Whether NaN may stand too."""
+
+    def __str__(self) -> str:
+        if self == Between():
+            return "no NaN"
+        if self == ABOVE_ZERO:
+            return "more than 0"
+        if self.most == math.inf:
+            return f"{self.least:g} or more"
+        return f"{self.least:g} to {self.most:g}"
+
+
+class Stacked:
+    """In an Annotated type: every array of the record has one more axis, the first."""
+
+
+Count = Annotated[int, Between(1)]
+Place = Annotated[int, Between(0)]
+Share = Annotated[float, Between(0, 1)]
+NotNegative = Annotated[float, Between(0)]
+ABOVE_ZERO = Between(float(np.finfo(np.float32).tiny))
+Positive = Annotated[float, ABOVE_ZERO]
+
+
+def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function, whose arguments are held to its annotations before it is called.
+
+    Raises:
+      ValueError: which argument, what it is and what is wanted.
+    """
+    signature = inspect.signature(function)
+    hints = {
+        name: Any if each.annotation is each.empty else each.annotation
+        for name, each in signature.parameters.items()
+    }
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            # Too many or too few, which Python tells with the function's name.
+            return function(*args, **kwargs)
+        _check_all(f"{function.__name__}: ", given, hints)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def check_fields(settings: Any) -> None:
+    """Holds a data class to its fields' types, to be called when it is made.
+
+    Raises:
+      ValueError: which field, what it is and what is wanted.
+    """
+    hints = inspect.get_annotations(type(settings))
+    values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
+    _check_all(f"{type(settings).__name__}: ", values, hints)
+
+
+def check_range(
+    name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
+) -> None:
+    """Whether all values that can be seen lie within bounds that depend on another argument.
+
+    Raises:
+      ValueError: the first that does not, and the bounds.
+    """
+    _check_bounds(name, values, Between(least, most, or_nan))
+
+
+def check_finite(name: str, values: Any) -> None:
+    """Whether all values that can be seen are finite.
+
+    Raises:
+      ValueError: how many are not, and where the first is.
+    """
+    # On the device where they lie, and at once where the caller is being traced.
+    with jax.ensure_compile_time_eval():
+        if not _has_values(values) or bool(jnp.isfinite(values).all()):
+            return
+    wrong = ~np.isfinite(np.asarray(values))
+    if wrong.any():
+        place = ", ".join(map(str, np.argwhere(wrong)[0]))
+        raise ValueError(
+            f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
+            "leave them out"
+        )
+
+
+def check_sizes(**arrays: tuple[Any, int]) -> None:
+    """Whether axes of several arguments are equally long, given as `name=(array, axis)`.
+
+    Raises:
+      ValueError: all of them with their shapes.
+    """
+    sizes = {array.shape[axis] for array, axis in arrays.values()}
+    if len(sizes) > 1:
+        shown = ", ".join(
+            f"{name} is {_shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
+        )
+        raise ValueError(f"{shown}; give equal sizes along these axes")
+
+
+def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Sizes of the same name are equal among these values."""
+    with jaxtyped("context"):
+        for name, value in values.items():
+            try:
+                _check(where + name, value, hints[name])
+            except _MisfitError as misfit:
+                tied = _tied(value, name, values, hints)
+                raise ValueError(f"{misfit}{tied}") from None
+
+
+class _MisfitError(ValueError):
+    """Of kind, dtype or shape."""
+
+    def __init__(self, name: str, value: Any, hint: Any):
+        plain = value is None or isinstance(value, numbers.Real | str)
+        said = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
+        verb = "choose" if typing.get_origin(hint) is Literal else "give"
+        super().__init__(f"{said}; {verb} {_wanted(hint)}")
+
+
+# Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
+# of these two one of its own.
+@typing.no_type_check
+def _check(name: str, value: Any, hint: Any) -> None:
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        base, *notes = typing.get_args(hint)
+        if Stacked in notes:
+            _check_record(name, value, base, "_ ")
+            return
+        _check(name, value, base)
+        for bounds in notes:
+            if isinstance(bounds, Between):
+                _check_bounds(name, value, bounds)
+    elif origin in (typing.Union, types.UnionType):
+        chosen = [each for each in typing.get_args(hint) if _fits(value, each)]
+        if not chosen:
+            raise _MisfitError(name, value, hint)
+        _check(name, value, chosen[0])
+    elif _is_record(hint):
+        _check_record(name, value, hint, "")
+    elif not _fits(value, hint):
+        raise _MisfitError(name, value, hint)
+
+
+def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
+    """The arrays among the fields; sizes of the same name are equal within a record alone."""
+    if not isinstance(value, kind):
+        raise _MisfitError(name, value, kind)
+    hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
+    _check_all(f"{name}.", {field: getattr(value, field) for field in hints}, hints)
+
+
+@typing.no_type_check
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a kind, of an array its dtype and shape; whatever its range."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _fits(value, arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, each) for each in arguments)
+    if origin is Literal:
+        return value in arguments
+    if hint is None or hint is type(None):
+        return value is None
+    if _is_array_type(hint):
+        return any(isinstance(each, _of_stubs(hint)) for each in _stubs(value))
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if hint in (int, float):
+        return _is_number(value, numbers.Integral if hint is int else numbers.Real)
+    if origin is Callable or getattr(hint, "_is_protocol", False):
+        return callable(value)
+    if origin is tuple and arguments[-1] is not ...:
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(arguments)
+            and all(map(_fits, value, arguments))
+        )
+    if origin in (Sequence, list, tuple):
+        sequences = (Sequence, np.ndarray, jax.Array) if origin is Sequence else origin
+        if not isinstance(value, sequences) or isinstance(value, str):
+            return False
+        return all(_fits(each, arguments[0]) for each in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        pairs = value.items() if isinstance(value, Mapping) else None
+        return pairs is not None and all(
+            _fits(key, arguments[0]) and _fits(each, arguments[1]) for key, each in pairs
+        )
+    # Trees, type variables and Any are anything; Any is a class from Python 3.11 on.
+    return hint is Any or not isinstance(hint, type) or isinstance(value, hint)
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return False
+    if isinstance(value, kind):
+        return True
+    wanted = np.integer if kind is numbers.Integral else np.floating
+    return _is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
+
+
+def _check_bounds(name: str, value: Any, bounds: Between) -> None:
+    if not _has_values(value):
+        return
+    values = np.asarray(value)
+    # Written so that NaN is refused.
+    wrong = ~((values >= bounds.least) & (values <= bounds.most))
+    if bounds.or_nan:
+        wrong &= ~np.isnan(values)
+    if wrong.any():
+        first = values[wrong][0]
+        said = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ValueError(f"{said}; give {bounds}")
+
+
+def _has_values(value: Any) -> bool:
+    """False for what is traced, and for shapes alone."""
+    known = isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)
+    return known and not isinstance(value, jax.core.Tracer)
+
+
+class _Stub:
+    """The shape and the dtype of an array of any library."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any):
+        self.shape, self.dtype = shape, dtype
+
+
+def _stubs(value: Any) -> Iterator[_Stub]:
+    if _is_array(value):
+        yield _Stub(tuple(value.shape), value.dtype)
+    elif isinstance(value, bool):
+        yield _Stub((), np.dtype(bool))
+    elif isinstance(value, int | float):
+        yield _Stub((), np.dtype(np.float32))
+        if isinstance(value, int):
+            yield _Stub((), np.dtype(np.int32))
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _is_array_type(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, AbstractArray)
+
+
+def _is_record(hint: Any) -> bool:
+    if not isinstance(hint, type):
+        return False
+    return hasattr(hint, "_fields") or dataclasses.is_dataclass(hint)
+
+
+@cache
+def _of_stubs(hint: type, axes: str = "") -> type:
+    return hint.dtype[_Stub, axes + hint.dim_str]
+
+
+@cache
+def _array_fields(kind: type) -> dict[str, Any]:
+    """A record's fields whose type names arrays."""
+    every = inspect.get_annotations(kind)
+    return {name: hint for name, hint in every.items() if any(_array_types(hint))}
+
+
+def _array_types(hint: Any) -> Iterator[type]:
+    if _is_array_type(hint):
+        yield hint
+    elif typing.get_origin(hint) in (typing.Union, types.UnionType, Annotated):
+        for each in typing.get_args(hint):
+            yield from _array_types(each)
+
+
+def _with_axes(hint: Any, axes: str) -> Any:
+    return _of_stubs(hint, axes) if axes and _is_array_type(hint) else hint
+
+
+def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
+    """The other arguments with which sizes are shared, where the value would fit alone."""
+    with jaxtyped("context"):
+        if not _fits(value, hints[name]):
+            return ""
+    own = _axes(hints[name])
+    others = [
+        f"{other} {_shown(values[other])} as {_wanted(hints[other])}"
+        for other in values
+        if other != name and own & _axes(hints[other]) and _is_array(values[other])
+    ]
+    return f", with {', '.join(others)}"
+
+
+def _axes(hint: Any) -> set[str]:
+    words = (word.lstrip("*") for each in _array_types(hint) for word in each.dim_str.split())
+    return {word for word in words if word.isidentifier() and word != "_"}
+
+
+def _shown(value: Any) -> str:
+    if _is_array(value):
+        return f"{value.dtype}{list(value.shape)}"
+    if value is None or isinstance(value, bool | numbers.Real | str):
+        return repr(value)[:80]
+    return f"of type {type(value).__name__}"
+
+
+def _either(words: list[str]) -> str:
+    return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
+WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an array"}
+KINDS = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
+
+
+def _wanted(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _wanted(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return _either(list(dict.fromkeys(map(_wanted, arguments))))
+    if origin is Literal:
+        return _either(list(map(repr, arguments)))
+    if hint is type(None):
+        return "None"
+    if _is_array_type(hint):
+        kind = hint.dtype.__name__
+        return f"{WORDS.get(kind, kind)} [{', '.join(hint.dim_str.split())}]"
+    if origin is Callable:
+        return "a function"
+    if origin is tuple and arguments[-1] is not ...:
+        return f"a tuple of {len(arguments)}: {', '.join(map(_wanted, arguments))}"
+    if origin in (Sequence, list, tuple):
+        return f"a {origin.__name__.lower()} of {_wanted(arguments[0])}"
+    if origin is not None and len(arguments) == 2:
+        return f"a mapping from {_wanted(arguments[0])} to {_wanted(arguments[1])}"
+    return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

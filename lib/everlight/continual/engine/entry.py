@@ -1,0 +1,57 @@
+"""What a sequence and its data are held to before anything runs; what is traced cannot be seen."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.checks import ABOVE_ZERO, check_finite, check_range, check_sizes
+from everlight.continual.base import TaskSequence
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.steps import Protocol
+
+
+def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
+    """Refuses a sequence that does not fit itself, the images among the data or the protocol.
+
+    Args:
+      protocol: which epoch is kept.
+      data: `StoredImages` anywhere in it are looked at; of several stores one must suffice.
+      sequence: perhaps with leading axes over runs.
+
+    Raises:
+      ValueError: labels or test sets that there are not, an index beyond the images, images that
+        are not finite, no validation samples where the best epoch is to be kept; named.
+    """
+    _refuse_selection_of_nothing(protocol, sequence)
+    classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
+    check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
+    check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
+    stores = [each for each in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(each)]
+    last = max((each.images.shape[0] for each in stores), default=np.inf) - 1
+    parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
+    for name, samples in {**parts, "test": sequence.test}.items():
+        check_range(f"sequence.{name}.labels", samples.labels, -1, classes - 1)
+        check_range(f"sequence.{name}.index", samples.index, 0, last)
+    for store in stores:
+        check_range("deviation", store.deviation, *ABOVE_ZERO)
+        if jnp.issubdtype(store.images.dtype, jnp.floating):
+            check_finite("images", store.images)
+
+
+def _is_store(leaf: Any) -> bool:
+    return isinstance(leaf, StoredImages)
+
+
+def _refuse_selection_of_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
+    mask = sequence.tasks.valid.mask
+    if protocol.select == "last" or isinstance(mask, jax.core.Tracer):
+        return
+    validated = np.asarray(mask).any(axis=-1)
+    if not validated.all():
+        # Of several runs a task is the last axis.
+        raise ValueError(
+            f"select='best', and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
+            "give the sequence some, or select='last'"
+        )

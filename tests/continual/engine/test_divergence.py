@@ -1,0 +1,96 @@
+"""What is no finite number is found in the epoch in which it comes about, wherever it arises."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual import (
+    DivergedError,
+    Protocol,
+    Runs,
+    StoredImages,
+    diverged,
+    drive_runs,
+    drive_sequence,
+    flax_setup,
+    naive,
+    run_sequence,
+    softmax_objective,
+)
+from everlight.models import MLP
+from everlight.scenarios import class_incremental
+
+LABELS = np.arange(24) % 6
+TASKS = ((0, 1), (2, 3), (4, 5))
+SEQUENCE = class_incremental(LABELS[:18], LABELS[18:], TASKS, 6, 0.34)
+KEY = jax.random.key(0)
+# A single step an epoch, so that no later loss tells of the parameters after it.
+PROTOCOL = Protocol(epochs=1, batch_size=32, select="last")
+DATA = StoredImages(jax.random.normal(jax.random.key(1), (24, 3)), jnp.float32(0), jnp.float32(1))
+
+
+def nan_from_the_second(task, tree):
+    return jax.tree.map(lambda leaf: jnp.where(task.id == 1, jnp.nan, leaf), tree)
+
+
+def in_parameters(setup, plain):
+    def grads(memory, learner, batch, task, key):
+        gradient, info = plain.grads(memory, learner, batch, task, key)
+        return nan_from_the_second(task, gradient), info
+
+    return setup, plain._replace(grads=grads)
+
+
+def in_validation(setup, plain):
+    def goodness(scores, labels, seen):
+        # The classes of the second task are seen and those of the third are not.
+        return jnp.where(seen[2] & ~seen[4], jnp.nan, jnp.zeros(scores.shape[0]))
+
+    return setup._replace(objective=setup.objective._replace(goodness=goodness)), plain
+
+
+def in_memory(setup, plain):
+    def end_task(memory, learner, task, key):
+        return nan_from_the_second(task, memory), learner
+
+    return setup, plain._replace(init=lambda key, learner: jnp.zeros(2), end_task=end_task)
+
+
+def building(part):
+    def build(data):
+        net = MLP(classes=6, hidden=(4,))
+        setup = flax_setup(net, data, softmax_objective(), optax.sgd(0.1))
+        return part(setup, naive(setup))
+
+    return build
+
+
+def driven(build):
+    for _ in drive_sequence(build, PROTOCOL, DATA, SEQUENCE, KEY):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (in_parameters, "parameters or validation are not finite at task 1, epoch 0"),
+        (in_validation, "parameters or validation are not finite at task 1, epoch 0"),
+        (in_memory, "what the strategy made at the task's end is not finite at task 1, epoch 0"),
+    ],
+)
+def test_it_is_found_where_it_came_about_driven_compiled_and_together(part, message):
+    build = building(part)
+    with pytest.raises(DivergedError) as caught:
+        driven(build)
+    assert str(caught.value) == message
+    losses = run_sequence(build, PROTOCOL, DATA, SEQUENCE, KEY).losses
+    np.testing.assert_array_equal(np.isfinite(losses[:2, 0]), [True, False])
+    runs = Runs(jax.tree.map(lambda leaf: leaf[None], SEQUENCE), KEY[None])
+    found = [diverged(PROTOCOL, state).item() for state in drive_runs(build, PROTOCOL, DATA, runs)]
+    assert found == [False, True, True]
+
+
+def test_nothing_is_found_where_nothing_is():
+    driven(building(lambda setup, plain: (setup, plain)))

@@ -1,0 +1,256 @@
+"""Arguments of the right shape with values that cannot be meant: refused where they can be seen."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jaxtyping import Array, Float
+
+import everlight.color as color
+import everlight.continual as continual
+import everlight.metrics as metrics
+import everlight.models as models
+import everlight.scenarios as scenarios
+from everlight.checks import check_finite, check_range, checked
+
+LABELS = np.arange(24) % 4
+TASKS = ((0, 1), (2, 3))
+FACTS = metrics.Facts(jnp.array([[0, -1, -1], [0, 1, -1]]), jnp.eye(3))
+EMBEDDED = jnp.ones((2, 3, 3))
+COSTS = metrics.Costs(*[jnp.ones(3)] * 2, jnp.float32(3), *[jnp.ones(3)] * 2)
+IMAGE = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, (24, 24, 3)), jnp.float32)
+SHARES = dict.fromkeys(metrics.WEIGHTINGS["W1"], 0.5)
+
+
+def sequence(**settings):
+    return scenarios.class_incremental(LABELS[:16], LABELS[16:], TASKS, 4, 0.25, **settings)
+
+
+def iirc(**settings):
+    configuration = scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d")))
+    labels = (np.arange(80) % 4, np.arange(40) % 4)
+    return scenarios.iirc(*labels, tuple("abcd"), {"ab": ("a", "b")}, configuration, **settings)
+
+
+def rank(labels=(0, 1), facts=FACTS, fact_task=(0, 0)):
+    return metrics.rank_facts(EMBEDDED, jnp.array(labels), facts, jnp.array(fact_task))
+
+
+def relearn(**shares):
+    return metrics.cl_score({**SHARES, **shares}, metrics.WEIGHTINGS["W1"])
+
+
+# What the audit found to pass silently; each message names the argument.
+SILENT = {
+    "colours lying down": (
+        lambda: color.fit_color_transform(jnp.ones((3, 24)), jnp.ones((3, 24))),
+        "source is float32[3, 24]",
+    ),
+    "an image for colours": (
+        lambda: color.fit_color_transform(IMAGE, IMAGE),
+        "source is float32[24, 24, 3]",
+    ),
+    "four channels": (
+        lambda: color.fit_color_transform(jnp.ones((24, 4)), jnp.ones((24, 4))),
+        "source is float32[24, 4]",
+    ),
+    "one more target": (
+        lambda: color.fit_color_transform(jnp.ones((24, 3)), jnp.ones((25, 3))),
+        "target is float32[25, 3]; give floats [n, 3], with source float32[24, 3]",
+    ),
+    "one target": (
+        lambda: color.fit_color_transform(jnp.ones((24, 3)), jnp.ones((1, 3))),
+        "target is float32[1, 3]",
+    ),
+    "weights of another shape": (
+        lambda: color.fit_color_transform(
+            jnp.ones((24, 3)), jnp.ones((24, 3)), weights=jnp.ones((24, 3))
+        ),
+        "weights is float32[24, 3]",
+    ),
+    "a batch of angles": (
+        lambda: metrics.angular_error(jnp.ones((5, 3)), jnp.ones((5, 3))),
+        "estimate is float32[5, 3]",
+    ),
+    "an angle of integers": (
+        lambda: metrics.angular_error(np.ones(3, np.uint8), jnp.ones(3)),
+        "estimate is uint8[3]; give floats [3]",
+    ),
+    "two components": (
+        lambda: metrics.angular_error(jnp.ones(2), jnp.ones(2)),
+        "estimate is float32[2]",
+    ),
+    "a grey image": (lambda: color.ESTIMATORS["GW"](IMAGE[..., 0], None), "image is float32"),
+    "channels first": (
+        lambda: color.ESTIMATORS["WP"](IMAGE.transpose(2, 0, 1), None),
+        "image is float32[3, 24, 24]",
+    ),
+    "no edges": (
+        lambda: color.weighted_gray_edge(IMAGE, None, 5, 1.0, -1, 10),
+        "exponent=-1; give 0 or more",
+    ),
+    "no iterations": (
+        lambda: color.weighted_gray_edge(IMAGE, None, 5, 1.0, 10, -3),
+        "iterations=-3; give 1 or more",
+    ),
+    "a share below 0": (
+        lambda: color.bright_dark_pca(IMAGE, None, -1.0),
+        "fraction=-1.0; give 0 to 1",
+    ),
+    "a label without light": (
+        lambda: color.fit_chromagenic(
+            jnp.ones((2, 5, 3)), jnp.ones((2, 5, 3)), jnp.array([0, 2]), jnp.ones((2, 3))
+        ),
+        "labels holds 2; give 0 to 1",
+    ),
+    "a surface past the table": (
+        lambda: color.scene_colors(
+            color.ResponseTable(jnp.ones((2, 4, 3)), jnp.ones((2, 3))),
+            jnp.int32(0),
+            jnp.array([0, 4]),
+        ),
+        "reflectances holds 4; give 0 to 3",
+    ),
+    "a fact that there is not": (lambda: rank(labels=(0, 99)), "labels holds 99; give 0 to 1"),
+    "a fact before the first": (lambda: rank(labels=(0, -1)), "labels holds -1; give 0 to 1"),
+    "fewer facts with a task": (lambda: rank(fact_task=(0,)), "fact_task is int32[1]"),
+    "a piece past the words": (
+        lambda: rank(facts=FACTS._replace(pieces=jnp.array([[0, 3, -1], [1, -1, -1]]))),
+        "facts.pieces holds 3; give -1 to 2",
+    ),
+    "a word of NaN": (
+        lambda: rank(facts=FACTS._replace(vectors=FACTS.vectors.at[1, 0].set(jnp.nan))),
+        "facts.vectors holds 1 values that are not finite, the first at [1, 0]",
+    ),
+    "a setting with an underscore": (
+        lambda: iirc(setting="incremental_joint"),
+        "setting='incremental_joint'; choose 'incomplete', 'complete'",
+    ),
+    "no setting": (lambda: iirc(setting=None), "setting=None; choose"),
+    "a share of validation below 0": (
+        lambda: iirc(valid_fraction=-0.1),
+        "valid_fraction=-0.1; give 0 to 0.5",
+    ),
+    "test samples before the first": (
+        lambda: sequence(test_offset=-5),
+        "test_offset=-5; give 0 or more",
+    ),
+    "half a test sample": (
+        lambda: sequence(test_offset=1.5),
+        "test_offset=1.5; give an integer or None",
+    ),
+    "percents": (lambda: relearn(A=55.0), "criteria['A']=55.0; give 0 to 1"),
+    "accuracies in percent": (
+        lambda: metrics.measure_criteria(jnp.full((3, 3), 55.0), COSTS),
+        "accuracies holds 55.0; give 0 to 1",
+    ),
+    "negative weights of sum 1": (
+        lambda: metrics.cl_score(SHARES, {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}),
+        "weights has negative ones: A",
+    ),
+    "costs of another sequence": (
+        lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),
+        "model_memory is float32[3]",
+    ),
+    "no strength": (
+        lambda: continual.ewc(continual.Setup(*[None] * 5), strength=jnp.nan),
+        "strength=nan; give 0 or more",
+    ),
+    "a rate of -1": (lambda: models.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
+    "a rate of NaN": (lambda: models.TrainingSettings(learning_rate=jnp.nan), "learning_rate=nan"),
+}
+
+
+@pytest.mark.parametrize("what", SILENT)
+def test_what_passed_silently_is_refused_with_the_arguments_name(what):
+    call, message = SILENT[what]
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        call()
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", color.ESTIMATORS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32])
+def test_integer_images_are_refused_by_every_estimator(name, dtype):
+    """Unsigned differences wrapped: edges were wrong by 19 degrees and more."""
+    with pytest.raises(ValueError, match=rf"image is {np.dtype(dtype)}\[24, 24, 3\]; give floats"):
+        color.ESTIMATORS[name]((255 * IMAGE).astype(dtype), None)
+
+
+def stored(count=24, value=0.5):
+    images = np.full((count, 3), 0.5, np.float32)
+    images[-1, 1] = value
+    return continual.StoredImages(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
+
+
+def build(data):
+    net = models.MLP(classes=4, hidden=(3,))
+    setup = continual.flax_setup(net, data, continual.softmax_objective(), optax.sgd(0.1))
+    return setup, continual.naive(setup)
+
+
+PROTOCOL = continual.Protocol(epochs=1, batch_size=4)
+
+
+def driven(data, tasks):
+    next(continual.drive_sequence(build, PROTOCOL, data, tasks, jax.random.key(0)))
+
+
+def compiled(data, tasks):
+    run = jax.jit(lambda key: continual.run_sequence(build, PROTOCOL, data, tasks, key))
+    run.lower(jax.random.key(0))
+
+
+def together(data, tasks):
+    runs = continual.Runs(
+        jax.tree.map(lambda leaf: leaf[None], tasks), jax.random.split(jax.random.key(0), 1)
+    )
+    next(continual.drive_runs(build, PROTOCOL, data, runs))
+
+
+@pytest.mark.parametrize("run", [driven, compiled, together])
+def test_a_sequence_that_does_not_fit_its_images_is_refused(run):
+    """An index past the last image took the last one; NaN was scored like any other image."""
+    tasks = sequence()
+    with pytest.raises(ValueError, match=r"sequence\.test\.index holds 23; give 0 to 22"):
+        run(stored(23), tasks)
+    with pytest.raises(ValueError, match=r"images holds 1 values that are not finite.*\[23, 1\]"):
+        run(stored(value=jnp.nan), tasks)
+    wrong = tasks._replace(test=tasks.test._replace(labels=tasks.test.labels + 1))
+    with pytest.raises(ValueError, match=r"sequence\.test\.labels holds 4; give -1 to 3"):
+        run(stored(), wrong)
+    with pytest.raises(ValueError, match=r"test is bool\[.*test_member is bool\["):
+        run(stored(), tasks._replace(test_member=tasks.test_member[:, 1:]))
+
+
+def test_traced_values_are_left_alone():
+    @checked
+    def gains(values: Float[Array, "n"], most: float):
+        check_range("values", values, 0, 1)
+        check_finite("values", values)
+        return values * most
+
+    wrong = jnp.array([2.0, jnp.nan])
+    assert jax.jit(gains)(wrong, 2.0)[0] == 4
+    assert jax.vmap(gains, (0, None))(wrong[None], 2.0)[0, 0] == 4
+    with pytest.raises(ValueError, match=r"values holds 2\.0; give 0 to 1"):
+        gains(wrong, 2.0)
+    # What a traced function closes over is there to be seen.
+    with pytest.raises(ValueError, match=r"values holds nan|values holds 2\.0"):
+        jax.jit(lambda most: gains(wrong, most))(2.0)
+
+
+def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
+    @checked
+    def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):
+        return np.asarray(values) * most * share * count
+
+    wanted = [2.0, 4.0]
+    for most in (2, 2.0, np.float32(2), jnp.float32(2)):
+        for count in (1, np.int64(1), jnp.int32(1)):
+            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), wanted)
+    for wrong in (True, 1.0, jnp.float32(1), "1", None):
+        with pytest.raises(ValueError, match="count"):
+            gains(np.ones(2), 2, 1, wrong)

@@ -1,0 +1,69 @@
+"""How a process grows that trains many small units: `UNITS shared|own driven|together`.
+
+`shared`: one `build` for all, as for the runs of a method. `own`: one each, as for runs that differ
+in what is static. Prints the resident size in MB after every tenth of the units.
+"""
+
+import gc
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from everlight.continual import (
+    Protocol,
+    Runs,
+    StoredImages,
+    drive_runs,
+    drive_sequence,
+    flax_setup,
+    naive,
+    softmax_objective,
+)
+from everlight.models import MLP
+from everlight.scenarios import class_incremental
+
+PROTOCOL = Protocol(epochs=1, batch_size=8, select="last")
+LABELS = np.arange(60) % 6
+SEQUENCE = class_incremental(LABELS[:40], LABELS[40:], ((0, 1, 2), (3, 4, 5)), 6, 0.0)
+DATA = StoredImages(jnp.ones((60, 8)), jnp.float32(0), jnp.float32(1))
+
+
+def new_build(rate: float):
+    def build(data):
+        net = MLP(classes=6, hidden=(16,))
+        setup = flax_setup(net, data, softmax_objective(), optax.sgd(rate))
+        return setup, naive(setup)
+
+    return build
+
+
+def resident() -> int:
+    """Megabytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
+
+
+def main() -> None:
+    units, builds, driver = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    shared = new_build(0.1)
+    for unit in range(units):
+        build = shared if builds == "shared" else new_build(0.1 + 1e-4 * unit)
+        key = jax.random.key(unit)
+        if driver == "driven":
+            states = drive_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
+        else:
+            one = jax.tree.map(lambda leaf: leaf[None], (SEQUENCE, key))
+            states = drive_runs(build, PROTOCOL, DATA, Runs(*one))
+        for state in states:
+            jax.block_until_ready(state)
+        if unit % max(1, units // 10) == 0:
+            gc.collect()
+            print(unit, resident(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
