@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,7 +62,8 @@ def train_units(
 
     On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
     moment and called again, they go on to the same bits. A run that diverges is told and leaves
-    its neighbours alone; what it kept says so under `DIVERGED_AT`.
+    its neighbours alone; what it kept says so under `DIVERGED_AT`. Each unit's share of the
+    seconds that this process spent on it, compilation included, goes to metrics.jsonl.
 
     Args:
       folder: the run's.
@@ -83,6 +85,7 @@ def train_units(
         wave = missing[first : first + at_once]
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
+        began = time.monotonic()
         state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
         gone = diverged(protocol, state)
         for number, unit in enumerate(wave):
@@ -91,6 +94,8 @@ def train_units(
             place = _diverged_at(protocol, state, number) if gone[number] else np.array([-1, -1])
             arrays[DIVERGED_AT] = place
             folder.save_unit(unit.name, unit.facts, **arrays)
+            seconds = (time.monotonic() - began) / len(wave)
+            folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
