@@ -100,7 +100,7 @@ class Runner:
 
     def outcome(self, scenario: Scenario, name: str, method: Method) -> Outcome:
         """The method's runs on the reported orders, its strength chosen on the others."""
-        build = self._build(scenario, method)
+        build = self.build(scenario, method)
         protocol = self._protocol(scenario, method)
         first = self._settings.seed
 
@@ -147,7 +147,8 @@ class Runner:
             choice,
         )
 
-    def _build(self, scenario: Scenario, method: Method) -> Build:
+    def build(self, scenario: Scenario, method: Method) -> Build:
+        """How the engine builds the method for the benchmark's net."""
         benchmark, plan = self._benchmark, self._benchmark.plan
         net = benchmark.net(method.trains, method.head)
 
@@ -170,7 +171,7 @@ class Runner:
     def strategy(self, scenario: Scenario, method: Method) -> Strategy:
         """As it is built for the runs, to see whether that can be done and what it needs."""
         nothing = Own(jnp.zeros(self._benchmark.classes, int), jnp.float32(1))
-        return self._build(scenario, method)(RunData(self._benchmark.stored, nothing))[1]
+        return self.build(scenario, method)(RunData(self._benchmark.stored, nothing))[1]
 
     def _protocol(self, scenario: Scenario, method: Method) -> Protocol:
         plan = self._benchmark.plan

@@ -3,14 +3,21 @@
 import dataclasses
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 from data_pipelines.errors import DataError
+from data_pipelines.image_set import ImageSet
+from everlight.continual import Protocol, run_sequence
+from experiments.continual import benchmark
 from experiments.continual.benchmark import ContinualRun
+from experiments.continual.methods import METHODS
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.run import run_continual
+from experiments.continual.runner import Own, RunData, Runner
 
 SMALLEST = {"benchmark": "digits", "epochs": 1, "batch_size": 64, "tuning_orders": 1, "tasks": 2}
 OWN = """
@@ -189,10 +196,8 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, aske
 
 
 def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
-    from experiments.continual.benchmark import digits
-
     settings = ContinualRun(benchmark="digits", epochs=3, batch_size=7, rate=0.5, exemplars=4)
-    plan = digits(settings).plan
+    plan = benchmark.digits(settings).plan
     assert plan._asdict() == {
         "tasks": 5,
         "epochs": 3,
@@ -201,26 +206,60 @@ def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
         "rate": 0.5,
         "exemplars": 4,
     }
-    assert digits(dataclasses.replace(settings, batch_size=None)).plan.online_batch == 10
+    assert benchmark.digits(dataclasses.replace(settings, batch_size=None)).plan.online_batch == 10
 
 
 @pytest.mark.parametrize("use", ["reported", "tuning"])
 def test_orders_are_of_one_shape_and_no_test_sample_chooses(use):
-    import jax
-
-    from experiments.continual.benchmark import digits
-
-    benchmark = digits(ContinualRun(benchmark="digits"))
-    train = len(benchmark.images.train_labels)
+    digits = benchmark.digits(ContinualRun())
+    train = len(digits.images.train_labels)
     shapes = set()
     for order in (0, 1, 1000):
-        sequence = benchmark.sequence(order, use)
+        sequence = digits.sequence(order, use)
         shapes.add(str(jax.tree.map(np.shape, sequence)))
         tests = np.unique(sequence.test.index[sequence.test.mask])
         trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])
         assert np.all(tests < train) if use == "tuning" else np.all(tests >= train)
         assert not set(tests) & set(trained)
         # A tenth of every class validates, and is trained on by no order.
-        assert len(trained) == train - sum(np.bincount(benchmark.images.train_labels) // 10)
+        assert len(trained) == train - sum(np.bincount(digits.images.train_labels) // 10)
         assert not np.any(sequence.tasks.valid.mask)
     assert len(shapes) == 1
+
+
+def some_pictures(classes, per_class, side, rng):
+    labels = np.tile(np.arange(classes), per_class)
+    images = rng.integers(0, 256, (2 * len(labels), side, side, 3), dtype=np.uint8)
+    names = tuple(f"class {label}" for label in range(classes))
+    return ImageSet("pictures", images, labels, labels, names)
+
+
+def test_a_data_set_is_taken_in_its_scales_size(monkeypatch, rng):
+    """CIFAR-100 at demo: the first 20 classes at 16x16, or as asked."""
+    every = some_pictures(100, 4, 32, rng)
+    monkeypatch.setattr(benchmark, "load_cifar100", lambda: every)
+    small = benchmark.cifar100(ContinualRun(tasks=3))
+    assert small.images.images.shape == (160, 16, 16, 3)
+    assert small.classes == 20
+    np.testing.assert_array_equal(np.bincount(small.sequence(0, "reported").class_task), [7, 7, 6])
+    # Each is the mean of four pixels.
+    block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
+    np.testing.assert_allclose(small.images.images[0, 1, 2], block, atol=0.51)
+    whole = benchmark.cifar100(ContinualRun(scale="paper"))
+    assert whole.images.images.shape == (800, 32, 32, 3)
+    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by whole factors"):
+        benchmark.cifar100(ContinualRun(side=12))
+
+
+@pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
+def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
+    """Traced alone: a layer that they do not find is refused there."""
+    small = benchmark.of_pictures("x", some_pictures(4, 5, 8, rng), ContinualRun(tasks=2))
+    row, sequence = METHODS[name], small.sequence(0, "reported")
+    build = Runner(None, small, ContinualRun()).build("told", row)
+    data = RunData(small.stored, Own(sequence.class_task, jnp.float32(1)))
+    result = jax.eval_shape(
+        lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
+        jax.random.key(0),
+    )
+    assert result.evaluation.task_aware.shape == (2, 2)

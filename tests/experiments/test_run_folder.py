@@ -102,6 +102,18 @@ def test_other_settings_are_refused_by_their_difference(settings, change, differ
     assert (folder.path / "config.json").read_text() == before
 
 
+def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
+    RunFolder("paper", "run", settings, ("seeds",)).log(step=0)
+    wider = replace(settings, seeds=(0, 1, 2))
+    folder = RunFolder("paper", "run", wider, ("seeds",))
+    assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
+    with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
+        RunFolder("paper", "run", replace(wider, rate=0.2), ("seeds",))
+    # Who does not say so compares them.
+    with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
+        RunFolder("paper", "run", settings)
+
+
 def test_a_setting_that_came_or_went_is_named(settings):
     @dataclass(frozen=True)
     class Newer(Settings):
@@ -141,6 +153,15 @@ def test_log_lines_are_json_in_order(settings):
     assert json.loads(first) == {"step": 0, "loss": 0.5, "split": "é\nnew line"}
     assert json.loads(second) == {"step": 1, "losses": [1, 2], "matrix": [[1, 0], [0, 1]]}
     assert third == '{"seconds": null, "losses": [1.0, null]}'
+
+
+def test_what_was_logged_is_read_back_but_for_a_line_cut_short(settings):
+    folder = RunFolder("paper", "run", settings)
+    assert folder.logged() == []
+    folder.log(unit="a", seconds=1.5)
+    with (folder.path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"unit": "b", "sec')
+    assert folder.logged() == [{"unit": "a", "seconds": 1.5}]
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):

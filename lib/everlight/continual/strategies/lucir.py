@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.continual.base import (
+    Batch,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Strength,
+    Task,
+)
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.icarl import Rehearsal, rehearsal
@@ -26,7 +35,7 @@ def lucir(
     setup: Setup,
     per_class: int = 20,
     labels: int = 1,
-    strength: float = 5.0,
+    strength: Strength = 5.0,
     margin: float = 0.5,
     rivals: int = 2,
 ) -> Strategy:
