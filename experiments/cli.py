@@ -19,6 +19,7 @@ from experiments.common.interruption import (
     stopping_on_signals,
 )
 from experiments.common.settings import nearest_names
+from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.run import ContinualRun, run_continual
 from experiments.core50.batches import BatchesRun, run_batches
@@ -40,6 +41,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
+    "compare": (CompareRun, run_compare),
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
@@ -100,12 +102,13 @@ def _run(arguments: Sequence[str]) -> None:
     if arguments[:1] in (["--help"], ["-h"]):
         print(_overview(""))
         return
-    name = " ".join(arguments[:2]).replace("-", "_")
+    words = 1 if arguments[:1] == ["compare"] else 2
+    name = " ".join(arguments[:words]).replace("-", "_")
     if name not in RUNS:
-        sys.exit(_overview(" ".join(arguments[:2])))
+        sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    command(tyro.cli(settings_type, args=arguments[2:], prog=prog, config=()))
+    command(tyro.cli(settings_type, args=arguments[words:], prog=prog, config=()))
 
 
 def _give_up_output() -> None:

@@ -99,7 +99,7 @@ def _overview(folder: Path, outcomes: Outcomes) -> Section:
         for scenario, by_name in outcomes.items()
     }
     curves = {
-        scenario: {name: _over_time(outcome.matrices) for name, outcome in by_name.items()}
+        scenario: {name: over_time(outcome.matrices) for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
     }
     columns, rows = [Column("method")], []
@@ -112,7 +112,7 @@ def _overview(folder: Path, outcomes: Outcomes) -> Section:
             row += (
                 ["–"] * 2
                 if outcome is None
-                else [_spread(outcome.final), _spread(_of_runs(forgetting, outcome))]
+                else [spread(outcome.final), spread(_of_runs(forgetting, outcome))]
             )
         rows.append(row)
     gone = [
@@ -122,15 +122,19 @@ def _overview(folder: Path, outcomes: Outcomes) -> Section:
         if outcome.diverged
     ]
     said = [" ".join(_MEANING[scenario] for scenario in outcomes)]
+    if any("joint" in by_name for by_name in outcomes.values()):
+        said.append("joint learns nothing before the last task, and then all of them at once.")
     if gone:
         said.append(
             f"Diverged, and nan wherever they count: {'; '.join(gone)}. A lower rate may help."
         )
+    table = Table("Mean ± standard deviation over orders of classes.", columns, rows)
     return Section(
         "Final accuracy",
         said,
         [
-            Table("Mean ± standard deviation over orders of classes.", columns, rows),
+            # Of one scenario its own table says the same.
+            *([table] if len(outcomes) > 1 else []),
             Figure(
                 "Mean accuracy on all tasks after the last; bars are one standard deviation.",
                 plot_finals(folder / "final_accuracy.png", finals),
@@ -161,9 +165,9 @@ def _scenario(folder: Path, scenario: Scenario, by_name: Mapping[str, Outcome]) 
         rows.append(
             [
                 name,
-                _spread(outcome.final),
-                *(_spread(_of_runs(metric, outcome)) for metric in METRICS.values()),
-                "–" if name == "naive" else _spread(above, "+"),
+                spread(outcome.final),
+                *(spread(_of_runs(metric, outcome)) for metric in METRICS.values()),
+                "–" if name == "naive" else spread(above, "+"),
                 "–" if name == "naive" else f"{np.sum(above > 0)} of {len(above)}",
                 f"{outcome.stored_samples[:, -1].mean():,.0f}",
                 f"{outcome.steps[:, -1].mean():,.0f}",
@@ -207,7 +211,7 @@ def _findings(outcomes: Outcomes) -> Table:
         if above in by_name and below in by_name:
             difference = by_name[above].final - by_name[below].final
             held = f"{np.sum(difference > 0)} of {len(difference)}"
-            rows.append([f"{above} above {below}", scenario, _spread(difference, "+"), held])
+            rows.append([f"{above} above {below}", scenario, spread(difference, "+"), held])
     columns = [
         Column("finding"),
         Column("scenario"),
@@ -267,7 +271,7 @@ def _data(folder: Path, benchmark: Benchmark) -> Section:
     )
 
 
-def _over_time(matrices: Float[np.ndarray, "seeds t t"]) -> Float[np.ndarray, "seeds t"]:
+def over_time(matrices: Float[np.ndarray, "seeds t t"]) -> Float[np.ndarray, "seeds t"]:
     """Mean accuracy on the tasks so far."""
     learned = np.tri(matrices.shape[1])
     return np.sum(matrices * learned, axis=2) / np.sum(learned, axis=1)
@@ -279,7 +283,7 @@ def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:
     return np.where(outcome.diverged_at[:, 0] >= 0, np.nan, values)
 
 
-def _spread(values: Float[np.ndarray, "seeds"], sign: str = "") -> str:
+def spread(values: Float[np.ndarray, "seeds"], sign: str = "") -> str:
     """Mean and standard deviation over seeds; nan where one is NaN."""
     deviation = np.std(values, ddof=1) if len(values) > 1 else np.nan
     return f"{values.mean():{sign}.3f}" + ("" if np.isnan(deviation) else f" ± {deviation:.3f}")

@@ -9,6 +9,8 @@ Seeds, methods and scenarios can be added to a finished run: what was trained is
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from data_pipelines.errors import DataError
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
@@ -68,13 +70,16 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
                 outcome = runner.outcome(scenario, name, method)
                 outcomes[scenario][name] = outcome
                 print(f"{scenario}, {name}: {outcome.final.mean():.3f} in the end", flush=True)
+    orders = settings.seed + np.arange(settings.seeds)
     folder.save_results(
+        orders=orders,
+        data=np.array(benchmark.checksums),
         **{
             f"{scenario}/{name}/{field}": value
             for scenario, by_name in outcomes.items()
             for name, outcome in by_name.items()
             for field, value in outcome.arrays.items()
-        }
+        },
     )
     summary = report_summary(benchmark, settings, folder.duration())
     title = f"Continual learning of {benchmark.images.name}: {len(rows)} methods"
