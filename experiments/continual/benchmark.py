@@ -99,7 +99,10 @@ class ContinualRun(StrategiesRun):
     images: Path | None = None
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes. naive is always among them."""
+    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    scale: Scale = "demo"
+    """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
+    images at 16 pixels, 100 of 200, or 100 of 500 at 32."""
     tasks: Count | None = None
     """Into which the classes are cut, as equal as it goes."""
     side: Side | None = None
@@ -140,7 +143,8 @@ def digits(settings: StrategiesRun) -> Benchmark:
         return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head)
 
     plan = planned(DIGITS, settings)
-    return _benchmark("digits", images.name, images, stored, net, layers, net_note, plan)
+    note = f"{images.name} of 8×8 pixels"
+    return _benchmark("digits", note, images, stored, net, layers, net_note, plan)
 
 
 def procedural(settings: ContinualRun) -> Benchmark:

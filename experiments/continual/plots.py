@@ -17,6 +17,11 @@ NAME = 24
 """Characters of a class's name that a picture shows."""
 
 
+def deviation(values: Float[np.ndarray, "seeds *rest"]) -> Float[np.ndarray, "*rest"]:
+    """The sample's standard deviation over seeds; 0 of one."""
+    return np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
+
+
 def plot_over_time(
     path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "seeds tasks"]]]
 ) -> Path:
@@ -29,7 +34,7 @@ def plot_over_time(
         for name, values in curves.items():
             line, color = styles[name]
             tasks = 1 + np.arange(values.shape[1])
-            mean, spread = values.mean(axis=0), values.std(axis=0)
+            mean, spread = values.mean(axis=0), deviation(values)
             (drawn[name],) = axis.plot(
                 tasks, mean, line, color=color, marker="o", markersize=3, linewidth=1.3
             )
@@ -38,7 +43,8 @@ def plot_over_time(
             title=title,
             xlabel="tasks learned",
             ylabel="accuracy on the tasks learned so far",
-            ylim=(0, 1.02),
+            # Where the task is told nothing falls far.
+            ylim=(0.5 if min(map(np.min, curves.values())) > 0.5 else 0, 1.02),
             xticks=tasks,
         )
     handles = [drawn[name] for name in names]
@@ -56,7 +62,7 @@ def plot_finals(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, 
         for place, name in enumerate(names):
             if name in finals:
                 values = finals[name]
-                axis.errorbar(values.mean(), place, xerr=values.std(), fmt="o", color=color)
+                axis.errorbar(values.mean(), place, xerr=deviation(values), fmt="o", color=color)
         axis.set(title=title, xlabel="final accuracy", ylim=(len(names) - 0.5, -0.5))
         axis.set_xlim(right=1.02)
         axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
