@@ -179,7 +179,8 @@ def _decode(
     squares = _room(len(files.paths), side)
     kinds: Counter = Counter()
     wrong = []
-    with ThreadPoolExecutor() as pool:
+    # A picture may take some hundred megabytes while it is decoded.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for number, read in enumerate(pool.map(lambda path: _read(path, side), files.paths)):
             if read.image is None:
                 wrong.append(printable(str(files.paths[number].relative_to(_base(source)))))

@@ -18,7 +18,7 @@ from experiments.common.settings import check_methods, check_name
 from experiments.continual.benchmark import BENCHMARKS, Benchmark, ContinualRun
 from experiments.continual.methods import METHODS, Method, Scenario
 from experiments.continual.own_strategy import load_strategy
-from experiments.continual.plan import WIDENING, StrategiesRun
+from experiments.continual.plan import OPTIONS, WIDENING, StrategiesRun
 from experiments.continual.report import report_sections, report_summary
 from experiments.continual.runner import Outcome, Runner, rows_of
 
@@ -92,6 +92,5 @@ def _refuse_nowhere(settings: StrategiesRun, rows: dict[str, Method]) -> None:
     for name in settings.methods or ():
         possible = rows[name].scenarios
         if not set(possible) & set(settings.scenarios):
-            raise DataError(
-                f"{name} makes sense only with --scenario {' '.join(possible).replace(' ', '-')}"
-            )
+            options = " ".join(option for option in OPTIONS if OPTIONS[option] in possible)
+            raise DataError(f"{name} makes sense only with --scenario {options}")

@@ -133,12 +133,10 @@ def test_a_strategy_that_cannot_be_used_is_refused(tmp_path, own_file, monkeypat
 
 
 def test_runs_that_diverge_are_nan_and_said(tmp_path):
-    report = run(tmp_path, methods=("nearest mean",), rate=100.0, seeds=1, epochs=3)
+    report = run(tmp_path, methods=("naive",), rate=100.0, seeds=1, epochs=3)
     with np.load(report.parent / "results.npz") as results:
         assert np.all(np.isnan(results["not told/naive/matrices"]))
         assert results["not told/naive/diverged_at"][0, 0] == 0
-        # It learns nothing by gradients.
-        assert np.all(results["not told/nearest mean/matrices"][0, 1] > 0.8)
     text = report.read_text(encoding="utf-8")
     assert "Diverged, and nan wherever they count: naive, not told: 1 of 1 runs." in text
     assert re.search(r"<td>naive</td>\s*<td>nan</td>", text)
