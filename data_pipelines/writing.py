@@ -85,23 +85,40 @@ def remove_unfinished(folder: Path) -> None:
         remove(path)
 
 
-def lock_folder(folder: Path, way_out: str) -> filelock.BaseFileLock:
+def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.BaseFileLock:
     """Claims a folder for this process, until the lock is released or the process ends.
 
     It is the system's lock of an open file, so that nothing is left of it where a process is
     killed. The same process may claim a folder more than once.
 
+    Args:
+      folder: to claim.
+      way_out: what to do where another process has claimed it.
+      patience: seconds to wait for that one, -1 for as long as it takes.
+
     Raises:
       DataError: another process has claimed it, or the folder cannot be written.
     """
+    lock = try_lock(folder / LOCK, patience)
+    if lock is None:
+        raise DataError(f"{folder} is in use by another process. {way_out}")
+    return lock
+
+
+def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
+    """Claims a file made for that; None where another process has.
+
+    Raises:
+      DataError: it cannot be written.
+    """
     # The instance is shared in the process, and by all its threads.
-    lock = filelock.FileLock(folder / LOCK, timeout=0, thread_local=False, is_singleton=True)
+    lock = filelock.FileLock(path, thread_local=False, is_singleton=True)
     try:
-        lock.acquire()
+        lock.acquire(timeout=patience)
     except filelock.Timeout:
-        raise DataError(f"{folder} is in use by another process. {way_out}") from None
+        return None
     except OSError as error:
-        raise cannot_write(folder / LOCK, error) from error
+        raise cannot_write(path, error) from error
     return lock
 
 

@@ -2,6 +2,8 @@
 
 from experiments.cli import main
 from experiments.common.compilation import keep_compiled_programs
+from experiments.common.devices import one_device_a_core
 
 keep_compiled_programs()
+one_device_a_core()
 main()

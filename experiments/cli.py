@@ -27,6 +27,7 @@ from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
+from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
@@ -36,6 +37,7 @@ from experiments.two_camera.s20 import S20Run, run_s20
 # Paper and run, its settings, and what runs it: a new run is one row.
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "everlight tour": (TourRun, run_tour),
+    "everlight plan": (PlanSettings, run_plan),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),

@@ -39,7 +39,7 @@ def run_tour(settings: TourRun) -> Path:
             RunFolder("two_camera", "radiometric", two_camera), two_camera
         ),
         "Continual learning": icifar_sections(
-            RunFolder("cl_metrics", "icifar", continual), continual
+            RunFolder("cl_metrics", "icifar", continual, shared=True), continual
         ),
     }
     summary = [

@@ -1,6 +1,7 @@
 """`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about nine minutes on two cores.
 
-`--race` measures IIRC's race against the authors' code instead, in about ten.
+`--race` measures IIRC's race against the authors' code instead, in about ten, `--many-runs` many
+runs at once.
 """
 
 import os
@@ -30,6 +31,7 @@ from experiments.bench.iirc_training import (
     race_speed,
     replay_speed,
 )
+from experiments.bench.many_runs import ManyRunsSizes, ManyRunsSpeed, many_runs_speed
 from experiments.bench.net_training import NO_TORCH, TrainingSpeed, has_torch, training_speed
 from experiments.bench.task_sequences import (
     CheckpointCost,
@@ -131,6 +133,17 @@ def run_race(sizes: TrainingSizes, folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "race.json").write_text(json.dumps(results, indent=2))
     return _race_markdown(sizes, machine, speed)
+
+
+def run_many(sizes: ManyRunsSizes, folder: Path) -> str:
+    """Times many runs, writes many_runs.json into `folder` and returns the result as Markdown."""
+    load_before = os.getloadavg()[0]
+    speed = many_runs_speed(sizes)
+    machine = _machine(load_before)
+    folder.mkdir(parents=True, exist_ok=True)
+    results = {"sizes": sizes._asdict(), "machine": machine, "speed": speed._asdict()}
+    (folder / "many_runs.json").write_text(json.dumps(results, indent=2))
+    return _many_markdown(sizes, machine, speed)
 
 
 def _machine(load_before: float) -> dict:
@@ -267,6 +280,27 @@ def _race_markdown(sizes: TrainingSizes, machine: dict, speed: RaceSpeed) -> str
     )
 
 
+def _many_markdown(sizes: ManyRunsSizes, machine: dict, speed: ManyRunsSpeed) -> str:
+    tasks = sizes.sequence
+    same = "the same bits" if speed.same_bits else "other bits"
+    return "\n\n".join(
+        [
+            f"`python -m experiments.bench --many-runs` {_where(machine)}. {sizes.runs} runs of "
+            f"{sizes.strategy}, {tasks.tasks} tasks of {tasks.classes // tasks.tasks} classes, "
+            f"{tasks.train_per_class} training images a class, {tasks.side}×{tasks.side}, "
+            f"{tasks.epochs} epochs. Driven one after another: {speed.driven_s:.1f} s. Together, "
+            f"with {same} whatever the number of devices:",
+            _table(
+                "devices | seconds | driven / together | first call, with compilation",
+                [
+                    f"{n} | {seconds:.1f} | {speed.ratio[n]:.2f} | {speed.first_s[n]:.1f}"
+                    for n, seconds in speed.together_s.items()
+                ],
+            ),
+        ]
+    )
+
+
 def _metric_markdown(speed: MetricSpeed) -> str:
     rival = (
         ""
@@ -306,14 +340,22 @@ def _rate(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def main(race: bool = False) -> None:
+def main(race: bool = False, many_runs: bool = False) -> None:
     """Measures and prints; leaves JSON in runs/bench.
 
     Args:
       race: IIRC's race against the authors' code instead of all else.
+      many_runs: many runs at once, on one device to eight, instead of all else.
     """
     folder = Path("runs/bench")
-    print(run_race(TrainingSizes(), folder) if race else bench(Sizes(), folder))
+    if many_runs:
+        sizes = ManyRunsSizes()
+        jax.config.update("jax_num_cpu_devices", max(sizes.devices))
+        print(run_many(sizes, folder))
+    elif race:
+        print(run_race(TrainingSizes(), folder))
+    else:
+        print(bench(Sizes(), folder))
 
 
 if __name__ == "__main__":

@@ -82,15 +82,15 @@ class CheckpointCost(NamedTuple):
 
 def sequence_speeds(sizes: SequenceSizes) -> list[SequenceSpeed]:
     """Times each strategy's whole sequence, contestants in turns."""
-    stored, sequence = _made_up(sizes)
+    stored, sequence = made_up(sizes)
     return [_speed(name, sizes, stored, sequence) for name in sizes.strategies]
 
 
 def checkpoint_cost(sizes: SequenceSizes) -> CheckpointCost:
     """Writes and reads EWC's last state as the experiments do."""
-    stored, sequence = _made_up(sizes)
-    build = _build("EWC", sizes)
-    state = _drive(build, Protocol(epochs=1), stored, sequence)
+    stored, sequence = made_up(sizes)
+    build = build_strategy("EWC", sizes)
+    state = drive(build, Protocol(epochs=1), stored, sequence)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder))
         begin = time.perf_counter()
@@ -109,7 +109,8 @@ def checkpoint_cost(sizes: SequenceSizes) -> CheckpointCost:
     )
 
 
-def _made_up(sizes: SequenceSizes) -> tuple[StoredImages, TaskSequence]:
+def made_up(sizes: SequenceSizes) -> tuple[StoredImages, TaskSequence]:
+    """Noise and its tasks."""
     train = np.repeat(np.arange(sizes.classes), sizes.train_per_class)
     test = np.repeat(np.arange(sizes.classes), sizes.test_per_class)
     shape = (len(train) + len(test), sizes.side, sizes.side, 3)
@@ -119,7 +120,8 @@ def _made_up(sizes: SequenceSizes) -> tuple[StoredImages, TaskSequence]:
     return stored, class_incremental(train, test, tasks, sizes.classes)
 
 
-def _build(name: str, sizes: SequenceSizes) -> Build:
+def build_strategy(name: str, sizes: SequenceSizes) -> Build:
+    """A strategy of the sizes with their net."""
     net = SmallCNN(sizes.classes, sizes.channels, sizes.hidden)
 
     def build(stored: StoredImages) -> tuple[Setup, Strategy]:
@@ -129,9 +131,10 @@ def _build(name: str, sizes: SequenceSizes) -> Build:
     return build
 
 
-def _drive(
+def drive(
     build: Build, protocol: Protocol, stored: StoredImages, sequence: TaskSequence
 ) -> SequenceState:
+    """The last state of a sequence driven step by step."""
     *_, last = drive_sequence(build, protocol, stored, sequence, jax.random.key(0))
     return last
 
@@ -139,9 +142,9 @@ def _drive(
 def _speed(
     name: str, sizes: SequenceSizes, stored: StoredImages, sequence: TaskSequence
 ) -> SequenceSpeed:
-    build, protocol = _build(name, sizes), Protocol(epochs=sizes.epochs)
+    build, protocol = build_strategy(name, sizes), Protocol(epochs=sizes.epochs)
     compiled = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k))
-    finished = _drive(build, protocol, stored, sequence).result
+    finished = drive(build, protocol, stored, sequence).result
 
     @jax.jit
     def evaluate_last(stored, sequence, memory, learner):
@@ -150,7 +153,7 @@ def _speed(
 
     contestants = {
         "compiled": lambda: compiled(stored, sequence, jax.random.key(0)),
-        "driven": lambda: _drive(build, protocol, stored, sequence),
+        "driven": lambda: drive(build, protocol, stored, sequence),
         "evaluation": lambda: evaluate_last(stored, sequence, finished.memory, finished.learner),
     }
     if has_torch():

@@ -13,7 +13,6 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from everlight.continual.engine.sequence import Protocol
@@ -83,7 +82,7 @@ class ICifarRun(RunSettings):
 
 def run_icifar(settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    folder = RunFolder("cl_metrics", "icifar", settings)
+    folder = RunFolder("cl_metrics", "icifar", settings, shared=True)
     summary, sections = icifar_sections(folder, settings, plans)
     title = f"Continual learning: five strategies by seven criteria ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
@@ -98,18 +97,17 @@ def icifar_sections(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
     )
     images = load_images(plan, settings.seed)
-    trainer = Trainer(folder, plan, images)
     seeds = [settings.seed + number for number in range(plan.seeds)]
+    trainer = Trainer(folder, plan, images, seeds, TUNING_SEED + settings.seed)
     outcomes: dict[Scenario, dict[str, Outcome]] = {}
     for scenario in SCENARIOS:
         outcomes[scenario] = {}
         for name in plan.methods:
-            grid = trainer.try_strengths(name, scenario, TUNING_SEED + settings.seed)
+            grid = trainer.try_strengths(name, scenario)
             strength = max(grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=0.0)
-            runs = [trainer.train(name, scenario, strength, seed) for seed in seeds]
-            stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+            runs = trainer.train(name, scenario, strength)
             facts = trainer.facts(name, scenario)
-            outcomes[scenario][name] = Outcome(facts, stacked, strength, grid)
+            outcomes[scenario][name] = Outcome(facts, runs, strength, grid)
     folder.save_results(
         **{
             f"{scenario}/{name}/{field}": value

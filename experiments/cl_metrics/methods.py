@@ -29,6 +29,11 @@ class SequenceData(NamedTuple):
     strength: Float[Array, ""]
 
 
+def join_data(images: StoredImages, own: tuple[Int[Array, "c"], Float[Array, ""]]) -> SequenceData:
+    """What all runs share with what is a run's own: each class's task, and the strength."""
+    return SequenceData(images, *own)
+
+
 class Heads(NamedTuple):
     """Where tasks have heads of their own, which class has which; None is one head."""
 

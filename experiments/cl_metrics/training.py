@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -23,15 +24,17 @@ from everlight.scenarios.class_incremental import (
     equal_tasks,
     tested_on_validation,
 )
+from everlight.scenarios.shapes import same_shapes
 from experiments.cl_metrics.methods import (
     METHODS,
     SCENARIOS,
     Scenario,
-    SequenceData,
     build_method,
+    join_data,
 )
+from experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError, store_images, train_unit
+from experiments.common.sequences import store_images
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 
@@ -100,8 +103,16 @@ def load_images(plan: Plan, seed: int) -> ImageSet:
 class Trainer:
     """Trains and keeps the results of every run in the run's folder."""
 
-    def __init__(self, folder: RunFolder, plan: Plan, images: ImageSet):
+    def __init__(
+        self, folder: RunFolder, plan: Plan, images: ImageSet, seeds: Sequence[int], tuning: int
+    ):
+        """Prepares the orders of the reported seeds, and of the one that chooses strengths."""
         self._folder, self._plan, self._images = folder, plan, images
+        chosen_on = tested_on_validation(self._draw(tuning))
+        # Of one shape, so that trying strengths and reporting are one program.
+        every = same_shapes([chosen_on, *map(self._draw, seeds)])
+        self._sequences = dict(zip([tuning, *seeds], every, strict=True))
+        self._seeds, self._tuning = seeds, tuning
         self._stored = store_images(images)
         net = SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
         self._builds = {
@@ -110,34 +121,42 @@ class Trainer:
         }
 
     def sequence(self, seed: int) -> TaskSequence:
-        """The tasks in the order that a seed draws."""
-        order = np.random.default_rng(seed).permutation(self._plan.classes)
-        tasks = equal_tasks(order.tolist(), self._plan.tasks)
-        labels = self._images.train_labels, self._images.test_labels
-        return class_incremental(*labels, tasks, self._plan.classes)
+        """The tasks of a seed; those of the one that chooses strengths test validation images."""
+        return self._sequences[seed]
 
-    def train(self, name: str, scenario: Scenario, strength: float, seed: int) -> SequenceRun:
-        """One sequence; read back if it was trained before."""
-        unit = f"{scenario}-{name}-{seed}"
-        return self._train(unit, name, scenario, strength, self.sequence(seed), seed)
+    def train(self, name: str, scenario: Scenario, strength: float) -> SequenceRun:
+        """A run of every seed, stacked; read back where they were trained before.
 
-    def try_strengths(self, name: str, scenario: Scenario, seed: int) -> dict[float, float]:
+        Raises:
+          DivergedRunError: which seed did, and where.
+        """
+        units = [
+            self._unit(f"{scenario}-{name}-{seed}", name, scenario, strength, seed)
+            for seed in self._seeds
+        ]
+        kept = self._train(name, scenario, units)
+        refuse_diverged(units, kept)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *map(_sequence_run, kept))
+
+    def try_strengths(self, name: str, scenario: Scenario) -> dict[float, float]:
         """A on the validation images for each of the method's strengths; NaN where it diverged."""
-        sequence, grid = tested_on_validation(self.sequence(seed)), {}
-        for strength in METHODS[name].strengths[: self._plan.strengths_tried]:
-            unit = f"strength-{scenario}-{name}-{strength:g}"
-            try:
-                run = self._train(unit, name, scenario, strength, sequence, seed)
-            except DivergedRunError:
-                grid[strength] = np.nan
-            else:
-                grid[strength] = float(accuracy(jnp.asarray(run.accuracy)))
-        return grid
+        strengths = METHODS[name].strengths[: self._plan.strengths_tried]
+        units = [
+            self._unit(
+                f"strength-{scenario}-{name}-{strength:g}", name, scenario, strength, self._tuning
+            )
+            for strength in strengths
+        ]
+        scores = [
+            np.nan if has_diverged(kept) else float(accuracy(jnp.asarray(kept["accuracy"])))
+            for kept in self._train(name, scenario, units)
+        ]
+        return dict(zip(strengths, scores, strict=True))
 
     def facts(self, name: str, scenario: Scenario) -> MethodFacts:
         """Sizes, and operations of a step."""
-        build, sequence = self._builds[name, scenario], self.sequence(0)
-        data = self._data(sequence, 1.0)
+        build, sequence = self._builds[name, scenario], self._sequences[self._seeds[0]]
+        data = join_data(self._stored, (sequence.class_task, jnp.float32(1)))
         arguments = (build, self._plan.protocol, data, sequence, jax.random.key(0))
         result = initial_state(*arguments).result
         return MethodFacts(
@@ -147,18 +166,13 @@ class Trainer:
             operations_per_step(*arguments),
         )
 
-    def _data(self, sequence: TaskSequence, strength: float) -> SequenceData:
-        return SequenceData(self._stored, sequence.class_task, jnp.float32(strength))
+    def _draw(self, seed: int) -> TaskSequence:
+        order = np.random.default_rng(seed).permutation(self._plan.classes)
+        tasks = equal_tasks(order.tolist(), self._plan.tasks)
+        labels = self._images.train_labels, self._images.test_labels
+        return class_incremental(*labels, tasks, self._plan.classes)
 
-    def _train(
-        self,
-        unit: str,
-        name: str,
-        scenario: Scenario,
-        strength: float,
-        sequence: TaskSequence,
-        seed: int,
-    ) -> SequenceRun:
+    def _unit(self, unit: str, name: str, scenario: Scenario, strength: float, seed: int) -> Unit:
         facts = {
             "method": name,
             "scenario": scenario,
@@ -166,15 +180,19 @@ class Trainer:
             "seed": seed,
             **dataclasses.asdict(self._plan),
         }
-        arrays = train_unit(
+        sequence = self.sequence(seed)
+        own = sequence.class_task, jnp.float32(strength)
+        return Unit(unit, facts, sequence, jax.random.key(seed), own)
+
+    def _train(
+        self, name: str, scenario: Scenario, units: Sequence[Unit]
+    ) -> list[dict[str, np.ndarray]]:
+        return train_units(
             self._folder,
-            unit,
-            facts,
+            units,
             self._builds[name, scenario],
             self._plan.protocol,
-            self._data(sequence, strength),
-            sequence,
-            jax.random.key(seed),
+            self._stored,
             lambda result: {
                 "accuracy": getattr(result.evaluation, scenario.replace("-", "_")),
                 "losses": result.losses,
@@ -182,5 +200,9 @@ class Trainer:
                 "steps": np.diff(result.usage.steps, prepend=0),
                 "stored_samples": result.usage.stored_samples,
             },
+            join_data,
         )
-        return SequenceRun(**arrays)
+
+
+def _sequence_run(kept: Mapping[str, np.ndarray]) -> SequenceRun:
+    return SequenceRun(**{name: kept[name] for name in SequenceRun._fields})

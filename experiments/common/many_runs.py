@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,16 +25,25 @@ from everlight.continual import (
     runs_mesh,
 )
 from everlight.continual.engine.runs import Join, shared_alone
+from everlight.continual.engine.sequence import Announce
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import saving_when_stopped, uninterrupted
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError, epochs_before, epochs_done
+from experiments.common.sequences import (
+    DivergedRunError,
+    epochs_before,
+    epochs_done,
+    train_unit,
+)
 
 CHECKPOINT_EVERY = 10
 """Epochs of a task between checkpoints; there is one after every task too."""
 DIVERGED_AT = "diverged_at"
-"""Task and epoch of the first loss that is no finite number; -1 and -1 where there is none."""
+"""Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
+NOWHERE = (-1, -1)
+POLL = 0.5
+"""Seconds between looks at what other processes have finished."""
 
 
 class Unit(NamedTuple):
@@ -61,13 +70,15 @@ def train_units(
     """Trains runs of one shape together; what was trained before is read back.
 
     On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
-    moment and called again, they go on to the same bits. A run that diverges is told and leaves
-    its neighbours alone; what it kept says so under `DIVERGED_AT`. Each unit's share of the
-    seconds that this process spent on it, compilation included, goes to metrics.jsonl.
+    moment and called again, they go on to the same bits. Where the folder is shared, other
+    processes train some of them meanwhile, and what one that dies was at is taken over. A run that
+    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`. Each
+    unit's share of the seconds that its process spent on it, compilation included, goes to
+    metrics.jsonl.
 
     Args:
       folder: the run's.
-      units: of equal shapes (`scenarios.same_shapes`).
+      units: of equal shapes (`scenarios.same_shapes`); may be none.
       build, protocol: as for `drive_runs`.
       shared: data of all runs.
       keep: from what one sequence left to the arrays that the run keeps.
@@ -77,12 +88,9 @@ def train_units(
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with other facts.
     """
-    found = {unit.name: folder.read_unit(unit.name, unit.facts) for unit in units}
-    missing = [unit for unit in units if found[unit.name] is None]
-    mesh = runs_mesh()
-    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(missing))
-    for first in range(0, len(missing), at_once):
-        wave = missing[first : first + at_once]
+    mesh, found = runs_mesh(), {}
+    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(units))
+    for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
         began = time.monotonic()
@@ -91,14 +99,47 @@ def train_units(
         for number, unit in enumerate(wave):
             result = jax.tree.map(lambda leaf, n=number: leaf[n], state.result)
             arrays = {name: np.asarray(value) for name, value in keep(result).items()}
-            place = _diverged_at(protocol, state, number) if gone[number] else np.array([-1, -1])
-            arrays[DIVERGED_AT] = place
+            place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
+            arrays[DIVERGED_AT] = np.array(place)
             folder.save_unit(unit.name, unit.facts, **arrays)
             seconds = (time.monotonic() - began) / len(wave)
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
+    return [found[unit.name] for unit in units]
+
+
+def train_streamed(
+    folder: RunFolder,
+    units: Sequence[Unit],
+    build: Build,
+    protocol: Protocol,
+    shared: Any,
+    keep: Callable[[SequenceResult], dict[str, Any]],
+    announce: Announce,
+    join: Join = shared_alone,
+) -> list[dict[str, np.ndarray]]:
+    """The same one run after another, for images that are read as steps ask for them.
+
+    Args:
+      folder, units, build, protocol, shared, keep, join: as for `train_units`.
+      announce: as for `drive_sequence`.
+
+    Raises:
+      DataError: as by `train_units`.
+    """
+    found = {}
+    for (unit,) in _claimed(folder, units, 1, found):
+        data = join(shared, unit.own)
+        parts = (build, protocol, data, unit.sequence, unit.key, keep, announce)
+        try:
+            arrays, place = train_unit(folder, unit.name, unit.facts, *parts), NOWHERE
+        except DivergedRunError as error:
+            print(error, flush=True)
+            folder.give_up_unit(unit.name)
+            arrays, place = {}, error.place
+        found[unit.name] = {**arrays, DIVERGED_AT: np.array(place)}
     return [found[unit.name] for unit in units]
 
 
@@ -113,15 +154,47 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
     Raises:
       DivergedRunError: which did, where, and what to do.
     """
-    wrong = [
-        "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
+    places = {
+        unit.name: tuple(arrays[DIVERGED_AT].tolist())
         for unit, arrays in zip(units, kept, strict=True)
         if has_diverged(arrays)
-    ]
-    if wrong:
+    }
+    if places:
+        told = "; ".join(f"{name} at task {at[0]}, epoch {at[1]}" for name, at in places.items())
         raise DivergedRunError(
-            f"the loss is not finite: {'; '.join(wrong)}. Lower the learning rate or the strength."
+            f"the loss is not finite: {told}. Lower the learning rate or the strength.",
+            next(iter(places.values())),
         )
+
+
+def _claimed(
+    folder: RunFolder, units: Sequence[Unit], at_once: int, found: dict[str, dict]
+) -> Iterator[list[Unit]]:
+    """At most so many units at a time that are this process's to train, until all are in `found`.
+
+    Those that are finished, by whomever, are read into it; the caller adds those that it trains.
+    """
+    told = False
+    while missing := [unit for unit in units if unit.name not in found]:
+        wave = []
+        for unit in missing:
+            if len(wave) == at_once:
+                break
+            # First the claim: between reading and claiming, another could finish it.
+            claimed = folder.claim_unit(unit.name)
+            arrays = folder.read_unit(unit.name, unit.facts)
+            if arrays is not None:
+                found[unit.name] = {DIVERGED_AT: np.array(NOWHERE), **arrays}
+                folder.give_up_unit(unit.name)
+            elif claimed:
+                wave.append(unit)
+        if wave:
+            yield wave
+        elif any(unit.name not in found for unit in missing):
+            if not told:
+                print(f"waits for what other processes train in {folder.path}", flush=True)
+                told = True
+            time.sleep(POLL)
 
 
 def _train(

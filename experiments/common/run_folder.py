@@ -19,11 +19,14 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import read_json, refusing
 from data_pipelines.writing import (
     LOCK,
+    UNFINISHED,
     lock_folder,
     make_folder,
     read_sealed,
+    remove,
     remove_unfinished,
     save_sealed,
+    try_lock,
     written_whole,
 )
 from experiments.common.interruption import stop_if_asked
@@ -45,6 +48,9 @@ def name_differences(stored: dict, chosen: dict) -> str:
     )
 
 
+WAY_OUT = "Wait for its end, or give this run a --tag of its own."
+PATIENCE = 600
+"""Seconds; a report takes less."""
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -53,34 +59,45 @@ class RunFolder:
     report.html.
 
     A folder that was begun with the same settings is continued; with other settings it is refused,
-    so that no run is ever resumed into another's results. One process at a time works in it. What
-    is read back from it is checked against the checksum that it was written with.
+    so that no run is ever resumed into another's results. What is read back from it is checked
+    against the checksum that it was written with.
+
+    One process at a time works in it, or, where it is shared, any number: each claims the units
+    that it computes, and what one that dies had claimed is free again.
     """
 
-    def __init__(self, paper: str, run: str, settings: RunSettings, widening: Sequence[str] = ()):
+    def __init__(
+        self,
+        paper: str,
+        run: str,
+        settings: RunSettings,
+        shared: bool = False,
+        widening: Sequence[str] = (),
+    ):
         """Opens or creates the folder of `settings`.
 
         Args:
-          paper, run: of the folder's name.
-          settings: what the run depends on.
+          paper, run: name the folder, with scale and tag.
+          settings: of the run.
+          shared: all of the run's work is units, so that other processes may help with it.
           widening: fields that say which units there are and change none of them, such as how many
             seeds: they may differ from what the folder was begun with, and config.json then has
             those of the newest start.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
-            works in it; a setting is out of its bounds; or the folder cannot be made.
+            works in it alone; a setting is out of its bounds; or the folder cannot be made.
         """
         check_settings(settings)
         tag = f"-{settings.tag}" if settings.tag else ""
         self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
         self.checkpoints = self.path / "checkpoints"
         make_folder(self.path)
-        self._lock = lock_folder(
-            self.path, "Wait for its end, or give this run a --tag of its own."
-        )
-        for folder in (self.path, self.path / "units"):
-            remove_unfinished(folder)
+        # Where it is shared, another process may just be opening it, or write its report.
+        self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if shared else 0)
+        self._shared, self._claims = shared, {}
+        remove_unfinished(self.path)
+        self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
         config = self.path / "config.json"
         # A run that was refused or stopped before it saved anything claims nothing.
@@ -94,6 +111,8 @@ class RunFolder:
         except DataError:
             self._lock.release()
             raise
+        if shared:
+            self._lock.release()
         print(
             f"{'goes on in' if begun else 'writes to'} {self.path}; the first minute or two is "
             "compilation",
@@ -122,8 +141,36 @@ class RunFolder:
                 events.append(json.loads(line))
         return events
 
+    def claim_unit(self, name: str) -> bool:
+        """Claims a part of a shared run for this process until it is saved or given up.
+
+        Raises:
+          DataError: the folder cannot be written.
+        """
+        path = self._unit(name)
+        make_folder(path.parent)
+        lock = try_lock(path.with_name(path.name + LOCK))
+        if lock is not None:
+            self._claims[name] = lock
+        return lock is not None
+
+    def give_up_unit(self, name: str) -> None:
+        """Lets another process claim a part, where this one has."""
+        lock = self._claims.pop(name, None)
+        if lock is not None:
+            # While it is held: who has opened the file meanwhile finds the part finished, or not.
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release(force=True)
+
+    def _remove_unfinished_units(self) -> None:
+        for path in (self.path / "units").glob(f"*{UNFINISHED}"):
+            name = path.name.removesuffix(UNFINISHED).removesuffix(".npz")
+            if self.claim_unit(name):
+                remove(path)
+                self.give_up_unit(name)
+
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
-        """Keeps the results of a finished part of the run, whole or not at all.
+        """Keeps the results of a finished part of the run, whole or not at all; ends its claim.
 
         Raises:
           DataError: they cannot be written.
@@ -133,6 +180,7 @@ class RunFolder:
         make_folder(path.parent)
         described = {"unit": name, "facts": facts}
         save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
+        self.give_up_unit(name)
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         """The results of a finished part, or None where there are none.
@@ -181,6 +229,9 @@ class RunFolder:
           DataError: they cannot be written.
         """
         stop_if_asked()
+        if self._shared:
+            # From here to the report's end one process after another writes the same.
+            self._lock = lock_folder(self.path, WAY_OUT, patience=-1)
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path

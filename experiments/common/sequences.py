@@ -34,7 +34,12 @@ from experiments.common.run_folder import RunFolder
 
 
 class DivergedRunError(DataError):
-    """A loss that is not finite; names task, epoch, step and the last good checkpoint."""
+    """A loss that is not finite; names run, task and epoch, counted from 0, and what to do."""
+
+    def __init__(self, message: str, place: tuple[int, int]):
+        super().__init__(message)
+        self.place = place
+        """Task and epoch of the first that is not."""
 
 
 def store_images(images: ImageSet, channels: Channels | None = None) -> StoredImages:
@@ -117,7 +122,8 @@ def train_sequence(
             else (f"the last good checkpoint is {checkpoints.folder / str(newest)}")
         )
         raise DivergedRunError(
-            f"{folder.name}: {error}; {good}. Lower the learning rate or the strength."
+            f"{folder.name}: {error}; {good}. Lower the learning rate or the strength.",
+            (error.task, error.epoch),
         ) from error
     return state.result
 

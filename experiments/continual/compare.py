@@ -79,7 +79,7 @@ def run_compare(settings: CompareRun) -> Path:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
         if not len(np.intersect1d(other.orders, first.orders)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
-    folder = RunFolder("continual", "compare", settings, ("folders", "seed"))
+    folder = RunFolder("continual", "compare", settings, widening=("folders", "seed"))
     summary = [
         ("Runs", "; ".join(f"{run.name} ({len(run.orders)} seeds)" for run in runs)),
         (

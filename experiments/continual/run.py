@@ -58,7 +58,7 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     rows = rows_of(settings, own)
     _refuse_nowhere(settings, rows)
     benchmark = load()
-    folder = RunFolder("continual", run, settings, WIDENING)
+    folder = RunFolder("continual", run, settings, shared=True, widening=WIDENING)
     runner = Runner(folder, benchmark, settings, own)
     for each in own:
         runner.strategy(settings.scenarios[0], each.method)

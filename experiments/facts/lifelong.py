@@ -150,7 +150,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
     if settings.photographs and not settings.splits and plan.data != "vrd":
         raise DataError(f"--photographs: {plan.data} has none; give --data vrd or --splits")
     source = _open_splits(settings, plan) if settings.splits else _open_data(settings, plan)
-    folder = RunFolder("facts", "lifelong", settings)
+    folder = RunFolder("facts", "lifelong", settings, shared=True)
     results: dict[str, Results] = {}
     for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
@@ -292,7 +292,7 @@ def _run_benchmark(
             )
             if METHODS[name].strengths:
                 grids[split, name], strengths[split, name] = grid, strength
-            kept[name] = [trainer.train(name, split, strength, each) for each in seeds]
+            kept[name] = trainer.train(name, split, strength, seeds)
         initial = [trainer.initial_ranks(split, each) for each in seeds]
         outcomes[split] = {
             name: _stack(

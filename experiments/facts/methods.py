@@ -40,6 +40,13 @@ class SequenceData(NamedTuple):
     strength: Float[Array, ""]
 
 
+def join_strength(
+    shared: tuple[StoredImages | Channels, Facts, Int[Array, "s"]], strength: Float[Array, ""]
+) -> SequenceData:
+    """What all runs share with what is a run's own."""
+    return SequenceData(*shared, strength)
+
+
 class Kept(NamedTuple):
     """What is kept of the test union after a task."""
 

@@ -2,10 +2,11 @@
 
 import dataclasses
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +17,20 @@ from data_pipelines.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.state import Build
+from everlight.continual.engine.state import Build, SequenceResult
 from everlight.continual.engine.steps import Protocol, begin_sequence
 from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.shapes import same_shapes
+from experiments.common.many_runs import (
+    Unit,
+    has_diverged,
+    refuse_diverged,
+    train_streamed,
+    train_units,
+)
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError, train_unit
 from experiments.common.streaming import channels, naming_files, stream_centers
 from experiments.facts.benchmarks import (
     SPLITS,
@@ -31,7 +38,7 @@ from experiments.facts.benchmarks import (
     Size,
     Split,
 )
-from experiments.facts.methods import METHODS, TOP, SequenceData, build_method
+from experiments.facts.methods import METHODS, TOP, SequenceData, build_method, join_strength
 
 SHOWN = 48
 """Test samples of different facts, from head to tail, whose nearest facts are kept."""
@@ -79,6 +86,7 @@ class Trainer:
         self._images = channels() if isinstance(images, JpegStore) else images
         self.facts = Facts(jnp.asarray(benchmark.pieces), jnp.asarray(benchmark.words.vectors))
         self.shown = shown_samples(benchmark)
+        self._shared = self._images, self.facts, jnp.asarray(self.shown)
         module = JointEmbedding(benchmark.words.vectors.shape[1], net.trunk, net.branch, net.hidden)
         self._builds = {
             method: build_method(
@@ -101,26 +109,45 @@ class Trainer:
         """The tasks that are reported."""
         return self._reported[split]
 
-    def train(self, method: str, split: Split, strength: float, seed: int) -> dict[str, np.ndarray]:
-        """Arrays of `Kept` after every task; read back if it was trained before."""
-        unit = f"{self._name}-{split}-{method}-{seed}"
-        return self._train(unit, method, self._reported[split], split, strength, seed)
+    def train(
+        self, method: str, split: Split, strength: float, seeds: Sequence[int]
+    ) -> list[dict[str, np.ndarray]]:
+        """A run of every seed; read back where it was trained before.
+
+        Raises:
+          DivergedRunError: which did, and where.
+        """
+        units = [
+            self._unit(
+                f"{self._name}-{split}-{method}-{seed}",
+                (method, split, strength, seed),
+                self._reported[split],
+            )
+            for seed in seeds
+        ]
+        kept = self._train(method, units)
+        refuse_diverged(units, kept)
+        return kept
 
     def try_strengths(self, method: str, split: Split, seed: int) -> dict[float, float]:
         """Generalised Top-5 on the held-out scenes, over examples; NaN where it diverged."""
-        grid = {}
-        member = np.asarray(self._tuning[split].test.mask)
         strengths, tried = METHODS[method].strengths, self._plan.strengths_tried
         first = max(0, len(strengths) // 2 - tried // 2)
-        for strength in strengths[first : first + tried]:
-            unit = f"strength-{self._name}-{split}-{method}-{strength:g}"
-            try:
-                kept = self._train(unit, method, self._tuning[split], split, strength, seed)
-            except DivergedRunError:
-                grid[strength] = np.nan
-            else:
-                grid[strength] = float(np.mean(kept["generalised"][-1][member] <= TOP))
-        return grid
+        strengths = strengths[first : first + tried]
+        units = [
+            self._unit(
+                f"strength-{self._name}-{split}-{method}-{strength:g}",
+                (method, split, strength, seed),
+                self._tuning[split],
+            )
+            for strength in strengths
+        ]
+        member = np.asarray(self._tuning[split].test.mask)
+        scores = [
+            np.nan if has_diverged(kept) else float(np.mean(kept["generalised"][-1][member] <= TOP))
+            for kept in self._train(method, units)
+        ]
+        return dict(zip(strengths, scores, strict=True))
 
     def initial_ranks(self, split: Split, seed: int) -> Ranks:
         """Ranks before the first task: the same for all methods of a seed."""
@@ -140,19 +167,13 @@ class Trainer:
         return nullcontext() if self._store is None else naming_files(self._store)
 
     def _data(self, strength: float) -> SequenceData:
-        return SequenceData(
-            self._images, self.facts, jnp.asarray(self.shown), jnp.float32(strength)
-        )
+        return join_strength(self._shared, jnp.float32(strength))
 
-    def _train(
-        self,
-        unit: str,
-        method: str,
-        sequence: TaskSequence,
-        split: Split,
-        strength: float,
-        seed: int,
-    ) -> dict[str, np.ndarray]:
+    def _unit(
+        self, unit: str, asked: tuple[str, Split, float, int], sequence: TaskSequence
+    ) -> Unit:
+        """A run of a method on a split with a strength and a seed."""
+        method, split, strength, seed = asked
         facts = {
             "method": method,
             "split": split,
@@ -166,23 +187,20 @@ class Trainer:
         if self._store is not None:
             links = (*self.benchmark.train.links, *self.benchmark.test.links)
             facts["images"] = zlib.crc32("\n".join(links).encode())
+        return Unit(unit, facts, sequence, jax.random.key(seed), jnp.float32(strength))
+
+    def _train(self, method: str, units: Sequence[Unit]) -> list[dict[str, np.ndarray]]:
+        build, protocol = self._builds[method], self._plan.protocol
+        parts = (self._folder, units, build, protocol, self._shared, _kept)
+        if self._store is None:
+            return train_units(*parts, join_strength)
         with self._naming_files():
-            return train_unit(
-                self._folder,
-                unit,
-                facts,
-                self._builds[method],
-                self._plan.protocol,
-                self._data(strength),
-                sequence,
-                jax.random.key(seed),
-                lambda result: {
-                    **result.evaluation.ranks._asdict(),
-                    "found": result.evaluation.found,
-                    "losses": result.losses,
-                },
-                None if self._store is None else self._store.announce,
-            )
+            return train_streamed(*parts, self._store.announce, join_strength)
+
+
+def _kept(result: SequenceResult) -> dict[str, Any]:
+    ranks = result.evaluation.ranks._asdict()
+    return {**ranks, "found": result.evaluation.found, "losses": result.losses}
 
 
 def shown_samples(benchmark: Benchmark) -> Int[np.ndarray, "s"]:

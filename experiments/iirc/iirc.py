@@ -118,7 +118,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, METHODS)
     plan = plan_of(settings, plans)
-    folder = RunFolder("iirc", "benchmark", settings)
+    folder = RunFolder("iirc", "benchmark", settings, shared=True)
     benchmark = load_benchmark(plan, settings.seed)
     there = len(benchmark.metadata.configurations)
     if plan.configurations > there:
@@ -136,10 +136,10 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         runs = [
             score_method(
                 trainer.sequence(name, number),
-                trainer.train(name, number, settings.seed, exemplars),
+                learnt,
                 superclass_numbers(hierarchy, configurations[number]),
             )
-            for number in range(plan.configurations)
+            for number, learnt in enumerate(trainer.train(name, settings.seed, exemplars))
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
 

@@ -1,11 +1,10 @@
 """Data of a plan, and every method trained on every configuration, once and for good."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import flax.linen as nn
 import jax
@@ -28,13 +27,15 @@ from data_pipelines.jpeg_store import JpegStore
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight.continual.base import TaskSequence
+from everlight.continual.engine.state import SequenceResult
 from everlight.continual.engine.steps import Protocol
 from everlight.models.heads import HeadKind
 from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
+from experiments.common.many_runs import Unit, refuse_diverged, train_streamed, train_units
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import store_images, train_unit
+from experiments.common.sequences import store_images
 from experiments.common.streaming import channels, naming_files, stream
 from experiments.iirc.methods import METHODS, PAPER_METHODS, build_method, protocol_of
 from experiments.iirc.streaming import fingerprint, load_imagenet
@@ -193,46 +194,53 @@ class Trainer:
             )
         return self._sequences[setting][configuration]
 
-    def train(
-        self, name: str, configuration: int, seed: int, exemplars: int | None = None
-    ) -> Learnt:
-        """One method on one configuration; read back if it was trained before.
+    def train(self, name: str, seed: int, exemplars: int | None = None) -> list[Learnt]:
+        """One method on every configuration; read back where it was trained before.
 
         Args:
           name: of the method.
-          configuration: its number.
           seed: of the run.
           exemplars: of every class; None is the plan's.
+
+        Raises:
+          DivergedRunError: on which it did, and where.
         """
         plan, store = self._plan, self._store
         kept = plan.exemplars if exemplars is None else exemplars
         suffix = "" if exemplars is None else f"-{exemplars}-exemplars"
-        facts = {"method": name, "configuration": configuration, "seed": seed, **asdict(plan)}
-        facts["exemplars"] = kept
-        # What else the run trains is nothing to this sequence.
+        facts = {"method": name, "seed": seed, **asdict(plan), "exemplars": kept}
+        # What else the run trains is nothing to these sequences.
         for field_name in ("methods", "configurations", "ablation", "choice"):
             del facts[field_name]
         if store is not None:
             facts["files"] = fingerprint(self._benchmark.images)
-        with nullcontext() if store is None else naming_files(store):
-            arrays = train_unit(
-                self._folder,
-                f"{name}{suffix}-{configuration}",
-                facts,
-                self._builds[name, kept],
-                protocol_of(name, plan.protocol, plan.joint_epochs),
-                self._data,
-                self.sequence(name, configuration),
-                jax.random.fold_in(jax.random.key(seed), configuration),
-                lambda result: {
-                    "predicted": result.evaluation,
-                    "losses": result.losses,
-                    "validation": result.validation,
-                    "steps": np.diff(result.usage.steps, prepend=0),
-                },
-                None if store is None else store.announce,
+        units = [
+            Unit(
+                f"{name}{suffix}-{number}",
+                facts | {"configuration": number},
+                self.sequence(name, number),
+                jax.random.fold_in(jax.random.key(seed), number),
             )
-        return Learnt(**arrays)
+            for number in range(plan.configurations)
+        ]
+        protocol = protocol_of(name, plan.protocol, plan.joint_epochs)
+        parts = (self._folder, units, self._builds[name, kept], protocol, self._data, _kept)
+        if store is None:
+            arrays = train_units(*parts)
+        else:
+            with naming_files(store):
+                arrays = train_streamed(*parts, store.announce)
+        refuse_diverged(units, arrays)
+        return [Learnt(**{field: each[field] for field in Learnt._fields}) for each in arrays]
+
+
+def _kept(result: SequenceResult) -> dict[str, Any]:
+    return {
+        "predicted": result.evaluation,
+        "losses": result.losses,
+        "validation": result.validation,
+        "steps": np.diff(result.usage.steps, prepend=0),
+    }
 
 
 def _make_net(plan: Plan, classes: int, head: HeadKind) -> nn.Module:

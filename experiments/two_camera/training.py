@@ -1,15 +1,18 @@
-"""Trains all nets of a table in one compiled program, with checkpoints and a progress bar."""
+"""Trains all nets of a table in one compiled program over all devices, with checkpoints."""
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float
 
 from data_pipelines.errors import DataError
+from everlight.meshes import AXIS, RUNS, filled, runs_mesh
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import (
     IlluminantModel,
@@ -73,6 +76,9 @@ def train_nets(
     count = problems.features.shape[0]
     keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
 
+    mesh = runs_mesh()
+    dealt = partial(filled, missing=-count % mesh.size)
+
     @jax.jit
     def initialise(problems: Problem) -> dict:
         return {d: jax.vmap(trainers[d].init)(keys[d], problems) for d in depths}
@@ -80,11 +86,23 @@ def train_nets(
     @jax.jit
     def train_block(states: dict, problems: Problem) -> tuple[dict, dict]:
         def train_depth(depth: int) -> tuple[Any, Losses]:
-            advance = jax.vmap(trainers[depth].advance)
-            return jax.lax.scan(
-                lambda state, _: advance(keys[depth], state, problems),
-                states[depth],
-                length=per_block,
+            def on_device(keys: Array, states: Any, problems: Problem) -> tuple[Any, Losses]:
+                advance = jax.vmap(trainers[depth].advance)
+                return jax.lax.scan(
+                    lambda state, _: advance(keys, state, problems), states, length=per_block
+                )
+
+            on_devices = jax.shard_map(
+                on_device,
+                mesh=mesh,
+                in_specs=RUNS,
+                out_specs=(RUNS, PartitionSpec(None, AXIS)),
+                check_vma=False,
+            )
+            states_after, losses = on_devices(*dealt((keys[depth], states[depth], problems)))
+            return (
+                jax.tree.map(lambda leaf: leaf[:count], states_after),
+                jax.tree.map(lambda leaf: leaf[:, :count], losses),
             )
 
         trained = {depth: train_depth(depth) for depth in depths}

@@ -261,6 +261,15 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
 
 
 @each_strategy
+def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
+    """Nothing in it lacks a rule there, which needs neither to be seen."""
+    whole = jax.jit(lambda d, s, k: run_sequence(build_with(name), PROTOCOL, d, s, k))
+    exported = jax.export.export(whole, platforms=["cuda", "tpu"])(DATA, SEQUENCE, KEY)
+    assert exported.platforms == ("cuda", "tpu")
+    assert len(exported.mlir_module_serialized) > 10_000
+
+
+@each_strategy
 def test_every_number_is_finite_and_learning_happens(name):
     result = plain(name)
     chex.assert_tree_all_finite(result)

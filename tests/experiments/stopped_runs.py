@@ -1,18 +1,15 @@
-"""Runs on two devices that send themselves a signal: `FOLDER [SIGNAL EPOCH]`."""
+"""Runs in a shared folder that send themselves a signal: `FOLDER [SIGNAL EPOCH]`."""
 
 import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import jax
-
 from experiments import cli
 from experiments.common import many_runs
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
 
-jax.config.update("jax_num_cpu_devices", 2)
 many_runs.CHECKPOINT_EVERY = 2
 
 
@@ -33,10 +30,12 @@ def run(settings: Settings) -> None:
             # While the caller waits for this epoch.
             if stop and next(advanced) == int(stop[1]):
                 os.kill(os.getpid(), int(stop[0]))
+            shared.log(runs=len(state.result.losses))
             yield state
 
     many_runs.drive_runs = stopping
-    train(RunFolder("paper", "run", RunSettings(runs=Path(folder))))
+    shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
+    train(shared)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ import pytest
 
 from data_pipelines.iirc_metadata import official_metadata
 from experiments.bench import net_training
-from experiments.bench.__main__ import Sizes, bench, run_race
+from experiments.bench.__main__ import Sizes, bench, run_many, run_race
 from experiments.bench.fact_ranking import RankingSizes
 from experiments.bench.herding import herding_speed
 from experiments.bench.iirc_training import TrainingSizes
+from experiments.bench.many_runs import ManyRunsSizes
 from experiments.bench.task_sequences import SequenceSizes
 from experiments.bench.timing import calls_per_second_in_turns, median_ratio, seconds_in_turns
 from experiments.bench.transform_fits import fit_error
@@ -225,3 +226,12 @@ def test_timings_are_those_of_the_contestants():
 
 def test_the_median_ratio_is_taken_round_by_round():
     assert median_ratio([10, 20, 100], [1, 10, 1]) == 10
+
+
+def test_many_runs_are_timed_on_the_devices_that_there_are(tmp_path):
+    sizes = ManyRunsSizes(runs=2, devices=(1,), sequence=TINY.sequences)
+    page = run_many(sizes, tmp_path)
+    assert "| 1 | " in page
+    assert "with the same bits" in page
+    speed = json.loads((tmp_path / "many_runs.json").read_text())["speed"]
+    assert speed["ratio"]["1"] == pytest.approx(speed["driven_s"] / speed["together_s"]["1"])

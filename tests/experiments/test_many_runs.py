@@ -1,5 +1,6 @@
 """Runs trained together and kept as units: read back, killed and continued, diverged."""
 
+import json
 import os
 import signal
 import subprocess
@@ -71,40 +72,70 @@ def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys)
     refuse_diverged([asked[0], asked[2]], [kept[0], kept[2]])
 
 
-def run_child(tmp_path, folder, *stop):
-    """Its exit status, and the epoch that it went on from."""
+def start_child(tmp_path, folder, devices, *stop):
     command = [sys.executable, "-m", "tests.experiments.stopped_runs", str(tmp_path / folder)]
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs")}
-    cache["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-    done = subprocess.run(
-        [*command, *map(str, stop)],
-        env=os.environ | cache,
-        capture_output=True,
+    environment = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_NUM_CPU_DEVICES": str(devices),
+    }
+    return subprocess.Popen(
+        [*command, *(str(int(each)) for each in stop)],
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
     )
-    assert done.returncode in (0, *(-int(each) for each in stop[:1])), done.stderr
-    return done.returncode
+
+
+def end_child(child, *stop):
+    errors = child.communicate()[1]
+    assert child.returncode == -sum(stop[:1]), errors
 
 
 def units_of(tmp_path, folder):
-    return {
-        path.name: path.read_bytes()
-        for path in (tmp_path / folder / "paper-run-demo" / "units").iterdir()
-    }
+    kept = tmp_path / folder / "paper-run-demo" / "units"
+    return {path.name: path.read_bytes() for path in kept.iterdir()}
+
+
+def epochs_in(tmp_path, folder):
+    """Of single runs, by whatever process."""
+    lines = (tmp_path / folder / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
+    return sum(json.loads(line)["runs"] for line in lines)
 
 
 def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
-    """Three runs on two devices: the third is trained after the first two, at epoch 13 and later.
+    """Three runs on two devices: the third is trained after the first two, from epoch 13 on.
 
-    One kill in the first task, one at the very end of the first two runs, one in the third run; and
-    a signal that lets the newest epoch be saved.
+    A kill in the first task, a signal that lets the newest epoch be saved, a kill at the end of
+    the first two runs and one in the third.
     """
-    assert run_child(tmp_path, "whole") == 0
-    stops = [(signal.SIGKILL, 3), (signal.SIGTERM, 2), (signal.SIGKILL, 7), (signal.SIGKILL, 5)]
-    for stop in stops:
-        assert run_child(tmp_path, "stopped", *map(int, stop)) == -stop[0]
-    assert run_child(tmp_path, "stopped") == 0
+    end_child(start_child(tmp_path, "whole", 2))
+    for stop in [
+        (signal.SIGKILL, 3),
+        (signal.SIGTERM, 2),
+        (signal.SIGKILL, 7),
+        (signal.SIGKILL, 5),
+    ]:
+        end_child(start_child(tmp_path, "stopped", 2, *stop), *stop)
+    end_child(start_child(tmp_path, "stopped", 2))
     whole, stopped = units_of(tmp_path, "whole"), units_of(tmp_path, "stopped")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
     assert whole == stopped
+
+
+@pytest.mark.slow
+def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
+    """Each of three takes a run; the first is killed in its sixth epoch, four of them saved."""
+    stop = KILL, 5
+    first = start_child(tmp_path, "shared", 1, *stop)
+    others = [start_child(tmp_path, "shared", 1) for _ in range(2)]
+    end_child(first, *stop)
+    for child in others:
+        end_child(child)
+    assert sorted(units_of(tmp_path, "shared")) == [f"EWC-{number}.npz" for number in range(3)]
+    # Three runs of 13 epochs, and what the killed one had learnt since its checkpoint.
+    assert epochs_in(tmp_path, "shared") in (39, 40)
+    for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
+        alone = train(run_folder(tmp_path / "alone"), [unit])[0]
+        np.testing.assert_allclose(arrays["losses"], alone["losses"], atol=1e-5)

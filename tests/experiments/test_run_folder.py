@@ -103,12 +103,12 @@ def test_other_settings_are_refused_by_their_difference(settings, change, differ
 
 
 def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
-    RunFolder("paper", "run", settings, ("seeds",)).log(step=0)
+    RunFolder("paper", "run", settings, widening=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
-    folder = RunFolder("paper", "run", wider, ("seeds",))
+    folder = RunFolder("paper", "run", wider, widening=("seeds",))
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
-        RunFolder("paper", "run", replace(wider, rate=0.2), ("seeds",))
+        RunFolder("paper", "run", replace(wider, rate=0.2), widening=("seeds",))
     # Who does not say so compares them.
     with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
         RunFolder("paper", "run", settings)

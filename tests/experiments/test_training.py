@@ -59,6 +59,24 @@ def uninterrupted(tmp_path_factory):
     return folder, train(folder)
 
 
+def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
+    """Three problems on two devices; another program, so that 200 steps agree to 1e-4."""
+    code = (
+        "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from pathlib import Path\n"
+        "from tests.experiments.test_training import train\n"
+        "losses = train(Path(sys.argv[1])).losses[2].valid\n"
+        "print(losses.shape == (20, 3) and len(jax.devices()), *losses.ravel().tolist())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    devices, *losses = map(float, done.stdout.split())
+    assert devices == 2
+    alone = uninterrupted[1].losses[2].valid
+    np.testing.assert_allclose(np.reshape(losses, alone.shape), alone, atol=1e-4)
+
+
 class Killed(Exception):
     pass
 

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.runs import Runs, diverged, drive_runs, runs_mesh
+from everlight.continual.engine.runs import Runs, diverged, drive_runs
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.steps import Protocol
 from everlight.continual.strategies.ewc import ewc
+from everlight.meshes import runs_mesh
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup

@@ -16,6 +16,7 @@ from everlight.continual.engine.runs import (
 )
 from everlight.continual.engine.sequence import (
     DivergedError,
+    compile_step,
     drive_sequence,
     initial_state,
     operations_per_step,
@@ -34,6 +35,7 @@ __all__ = [
     "StoredImages",
     "StreamedImages",
     "Usage",
+    "compile_step",
     "diverged",
     "drive_runs",
     "drive_sequence",

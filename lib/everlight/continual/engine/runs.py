@@ -27,9 +27,8 @@ from everlight.continual.engine.state import (
     learn_epochs,
 )
 from everlight.continual.engine.steps import Protocol
+from everlight.meshes import AXIS, RUNS, SHARED, filled, runs_mesh
 
-AXIS = "runs"
-RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Which parts of a state have an axis over runs."""
 
@@ -50,11 +49,6 @@ Join = Callable[[Any, PyTree], Any]
 def shared_alone(shared: Any, own: PyTree) -> Any:
     """The data of runs that have nothing of their own."""
     return shared
-
-
-def runs_mesh(devices: list[jax.Device] | None = None) -> Mesh:
-    """A mesh of the axis "runs" alone, over all devices or some."""
-    return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))
 
 
 def drive_runs(
@@ -93,13 +87,13 @@ def drive_runs(
     mesh = runs_mesh() if mesh is None else mesh
     count = runs.key.shape[0]
     missing = -count % mesh.shape[AXIS]
-    runs = _place(mesh, RUNS, _filled(runs, missing))
+    runs = _place(mesh, RUNS, filled(runs, missing))
     shared = _place(mesh, SHARED, shared)
     parts = _compiled(build, protocol, join, mesh)
     if state is None:
         state = parts.begin(shared, runs)
     else:
-        state = _on_runs(state, partial(_filled, missing=missing), partial(_place, mesh, RUNS))
+        state = _on_runs(state, partial(filled, missing=missing), partial(_place, mesh, RUNS))
     tasks = runs.sequence.tasks.id.shape[1]
     while (task := int(state.task)) < tasks:
         if int(state.epoch) == 0:
@@ -189,11 +183,6 @@ def _one_by_one(
 
         every = jax.lax.map(advance, (runs, state.result, state.best))
     return every._replace(task=every.task[0], epoch=every.epoch[0])
-
-
-def _filled(tree: PyTree, missing: int) -> PyTree:
-    """The runs with the last one as often again as the mesh needs."""
-    return jax.tree.map(lambda leaf: jnp.concatenate([leaf, *[leaf[-1:]] * missing]), tree)
 
 
 def _place(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:

@@ -152,10 +152,42 @@ def drive_sequence(
 
 
 def initial_state(
-    build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray | jax.ShapeDtypeStruct,
 ) -> SequenceState:
-    """The state before the first task, as shapes and dtypes: what a stored state is read into."""
+    """The state before the first task, as shapes and dtypes: what a stored state is read into.
+
+    Arguments may be shapes and dtypes too (`jax.ShapeDtypeStruct`).
+    """
     return jax.eval_shape(_begin_sequence, build, protocol, data, sequence, key)
+
+
+def compile_step(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray | jax.ShapeDtypeStruct,
+) -> jax.stages.Compiled:
+    """One training step, compiled ahead of time and not run: what it takes can be asked of it.
+
+    Arguments may be shapes and dtypes (`jax.ShapeDtypeStruct`), with shardings that name devices
+    which are not there.
+    """
+    parts = (build, protocol, data, sequence, key)
+    progress = progress_of(initial_state(*parts))
+    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, progress.memory)
+    placed = {leaf.sharding for leaf in jax.tree.leaves(data) if getattr(leaf, "sharding", None)}
+    if len(placed) == 1:
+        (sharding,) = placed
+        progress, opened = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+            (progress, opened),
+        )
+    return _epoch_step.lower(*parts, 0, 0, 0, progress, opened).compile()
 
 
 def operations_per_step(
@@ -166,12 +198,7 @@ def operations_per_step(
     Loops inside the step are counted once; the strategies here have none. What the backend's
     analysis leaves out stays out (random bits, data movement).
     """
-    parts = (build, protocol, data, sequence, key)
-    state = initial_state(*parts)
-    progress = progress_of(state)
-    opened = jax.eval_shape(_open_epoch, *parts, 0, 0, progress.memory)
-    step = _epoch_step.lower(*parts, 0, 0, 0, progress, opened).compile()
-    return float(step.cost_analysis()["flops"])
+    return float(compile_step(build, protocol, data, sequence, key).cost_analysis()["flops"])
 
 
 def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:

@@ -1,0 +1,283 @@
+"""What each continual experiment would take at the paper's scale, compiled here and not run.
+
+    python -m experiments everlight plan
+    python -m experiments everlight plan --device tpu-v5e     # needs the extra tpu, and no TPU
+
+One training step of every experiment is compiled ahead of time at the paper's shapes, for this
+machine's first device or for a chip of a TPU v5e. Nothing is trained and no data are read.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+from jaxtyping import PyTree
+
+from data_pipelines.errors import MissingDataError
+from data_pipelines.iirc_metadata import official_metadata
+from everlight.continual import (
+    Build,
+    Protocol,
+    StoredImages,
+    TaskSequence,
+    compile_step,
+    initial_state,
+)
+from everlight.metrics.ranking import Facts
+from everlight.models import JointEmbedding, ReducedResNet, SmallCNN
+from everlight.scenarios import class_incremental, core50, equal_tasks, fact_sequence, iirc
+from everlight.scenarios.facts import Examples
+from experiments.cl_metrics import icifar
+from experiments.cl_metrics.methods import build_method as icifar_method
+from experiments.cl_metrics.methods import join_data
+from experiments.core50 import plans as core50_plans
+from experiments.core50.beginning import make_net
+from experiments.core50.methods import SequenceData as Core50Data
+from experiments.core50.methods import build_method as core50_method
+from experiments.facts import lifelong
+from experiments.facts.methods import SequenceData as FactsData
+from experiments.facts.methods import build_method as facts_method
+from experiments.iirc import iirc as iirc_run
+from experiments.iirc.methods import build_method as iirc_method
+from experiments.iirc.methods import protocol_of
+
+Device = Literal["here", "tpu-v5e"]
+V5E_BYTES = 16e9
+"""High-bandwidth memory of a chip, by its maker."""
+
+
+@dataclass(frozen=True)
+class PlanSettings:
+    """What the papers' scales would take: bytes, operations and hours a run, nothing being run."""
+
+    device: Device = "here"
+    """A chip of a TPU v5e needs its compiler (the extra tpu) and no TPU."""
+
+
+class Work(NamedTuple):
+    """A sequence at the paper's scale; its data are shapes alone."""
+
+    name: str
+    build: Build
+    protocol: Protocol
+    data: PyTree
+    sequence: TaskSequence
+    replayed: int = 0
+    """Exemplars of every earlier class that an epoch passes over too."""
+
+
+class Estimate(NamedTuple):
+    """Of one sequence, by the compiler's own analysis."""
+
+    parameters: int
+    data_bytes: int
+    """On the device once, for all of its runs."""
+    state_bytes: int
+    """Of a run, between steps."""
+    working_bytes: int
+    """Of a run, within a step."""
+    operations: float
+    """Of a step."""
+    steps: int
+    step_seconds: float | None
+    """None where this compiler gives none."""
+
+
+def run_plan(settings: PlanSettings) -> None:
+    """Compiles every experiment's step and prints what its sequence would take.
+
+    Raises:
+      MissingDataError: the TPU's compiler is not installed.
+    """
+    device = _device(settings.device)
+    print(f"One run at the paper's scale, compiled for {device.device_kind}; nothing is run.")
+    print(_row("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"))
+    for make in WORKS:
+        work = make()
+        print(_told(work.name, estimate(work, device)), flush=True)
+    print(
+        "state: parameters, optimizer, best epoch and the strategy's memory. h: the compiler's own "
+        "estimate of a step times steps, evaluation apart; – where it gives none. Several runs at "
+        "once share the data and take state and step's memory each"
+        + (f", of {V5E_BYTES / 1e9:.0f} GB a chip." if settings.device == "tpu-v5e" else ".")
+    )
+
+
+def estimate(work: Work, device: jax.Device) -> Estimate:
+    """What a sequence takes on a device, which need not be there."""
+    sharding = SingleDeviceSharding(device)
+
+    def placed(tree: PyTree) -> PyTree:
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+        )
+
+    data, sequence, key = placed((work.data, work.sequence, jax.random.key(0)))
+    parts = (work.build, work.protocol, data, sequence, key)
+    state = initial_state(*parts)
+    compiled = compile_step(*parts)
+    cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    return Estimate(
+        sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
+        _bytes(work.data),
+        _bytes(state),
+        memory.temp_size_in_bytes,
+        float(cost["flops"]),
+        steps_of(work),
+        cost.get("optimal_seconds") if device.platform == "tpu" else None,
+    )
+
+
+def steps_of(work: Work) -> int:
+    """Of a whole sequence whose strategy passes over a task's samples, and its exemplars."""
+    protocol, tasks = work.protocol, work.sequence.tasks
+    if protocol.epoch_steps is not None:
+        return sum(protocol.epochs_of(task) * protocol.epoch_steps for task in range(len(tasks.id)))
+    own = np.asarray(tasks.train.mask).sum(axis=1)
+    new = np.asarray(tasks.classes).sum(axis=1)
+    kept = work.replayed * (np.cumsum(new) - new)
+    return sum(
+        protocol.epochs_of(task) * math.ceil(count / protocol.batch_size)
+        for task, count in enumerate(own + kept)
+    )
+
+
+def _icifar() -> Work:
+    plan = icifar.PLANS["paper"]
+    sequence = class_incremental(
+        np.repeat(np.arange(plan.classes), plan.per_class[0]),
+        np.repeat(np.arange(plan.classes), plan.per_class[1]),
+        equal_tasks(range(plan.classes), plan.tasks),
+        plan.classes,
+    )
+    net = SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
+    build = icifar_method("EWC", "task-aware", plan.tasks, net, plan.rate)
+    images = _images(plan.classes * sum(plan.per_class), plan.side)
+    data = join_data(images, (sequence.class_task, _number()))
+    return Work("cl_metrics icifar: EWC", build, plan.protocol, data, sequence)
+
+
+def _iirc() -> Work:
+    plan = iirc_run.PLANS["paper"]
+    metadata = official_metadata("iirc_cifar100")
+    order = metadata.configurations[0]
+    names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))
+    sequence = iirc(
+        np.repeat(np.arange(len(names)), plan.per_class[0]),
+        np.repeat(np.arange(len(names)), plan.per_class[1]),
+        tuple(names),
+        metadata.hierarchy,
+        order,
+        "incomplete",
+        metadata.valid_fraction,
+    ).sequence
+    classes = len(names) + len(metadata.hierarchy)
+    build = iirc_method("ER", ReducedResNet(classes, plan.blocks), plan.rate, plan.exemplars)
+    images = _images(len(names) * sum(plan.per_class), plan.side)
+    protocol = protocol_of("ER", plan.protocol)
+    return Work("iirc benchmark: ER", build, protocol, images, sequence, plan.exemplars)
+
+
+def _core50(net: core50_plans.CaffeNet) -> Work:
+    plan = core50_plans.choose_net(core50_plans.PLANS["paper"], net)
+    objects, sessions = (each.ravel() for each in np.mgrid[:50, :11])
+    # As many frames of every recording as the release has on average.
+    objects, sessions = np.repeat(objects, plan.frames), np.repeat(sessions, plan.frames)
+    sequence, length = core50(objects, sessions, "NC"), plan.tuned["NC"]
+    build = core50_method("naive", make_net(plan, 50), 50, plan.dense_rate, plan.gain)
+    protocol = core50_plans.protocol_of(length, plan.batch_size)
+    data = Core50Data(_images(len(objects), plan.side), {}, _number(), _number())
+    return Work(f"core50 batches: naive in NC, {net}", build, protocol, data, sequence)
+
+
+def _facts() -> Work:
+    plan = lifelong.PLANS["paper"]
+    wanted = plan.benchmarks["mid-scale"]
+    facts, (train, test) = wanted.size.facts, wanted.size.per_fact
+    fact_task = np.arange(facts) * wanted.size.tasks // facts
+    every = np.repeat(np.arange(facts), train), np.repeat(np.arange(facts), test)
+    count = sum(map(len, every))
+    examples = [Examples(np.arange(len(fact)), fact) for fact in every]
+    none = Examples(np.zeros(0, int), np.zeros(0, int))
+    sequence = fact_sequence(fact_task, examples[0], none, examples[1])
+    words, dimension = 170, 300
+    data = FactsData(
+        _images(count, plan.net.side),
+        Facts(
+            jax.ShapeDtypeStruct((facts, 3), jnp.int32),
+            jax.ShapeDtypeStruct((words, dimension), jnp.float32),
+        ),
+        jax.ShapeDtypeStruct((48,), jnp.int32),
+        _number(),
+    )
+    net = JointEmbedding(dimension, plan.net.trunk, plan.net.branch, plan.net.hidden)
+    build = facts_method("IMM mode", net, wanted.size.tasks, plan.net.rate)
+    return Work("facts lifelong: IMM mode, mid-scale", build, wanted.protocol, data, sequence)
+
+
+WORKS: tuple[Callable[[], Work], ...] = (
+    _icifar,
+    _iirc,
+    lambda: _core50("Mid-CaffeNet"),
+    lambda: _core50("Mid-VGG"),
+    _facts,
+)
+
+
+def _images(count: int, side: int) -> StoredImages:
+    channel = jax.ShapeDtypeStruct((3,), jnp.float32)
+    return StoredImages(jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8), channel, channel)
+
+
+def _number() -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((), jnp.float32)
+
+
+def _device(wanted: Device) -> jax.Device:
+    if wanted == "here":
+        return jax.devices()[0]
+    # What the compiler would ask a TPU machine for.
+    for name, value in (
+        ("TPU_SKIP_MDS_QUERY", "1"),
+        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+        ("TPU_WORKER_HOSTNAMES", "localhost"),
+    ):
+        os.environ.setdefault(name, value)
+    from jax.experimental import topologies
+
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[0]
+    except Exception as error:
+        raise MissingDataError(
+            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
+        ) from error
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(leaf.size * _width(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _width(leaf: Any) -> int:
+    return leaf.dtype.itemsize
+
+
+def _told(name: str, found: Estimate) -> str:
+    seconds = found.step_seconds
+    return _row(
+        name,
+        f"{found.parameters:,}",
+        *(f"{size / 1e6:,.0f} MB" for size in found[1:4]),
+        f"{found.operations / 1e9:,.1f}",
+        f"{found.steps:,}",
+        "–" if seconds is None else f"{seconds * found.steps / 3600:.2f}",
+    )
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:<44}" + "".join(f"{cell:>16}" for cell in cells)

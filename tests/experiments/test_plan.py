@@ -1,0 +1,56 @@
+"""What the papers' scales would take: steps by hand, sizes by the arrays themselves."""
+
+import importlib.util
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.errors import MissingDataError
+from everlight.continual import Protocol, drive_sequence
+from experiments import plan
+from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+
+
+def work(name="ewc", protocol=PROTOCOL, replayed=0):
+    return plan.Work("a run", build_with(name), protocol, DATA, SEQUENCE, replayed)
+
+
+def test_sizes_are_those_of_the_arrays_that_a_run_has():
+    found = plan.estimate(work(), jax.devices()[0])
+    first = next(drive_sequence(build_with("ewc"), PROTOCOL, DATA, SEQUENCE, KEY))
+    assert found.parameters == 6 * 16 + 16 * 20
+    assert found.data_bytes == DATA.nbytes
+    assert found.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
+    # Forward, and backward twice as much, of 8 samples; the penalty and the optimizer beside it.
+    products = 3 * 2 * 8 * found.parameters
+    assert products / 2 < found.operations < 3 * products
+
+
+def test_steps_are_counted_as_they_are_taken():
+    """By the driver's own count; exemplars of earlier classes are passed over too."""
+    *_, last = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, KEY)
+    assert plan.steps_of(work("naive")) == last.result.usage.steps[-1]
+    *_, last = drive_sequence(build_with("experience replay"), PROTOCOL, DATA, SEQUENCE, KEY)
+    assert plan.steps_of(work("naive", replayed=3)) == last.result.usage.steps[-1]
+    of_steps = Protocol(epochs=2, first_epochs=5, batch_size=8, epoch_steps=7, select="last")
+    assert plan.steps_of(work(protocol=of_steps)) == 5 * 7 + 9 * 2 * 7
+
+
+def test_the_papers_steps_by_hand():
+    assert plan.steps_of(plan._icifar()) == 10 * 22 * int(np.ceil(4_500 / 32))
+    assert plan.steps_of(plan._core50("Mid-CaffeNet")) == 2_000 + 8 * 300
+
+
+def test_a_row_is_printed_for_every_run(capsys, monkeypatch):
+    monkeypatch.setattr(plan, "WORKS", (work,))
+    plan.run_plan(plan.PlanSettings())
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[2].split()[:3] == ["a", "run", "416"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
+def test_without_the_tpu_s_compiler_the_extra_is_named():
+    with pytest.raises(MissingDataError, match="install the extra tpu"):
+        plan.run_plan(plan.PlanSettings(device="tpu-v5e"))
