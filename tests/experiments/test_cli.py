@@ -10,8 +10,11 @@ import pytest
 
 from data_pipelines.errors import DataError
 from experiments import cli
+from experiments.common.settings import RunSettings
 
-RUNS_OF_ALL = [name for name in cli.RUNS if name not in ("two_camera estimate", "core50 prepare")]
+RUNS_OF_ALL = [
+    name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)
+]
 
 
 def refusal(capsys, *arguments):
