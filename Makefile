@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo check test test-all lint docs bench clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,13 +15,30 @@ $(VENV)/bench-ready: $(VENV)/ready
 	$(PIP) -e ".[bench]"
 	touch $@
 
+$(VENV)/docs-ready: $(VENV)/ready
+	$(PIP) -e ".[docs]"
+	touch $@
+
 demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: about five minutes
 	$(BIN)/python -m experiments everlight tour
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
 # here; `make test-all` runs the programs as users do.
+TEST = XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
 test: $(VENV)/ready      ## everything but the slow tests
-	XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" tests
+	$(TEST) tests
+
+# Some of every room, those that take little: about a minute.
+QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
+	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
+	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \
+	tests/continual/engine/test_steps.py tests/continual/strategies/test_quadratic.py \
+	tests/data_pipelines/test_unpickle.py tests/experiments/test_report.py tests/experiments/test_index.py \
+	tests/plots tests/test_public_names.py
+
+check: lint              ## lint and the quick tests, for every edit
+	$(TEST) $(QUICK)
 
 test-all: $(VENV)/ready  ## the slow tests too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
@@ -30,8 +47,11 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d build/site` serves it with its search
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
 	$(BIN)/python -m experiments.bench
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs build

@@ -5,9 +5,10 @@ python docs/make_api.py
 
 import importlib
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
-ROOMS = ("color", "continual", "metrics", "models", "scenarios")
+ROOMS = ("color", "continual", "metrics", "models", "plots", "scenarios")
 PARTS = ("naive", "memory", "replay", "importance", "quadratic", "frozen")
 """Files of `continual.strategies` whose functions new strategies are made of."""
 PAGE = Path(__file__).with_name("api.md")
@@ -27,16 +28,21 @@ def render() -> str:
         parts.append(title + "| name | what |\n|---|---|\n" + "\n".join(rows) + "\n")
     parts.append("## everlight.continual.strategies\n\nWhat strategies are made of, by file.\n")
     for part in PARTS:
-        module = importlib.import_module(f"everlight.continual.strategies.{part}")
-        rows = [
-            f"| `{name}` | {_first_line(public)} |"
-            for name, public in vars(module).items()
-            if inspect.isfunction(public)
-            and public.__module__ == module.__name__
-            and not name.startswith("_")
-        ]
+        rows = [f"| `{name}` | {_first_line(public)} |" for name, public in made_of(part).items()]
         parts.append(f"### {part}\n\n| name | what |\n|---|---|\n" + "\n".join(rows) + "\n")
     return "\n".join(parts)
+
+
+def made_of(part: str) -> dict[str, Callable]:
+    """The public functions of a file of `continual.strategies`."""
+    module = importlib.import_module(f"everlight.continual.strategies.{part}")
+    return {
+        name: public
+        for name, public in vars(module).items()
+        if inspect.isfunction(public)
+        and public.__module__ == module.__name__
+        and not name.startswith("_")
+    }
 
 
 def _first_line(public: object) -> str:

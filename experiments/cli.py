@@ -12,6 +12,8 @@ import tyro
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.common.export import ExportSettings, export
+from experiments.common.index import ReportsSettings, write_index
 from experiments.common.interruption import (
     begin_stopping,
     end_by_signal,
@@ -51,6 +53,8 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),
+    "reports": (ReportsSettings, write_index),
+    "export": (ExportSettings, export),
 }
 
 
@@ -104,7 +108,7 @@ def _run(arguments: Sequence[str]) -> None:
     if arguments[:1] in (["--help"], ["-h"]):
         print(_overview(""))
         return
-    words = 1 if arguments[:1] == ["compare"] else 2
+    words = 1 if arguments and arguments[0] in RUNS else 2
     name = " ".join(arguments[:words]).replace("-", "_")
     if name not in RUNS:
         sys.exit(_overview(" ".join(arguments[:words])))
@@ -134,5 +138,5 @@ def _overview(asked: str) -> str:
         f"{refusal}usage: python -m experiments PAPER RUN [options]\n\n"
         + "\n".join(rows)
         + "\n\nEach run leaves a folder with report.html under runs/. Its options: add --help.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; README.md says which and from where."
+        "EVERLIGHT_DATA names the folder of real data sets; docs/guide/data.md says which."
     )

@@ -11,6 +11,7 @@ import numpy as np
 from data_pipelines.image_set import ImageSet
 from everlight.metrics.accuracy_matrix import (
     accuracy,
+    accuracy_over_time,
     average_incremental_accuracy,
     final_average_accuracy,
     forgetting,
@@ -132,7 +133,10 @@ def _explanations(scenario: Scenario) -> list[str]:
 
 def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
     over_time = {
-        scenario: {name: _over_time(o.runs.accuracy) for name, o in methods.items()}
+        scenario: {
+            name: jax.vmap(accuracy_over_time)(jnp.asarray(outcome.runs.accuracy))
+            for name, outcome in methods.items()
+        }
         for scenario, methods in outcomes.items()
     }
     picture = plot_accuracy_over_time(folder / "accuracy_over_time.png", over_time)
@@ -149,12 +153,6 @@ def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
             Figure(f"{images.name}: training images of some classes.", samples),
         ],
     )
-
-
-def _over_time(accuracies: np.ndarray) -> np.ndarray:
-    """Mean accuracy on the tasks so far, `[runs, tasks]`."""
-    learned = np.tril(np.ones(accuracies.shape[1:]))
-    return np.sum(accuracies * learned, axis=2) / np.sum(learned, axis=1)
 
 
 def _criteria_table(scenario: Scenario, summaries: Mapping[str, RunSummary], data: str) -> Table:

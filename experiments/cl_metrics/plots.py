@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.image_set import ImageSet
-from experiments.common.plots import COLORS, new_canvas, save
+from everlight import plots
+from experiments.common.plots import new_canvas, save
 
 
 def plot_accuracy_over_time(
@@ -16,18 +17,8 @@ def plot_accuracy_over_time(
     """Mean accuracy on the tasks so far, a panel per title and a curve with a band per method."""
     canvas, axes = new_canvas(len(panels), 5.2, 3.8)
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
-        for color, (name, values) in zip(COLORS, curves.items(), strict=False):
-            tasks = 1 + np.arange(values.shape[1])
-            mean, spread = np.mean(values, axis=0), np.std(values, axis=0)
-            axis.plot(tasks, mean, color=color, label=name, marker="o", markersize=3)
-            axis.fill_between(tasks, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
-        axis.set(
-            title=title,
-            xlabel="tasks learned",
-            ylabel="accuracy on the tasks learned so far",
-            ylim=(0, 1),
-            xticks=tasks,
-        )
+        plots.plot_accuracy_over_time(curves, axis)
+        axis.set_title(title)
     handles, names = axes[0].get_legend_handles_labels()
     canvas.legend(handles, names, loc="outside right center")
     return save(canvas, path)
@@ -37,14 +28,9 @@ def plot_matrices(path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]]) 
     """Accuracy matrices side by side, on one scale."""
     canvas, axes = new_canvas(len(matrices), 2.9, 3.1)
     for axis, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        picture = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
-        ticks = np.arange(0, len(matrix), 1 if len(matrix) <= 5 else 3)
-        axis.set(title=name, xlabel="tested on task", xticks=ticks, yticks=ticks)
-        axis.set_xticklabels(1 + ticks)
-        axis.set_yticklabels(1 + ticks)
-        axis.grid(False)
-    axes[0].set_ylabel("after learning task")
-    canvas.colorbar(picture, ax=axes, label="accuracy", shrink=0.8)
+        plots.plot_accuracy_matrix(matrix, axis).set_title(name)
+        axis.label_outer()
+    canvas.colorbar(axes[0].images[0], ax=axes, label="accuracy", shrink=0.8)
     return save(canvas, path)
 
 

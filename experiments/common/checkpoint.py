@@ -190,10 +190,10 @@ def open_existing(folder: Path) -> Checkpoints:
       MissingDataError: the folder is missing or holds no whole checkpoint.
     """
     if not Path(folder).is_dir():
-        raise MissingDataError(f"{folder} is no checkpoint folder; train a net first (README)")
+        raise MissingDataError(f"{folder} is no checkpoint folder; train a net first")
     checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
-        raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first (README)")
+        raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
     return checkpoints
 
 

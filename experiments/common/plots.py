@@ -26,9 +26,6 @@ STYLE = {
     "figure.constrained_layout.use": True,
 }
 
-# Colours that stay apart for colour-blind readers (Okabe and Ito 2008).
-COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-
 
 def new_canvas(
     columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1

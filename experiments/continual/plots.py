@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.image_set import ImageSet
-from experiments.common.plots import COLORS, new_canvas, save
+from everlight.plots import COLORS
+from experiments.common.plots import new_canvas, save
 
 LINES = ("-", "--", ":", "-.")
 COLUMNS = 6

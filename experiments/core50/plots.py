@@ -8,8 +8,9 @@ from jaxtyping import Float
 from matplotlib.lines import Line2D
 
 from data_pipelines.core50 import Core50
+from everlight.plots import COLORS
 from everlight.scenarios.core50 import TEST_SESSIONS
-from experiments.common.plots import COLORS, new_canvas, save
+from experiments.common.plots import new_canvas, save
 from experiments.core50.methods import METHODS
 from experiments.core50.scores import ROC_POINTS
 

@@ -11,8 +11,9 @@ from jaxtyping import Float, Int, UInt8
 from scipy.cluster.hierarchy import ClusterNode, dendrogram, set_link_color_palette, to_tree
 
 from data_pipelines.facts import Fact
+from everlight.plots import COLORS
 from everlight.scenarios.facts_splits import SemanticSplit
-from experiments.common.plots import COLORS, new_canvas, save
+from experiments.common.plots import new_canvas, save
 
 LEAVES = 40
 """Of a truncated dendrogram."""

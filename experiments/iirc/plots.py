@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from experiments.common.plots import COLORS, new_canvas, save
+from everlight.plots import COLORS
+from experiments.common.plots import new_canvas, save
 
 LINES = ("-", "--")
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.rendering import encode_srgb, render, white_balance
-from experiments.common.plots import COLORS
+from everlight.plots import COLORS
 from experiments.common.report import Figure, Section
 from experiments.two_camera import plots
 from experiments.two_camera.nus_images import NusImages

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from everlight import plots
 from everlight.color.rendering import encode_srgb
-from experiments.common.plots import COLORS, new_canvas, save
+from everlight.plots import COLORS
+from experiments.common.plots import new_canvas, save
 
 
 def plot_error_curves(
@@ -16,32 +18,11 @@ def plot_error_curves(
     panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs *n"]]],
     limit: float = 12.0,
 ) -> Path:
-    """Share of images below each angular error, a panel per title and a curve per method.
-
-    Curves are means over runs; a band from the least to the largest run is drawn for the first
-    method alone, since bands of several cover each other.
-
-    Raises:
-      ValueError: more methods than there are colours to tell them apart.
-    """
+    """Share of images below each angular error, a panel per title and a curve per method."""
     rows = 2 if len(panels) > 3 else 1
     canvas, axes = new_canvas(len(panels) // rows, 5.4, 4.0, rows)
     for axis, (title, errors) in zip(axes, panels.items(), strict=True):
-        if len(errors) > len(COLORS):
-            raise ValueError(f"{len(errors)} curves; at most {len(COLORS)} can be told apart")
-        for rank, (name, values) in enumerate(errors.items()):
-            runs = np.sort(values.reshape(len(values), -1), axis=1)
-            share = 100 * np.arange(1, runs.shape[1] + 1) / runs.shape[1]
-            axis.plot(np.mean(runs, axis=0), share, color=COLORS[rank], label=name)
-            if rank == 0:
-                axis.fill_betweenx(share, runs.min(0), runs.max(0), color=COLORS[0], alpha=0.15)
-        axis.set(
-            title=title,
-            xlabel="angular error (degrees)",
-            ylabel="images at or below (%)",
-            xlim=(0, limit),
-            ylim=(0, 100),
-        )
+        plots.plot_error_curves(errors, axis, limit).set_title(title)
     handles, names = axes[0].get_legend_handles_labels()
     canvas.legend(handles, names, loc="outside right center")
     return save(canvas, path)
@@ -54,11 +35,7 @@ def plot_illuminants(
     """Both cameras' ground-truth lights as chromaticities (the paper's figure 5)."""
     canvas, axes = new_canvas(len(panels), 4.6, 4.0)
     for axis, (title, cameras) in zip(axes, panels.items(), strict=True):
-        for color, marker, (name, lights) in zip(COLORS, "o^", cameras.items(), strict=False):
-            share = lights / lights.sum(axis=1, keepdims=True)
-            axis.scatter(share[:, 0], share[:, 1], s=14, marker=marker, color=color, alpha=0.55)
-            axis.scatter([], [], marker=marker, color=color, label=name)
-        axis.set(title=title, xlabel="R / (R+G+B)", ylabel="G / (R+G+B)")
+        plots.plot_chromaticity(cameras, axes=axis).set_title(title)
         axis.legend()
     return save(canvas, path)
 

@@ -1,1 +1,10 @@
 """Two-camera illuminant estimation and continual learning as pure JAX functions."""
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`, asked for when it is needed: a checkout that is not installed has none."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import version
+
+    return version("everlight")

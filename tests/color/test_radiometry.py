@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from everlight.color.radiometry import (
     Sensor,
+    blackbody_power,
     camera_responses,
     illuminant_response,
     patch_means,
@@ -143,3 +144,14 @@ def test_exposures_are_even_in_stops():
 
 def test_patch_means_undo_the_thumbnail():
     np.testing.assert_allclose(patch_means(patch_thumbnail(COLORS)), COLORS, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kelvin", [1500, 2856, 6500, 25000])
+def test_black_bodies_are_those_of_other_code(kelvin):
+    wavelengths = np.arange(380, 781, 20)
+
+    def radiance(nanometers):  # That package's own constant is the rounded one of CIE 15.
+        return colour.colorimetry.planck_law(nanometers * 1e-9, kelvin, c2=1.438776877e-2)
+
+    ours = blackbody_power(jnp.float32(kelvin), jnp.asarray(wavelengths, jnp.float32))
+    np.testing.assert_allclose(ours, radiance(wavelengths) / radiance(560), rtol=2e-5)

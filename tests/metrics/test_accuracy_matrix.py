@@ -204,3 +204,9 @@ def test_a_second_call_is_not_traced(name):
     assert traced(FORGETS).dtype == jnp.float32
     traced(IMPROVES)
     assert traces == [(3, 3)]
+
+
+def test_over_time_each_row_is_averaged_over_the_tasks_that_it_has_learned():
+    over_time = accuracy_matrix.accuracy_over_time(FORGETS)
+    # (6 + 9) / 2 and (5 + 7 + 10) / 3, in tenths.
+    np.testing.assert_allclose(over_time, [0.8, 0.75, 2.2 / 3], rtol=1e-6)

@@ -33,6 +33,7 @@ from everlight.color.moments import color_moments, relight_moments
 from everlight.color.radiometry import (
     ResponseTable,
     Sensor,
+    blackbody_power,
     camera_responses,
     illuminant_response,
     patch_means,
@@ -78,6 +79,7 @@ __all__ = [
     "apply_homography",
     "area_downsample",
     "augment_transforms",
+    "blackbody_power",
     "bright_dark_pca",
     "camera_responses",
     "camera_to_srgb",

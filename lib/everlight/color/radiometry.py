@@ -34,6 +34,24 @@ def illuminant_response(
     return camera_responses(illuminant, jnp.ones((1, illuminant.shape[0])), sensitivity)[0]
 
 
+SECOND_RADIATION_CONSTANT = 1.438776877e7
+"""hc/k in nm K (CODATA 2018, exact in the SI)."""
+
+
+def blackbody_power(
+    temperature: Float[Array, ""], wavelengths: Float[Array, "w"]
+) -> Float[Array, "w"]:
+    """Spectral power of a black body by Planck's law, 1 at 560 nm.
+
+    Args:
+      temperature: kelvin, above 500; below, float32 does not hold the blue end.
+      wavelengths: nm, `[w]`.
+    """
+    here = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
+    at_560 = jnp.expm1(SECOND_RADIATION_CONSTANT / (560.0 * temperature))
+    return (560.0 / wavelengths) ** 5 * (at_560 / here)
+
+
 class ResponseTable(NamedTuple):
     """One camera's raw colour of every surface under every light."""
 

@@ -2,6 +2,7 @@
 
 from everlight.metrics.accuracy_matrix import (
     accuracy,
+    accuracy_over_time,
     average_incremental_accuracy,
     backward_transfer,
     final_average_accuracy,
@@ -15,6 +16,7 @@ from everlight.metrics.accuracy_matrix import (
 from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
 from everlight.metrics.bootstrap import Interval, bootstrap_interval, grouped_mean_interval
 from everlight.metrics.cl_score import (
+    CRITERIA,
     WEIGHTINGS,
     Costs,
     RunSummary,
@@ -72,6 +74,7 @@ from everlight.metrics.ranking_groups import (
 )
 
 __all__ = [
+    "CRITERIA",
     "WEIGHTINGS",
     "Bins",
     "Costs",
@@ -87,6 +90,7 @@ __all__ = [
     "TopK",
     "accuracy",
     "accuracy_by_count",
+    "accuracy_over_time",
     "angular_error",
     "average_incremental_accuracy",
     "backward_transfer",

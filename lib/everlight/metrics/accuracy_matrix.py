@@ -89,12 +89,17 @@ def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     return jnp.mean(best - accuracies[-1, :-1])
 
 
+def accuracy_over_time(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "tasks"]:
+    """Mean accuracy on the tasks learned so far, after every task, `[tasks]`."""
+    return jnp.mean(accuracies, axis=1, where=_learned(accuracies))
+
+
 def average_incremental_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """Mean over time of the mean accuracy on the tasks learned so far (Rebuffi et al. 2017, iCaRL).
 
     It is iCaRL's number, `[]`, where all tasks have equally many test samples.
     """
-    return jnp.mean(jnp.mean(accuracies, axis=1, where=_learned(accuracies)))
+    return jnp.mean(accuracy_over_time(accuracies))
 
 
 def final_average_accuracy(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:

@@ -1,0 +1,79 @@
+"""Draws the pictures of `guide/pictures.md` from a finished run of `cl_metrics icifar`.
+
+python docs/make_pictures.py runs/cl_metrics-icifar-demo
+"""
+
+import sys
+from pathlib import Path
+
+import colour
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+
+from everlight import plots
+from everlight.metrics import Costs, accuracy_over_time, counted_model_memory, summarize_runs
+
+FOLDER = Path(__file__).parent
+METHODS = ("Naive", "Cumulative", "EWC")
+COPIES = {"EWC": 2}
+"""Arrays of the parameters' size that the paper counts of a regulariser."""
+
+
+def draw_learning(run: Path) -> None:
+    """Accuracy matrix, accuracy and forgetting over time, and criteria, of the tasks told."""
+    with np.load(run / "results.npz", allow_pickle=False) as results:
+        fields = ("accuracy", "losses", "steps", "stored_samples")
+        kept = {
+            name: {field: jnp.asarray(results[f"task-aware/{name}/{field}"]) for field in fields}
+            for name in METHODS
+        }
+    matrices = {name: each["accuracy"] for name, each in kept.items()}
+    curves = {name: jax.vmap(accuracy_over_time)(each) for name, each in matrices.items()}
+    canvas = plt.figure(figsize=(11, 7.6), layout="constrained")
+    places = [canvas.add_subplot(2, 2, place) for place in (1, 2, 3)]
+    spider = canvas.add_subplot(2, 2, 4, projection="polar")
+    plots.plot_accuracy_matrix(matrices["EWC"].mean(axis=0), places[0]).set_title("EWC")
+    canvas.colorbar(places[0].images[0], ax=places[0], label="accuracy")
+    plots.plot_accuracy_over_time(curves, places[1]).legend()
+    plots.plot_forgetting(matrices, places[2])
+    plots.plot_criteria({name: _criteria(kept, name) for name in METHODS}, spider)
+    canvas.savefig(FOLDER / "plots_learning.png", dpi=90)
+
+
+def _criteria(kept: dict, name: str) -> dict:
+    own, naive = kept[name], kept["Naive"]
+    runs, tasks = own["steps"].shape
+    memory = counted_model_memory(1, COPIES.get(name, 0), tasks)
+    costs = Costs(
+        model_memory=jnp.broadcast_to(memory, (runs, tasks)),
+        sample_memory=own["stored_samples"].astype(jnp.float32),
+        lifetime_memory=kept["Cumulative"]["stored_samples"][:, -1] * tasks / (tasks - 1.0),
+        operations=own["steps"].astype(jnp.float32),
+        pass_operations=naive["steps"] / naive["losses"].shape[-1],
+    )
+    return summarize_runs(own["accuracy"], costs).mean
+
+
+def draw_lights() -> None:
+    """CIE's illuminants, and black bodies, as the standard observer sees them."""
+    observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
+    spectra = colour.SDS_ILLUMINANTS
+    lights = {
+        label: np.stack([_seen(observer, spectra[name]) for name in spectra if name[0] == letter])
+        for label, letter in (("daylight", "D"), ("fluorescent", "F"))
+    }
+    canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
+    plots.plot_chromaticity(lights, (observer.wavelengths, observer.values.T), axes).legend()
+    canvas.savefig(FOLDER / "plots_lights.png", dpi=90)
+
+
+def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndarray:
+    return light.copy().align(observer.shape).values @ observer.values
+
+
+if __name__ == "__main__":
+    plt.switch_backend("Agg")
+    draw_learning(Path(sys.argv[1]))
+    draw_lights()

@@ -1,0 +1,152 @@
+"""Pages of the site that are made while it is built, so that nothing is written twice.
+
+The first page is README.md. A page a strategy shows its file's docstring, where equation and paper
+stand; a page a folder of the library shows the docstring of every public name.
+"""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs.docstrings import escaped
+from docs.make_api import PARTS, ROOMS, made_of
+
+STRATEGIES = "everlight.continual.strategies"
+ROOT = Path(__file__).parents[1]
+ROOT_PAGES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "build_notes.md": "BUILD_NOTES.md",
+}
+
+
+def strategies() -> dict[str, list[str]]:
+    """Files of `continual.strategies` that hold strategies, and the names of these."""
+    package = importlib.import_module(STRATEGIES)
+    by_file: dict[str, list[str]] = {}
+    for name in package.__all__:
+        by_file.setdefault(getattr(package, name).__module__.rpartition(".")[2], []).append(name)
+    return dict(sorted(by_file.items()))
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Adds the made pages to the navigation."""
+    config.nav += [
+        {
+            "Strategies": [
+                "strategies/index.md",
+                *(f"strategies/{file}.md" for file in strategies()),
+            ]
+        },
+        {
+            "API": [
+                {"Public names": "api.md"},
+                *({f"everlight.{room}": f"api/{room}.md"} for room in ROOMS),
+                {"Parts of strategies": "api/strategy_parts.md"},
+            ]
+        },
+        {
+            "Project": [
+                {"Changes": "changelog.md"},
+                {"Contributing": "contributing.md"},
+                {"Security": "security.md"},
+                {"Build notes": "build_notes.md"},
+            ]
+        },
+    ]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the made pages."""
+    pages = {page: _from_root(source) for page, source in ROOT_PAGES.items()}
+    pages |= {f"api/{room}.md": _room(room) for room in ROOMS}
+    pages["api/strategy_parts.md"] = _parts()
+    pages["strategies/index.md"] = _list_of_strategies()
+    pages |= {
+        f"strategies/{file}.md": _strategy(file, names) for file, names in strategies().items()
+    }
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Makes links of the list of public names."""
+    if page.file.src_uri != "api.md":
+        return markdown
+    paths = {f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in made_of(part)}
+    for room in ROOMS:
+        paths |= {path: name for name, path in _paths(room).items()}
+    for path, name in paths.items():
+        markdown = markdown.replace(f"| `{name}` |", f"| [`{name}`][{path}] |")
+    return markdown
+
+
+def _from_root(source: str) -> str:
+    """A file of the root, its links as they are from the site's first page."""
+    text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
+    for page, file in ROOT_PAGES.items():
+        text = text.replace(f"]({file}", f"]({page}")
+    # What is no page of the site stays a name.
+    return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
+
+
+def _room(room: str) -> str:
+    module = importlib.import_module(f"everlight.{room}")
+    title = f"# everlight.{room}\n\n{inspect.cleandoc(module.__doc__)}\n\n"
+    if room == "continual":
+        title += "Strategies have [pages of their own](../strategies/index.md).\n\n"
+    paths = [path for path in _paths(room).values() if not path.startswith(STRATEGIES)]
+    return title + "\n".join(f"::: {path}\n" for path in paths)
+
+
+def _paths(room: str) -> dict[str, str]:
+    """Where each public name is defined, since a file may have its function's name."""
+    module = importlib.import_module(f"everlight.{room}")
+    paths = {}
+    for name in module.__all__:
+        home = getattr(getattr(module, name), "__module__", "")
+        defined = home.startswith("everlight.") and name in vars(importlib.import_module(home))
+        paths[name] = f"{home if defined else module.__name__}.{name}"
+    return paths
+
+
+def _parts() -> str:
+    text = "# What strategies are made of\n"
+    own_pages = set().union(*strategies().values())
+    for part in PARTS:
+        text += f"\n## {part}\n\n{escaped(_docstring(part))}\n\n"
+        names = [name for name in made_of(part) if name not in own_pages]
+        text += "\n".join(f"::: {STRATEGIES}.{part}.{name}\n" for name in names)
+    return text
+
+
+def _list_of_strategies() -> str:
+    rows = "\n".join(
+        f"| [{', '.join(names)}]({file}.md) | {_docstring(file).splitlines()[0]} |"
+        for file, names in strategies().items()
+    )
+    return (
+        "# Strategies\n\nOne file each in `lib/everlight/continual/strategies`; equations and "
+        "citations are its docstring's.\n[A strategy of your own](../guide/strategy.md) says how "
+        "one is added, [Results](../results.md) what came out.\n\n"
+        f"| name | what |\n|---|---|\n{rows}\n"
+    )
+
+
+def _strategy(file: str, names: list[str]) -> str:
+    module = f"{STRATEGIES}.{file}"
+    functions = "\n".join(f"::: {module}.{name}\n" for name in names)
+    return f"# {', '.join(names)}\n\n{escaped(_docstring(file))}\n\n{functions}"
+
+
+def _docstring(file: str) -> str:
+    return inspect.getdoc(importlib.import_module(f"{STRATEGIES}.{file}"))

@@ -1,0 +1,106 @@
+"""`python -m experiments reports`: one page over all runs below a folder, with links."""
+
+import datetime
+import html
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import jinja2
+
+from data_pipelines.errors import DataError
+from data_pipelines.files import read_json, read_text, refusing
+from data_pipelines.writing import written_whole
+
+
+@dataclass(frozen=True)
+class ReportsSettings:
+    """A page over all runs: name, scale, when, what came out, and a link to the report."""
+
+    runs: Path = Path("runs")
+    """Where run folders are; the page is written there."""
+
+
+class Entry(NamedTuple):
+    """A run's row."""
+
+    name: str
+    scale: str
+    when: str
+    headline: str
+    """Of its report, or why there is none."""
+    finished: bool
+
+
+def write_index(settings: ReportsSettings) -> Path:
+    """Writes index.html into the folder of runs, newest first.
+
+    Raises:
+      DataError: there is no such folder, or no run in it.
+    """
+    if not settings.runs.is_dir():
+        raise DataError(f"--runs {settings.runs}: no such folder; name the one that runs are in")
+    folders = [path.parent for path in settings.runs.glob("*/config.json")]
+    if not folders:
+        raise DataError(f"--runs {settings.runs} holds no run, which would have a config.json")
+    entries = sorted(map(_entry, folders), key=lambda entry: (entry.when, entry.name), reverse=True)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    page = environment.from_string(_TEMPLATE).render(entries=entries)
+    path = settings.runs / "index.html"
+    with written_whole(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
+    print(f"{len(entries)} runs: {path}")
+    return path
+
+
+def _entry(folder: Path) -> Entry:
+    report = folder / "report.html"
+    finished = report.is_file()
+    changed = (report if finished else folder / "config.json").stat().st_mtime
+    when = datetime.datetime.fromtimestamp(changed, datetime.UTC).strftime("%Y-%m-%d %H:%M")
+    try:
+        scale = _scale(folder / "config.json")
+        headline = _headline(report) if finished else "not finished"
+    except DataError as error:
+        scale, headline = "?", str(error)
+    return Entry(folder.name, scale, when, headline, finished)
+
+
+def _scale(config: Path) -> str:
+    way_out = "Run it again, or delete its folder."
+    content = read_json(config, way_out)
+    with refusing(config, way_out):
+        return str(content["settings"].get("scale", "–"))
+
+
+def _headline(report: Path) -> str:
+    """The report's own heading, as text."""
+    found = re.search(r"<h1>(.*?)</h1>", read_text(report, "Run it again."), re.DOTALL)
+    return html.unescape(found[1]) if found else "no heading"
+
+
+_TEMPLATE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Runs</title>
+<style>
+  :root { color-scheme: light dark; }
+  body { font: 15px/1.55 system-ui, "Segoe UI", Helvetica, Arial, sans-serif;
+         max-width: 1240px; margin: 2.5rem auto 5rem; padding: 0 1.25rem; }
+  .scroll { overflow-x: auto; }
+  table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+  th, td { padding: .35rem 1.2rem .35rem 0; text-align: left; vertical-align: top;
+           border-bottom: 1px solid #8884; }
+  td:nth-child(3) { white-space: nowrap; }
+</style></head><body>
+<h1>Runs</h1>
+<div class="scroll"><table><thead>
+<tr><th>run</th><th>scale</th><th>when (UTC)</th><th>report</th></tr></thead><tbody>
+{% for entry in entries %}<tr><td>{{ entry.name }}</td><td>{{ entry.scale }}</td>
+<td>{{ entry.when }}</td><td>
+{%- if entry.finished %}<a href="./{{ entry.name | urlencode }}/report.html">
+{{- entry.headline }}</a>{% else %}{{ entry.headline }}{% endif %}</td></tr>
+{% endfor %}</tbody></table></div>
+</body></html>
+"""

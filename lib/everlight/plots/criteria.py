@@ -1,0 +1,46 @@
+"""The seven criteria of a continual learner as a spider."""
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.projections.polar import PolarAxes
+
+from everlight.metrics.cl_score import CRITERIA
+from everlight.plots.style import look_of, own_axes
+
+
+def plot_criteria(
+    criteria: Mapping[str, Mapping[str, Float[jax.Array, ""] | float]], axes: Axes | None = None
+) -> Axes:
+    """A polygon a strategy: each criterion is a ray from 0 in the middle to 1 at the rim.
+
+    Args:
+      criteria: by name, `metrics.measure_criteria` of a run or the mean of `summarize_runs`.
+      axes: a polar one; None makes a figure.
+
+    Raises:
+      ValueError: the axes are not polar, or a criterion is missing.
+    """
+    drawn = own_axes(axes, projection="polar")
+    if not isinstance(drawn, PolarAxes):
+        raise ValueError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
+    rays = np.linspace(0, 2 * np.pi, len(CRITERIA), endpoint=False)
+    for place, (name, values) in enumerate(criteria.items()):
+        missing = [each for each in CRITERIA if each not in values]
+        if missing:
+            raise ValueError(f"{name} lacks {', '.join(missing)}")
+        lengths = [float(values[each]) for each in CRITERIA]
+        look = look_of(place)
+        closed = [*lengths, lengths[0]]
+        drawn.plot([*rays, rays[0]], closed, label=name, **look._asdict())
+        drawn.fill(rays, lengths, color=look.color, alpha=0.06)
+    drawn.set_theta_offset(np.pi / 2)
+    drawn.set_xticks(rays, CRITERIA)
+    drawn.set_ylim(0, 1)
+    drawn.set_yticks([0.25, 0.5, 0.75, 1.0], ["", "0.5", "", "1"])
+    if axes is None:
+        drawn.figure.legend(loc="outside right upper")
+    return drawn

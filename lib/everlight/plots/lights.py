@@ -1,0 +1,64 @@
+"""Lights as chromaticities, with those of black bodies as the same sensor sees them."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from everlight.color.radiometry import blackbody_power, illuminant_response
+from everlight.plots.style import COLORS, Numbers, own_axes
+
+MARKERS = "o^sDv*PX"
+KELVIN = (2000, 3000, 4000, 6500, 10000)
+"""Temperatures that are marked on the locus."""
+
+
+def plot_chromaticity(
+    lights: Mapping[str, Float[Numbers, "_ 3"]],
+    sensor: tuple[Float[Numbers, "w"], Float[Numbers, "3 w"]] | None = None,
+    axes: Axes | None = None,
+) -> Axes:
+    """Lights at R / (R+G+B) and G / (R+G+B), and the Planckian locus of their sensor.
+
+    Args:
+      lights: by name, responses to white of any scale; of one sensor, where there is a locus.
+      sensor: its wavelengths in nm, evenly spaced, and its sensitivities; colour matching functions
+        make x and y of it. None draws no locus.
+      axes: where to draw; None makes a figure.
+    """
+    drawn = own_axes(axes)
+    for place, (name, values) in enumerate(lights.items()):
+        red, green = _shares(np.asarray(values))
+        look = {"marker": MARKERS[place % len(MARKERS)], "color": COLORS[place % len(COLORS)]}
+        drawn.scatter(red, green, s=14, alpha=0.55, label=name, **look)
+    if sensor is not None:
+        _draw_locus(drawn, *map(jnp.asarray, sensor))
+    drawn.set(xlabel="R / (R+G+B)", ylabel="G / (R+G+B)")
+    if axes is None:
+        drawn.legend()
+    return drawn
+
+
+def _draw_locus(
+    axes: Axes, wavelengths: Float[jax.Array, "w"], sensitivity: Float[jax.Array, "3 w"]
+) -> None:
+    def of(kelvin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        power = jax.vmap(blackbody_power, (0, None))(jnp.asarray(kelvin, jnp.float32), wavelengths)
+        return _shares(np.asarray(jax.vmap(illuminant_response, (0, None))(power, sensitivity)))
+
+    # Evenly spaced in reciprocal temperature, as colours are nearly.
+    axes.plot(*of(1e6 / np.linspace(1e6 / 1500, 1e6 / 25000, 200)), color="black", lw=1, zorder=1)
+    red, green = of(np.array(KELVIN))
+    axes.plot(red, green, ".", color="black", markersize=5)
+    for kelvin, x, y in zip(KELVIN, red, green, strict=True):
+        axes.annotate(
+            f"{kelvin:,} K", (x, y), xytext=(6, -8), textcoords="offset points", fontsize=8
+        )
+
+
+def _shares(lights: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
+    share = lights / lights.sum(axis=1, keepdims=True)
+    return share[:, 0], share[:, 1]

@@ -1,0 +1,124 @@
+"""The page over all runs, and what is exported of one."""
+
+import csv
+import json
+import os
+
+import numpy as np
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+
+from data_pipelines.errors import DataError
+from data_pipelines.writing import save_sealed
+from experiments.common.export import ExportSettings, export
+from experiments.common.index import ReportsSettings, write_index
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def make_run(runs, name, scale="demo", headline=None, when=0):
+    folder = runs / name
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"settings": {"scale": scale}}))
+    last = folder / "config.json"
+    if headline is not None:
+        last = folder / "report.html"
+        last.write_text(f"<title>x</title><h1>{headline}</h1><h1>another</h1>")
+    os.utime(last, (when, when))
+    return folder
+
+
+def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
+    make_run(tmp_path, "old-demo", headline="It&#39;s old", when=86400)
+    make_run(tmp_path, "new one#2", scale="cpu", headline="New", when=2 * 86400)
+    make_run(tmp_path, "begun", when=0)
+    (tmp_path / "no-run").mkdir()
+    page = write_index(ReportsSettings(tmp_path)).read_text()
+    assert page.index("New</a>") < page.index("It&#39;s old</a>") < page.index("not finished")
+    assert 'href="./new%20one%232/report.html"' in page
+    assert "<td>cpu</td>" in page
+    assert "1970-01-03 00:00" in page
+    assert "no-run" not in page
+    assert page.count("<a ") == 2
+
+
+def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
+    headline = HOSTILE.replace("<", "&lt;").replace(">", "&gt;")
+    make_run(tmp_path, "a&b", scale=HOSTILE, headline=headline)
+    page = write_index(ReportsSettings(tmp_path)).read_text()
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;alert(1)") == 2
+    assert "a&amp;b" in page
+    assert "http" not in page
+
+
+def test_a_damaged_run_is_listed_with_the_reason(tmp_path):
+    make_run(tmp_path, "fine", headline="Fine")
+    (make_run(tmp_path, "broken", headline="x") / "config.json").write_text("{")
+    page = write_index(ReportsSettings(tmp_path)).read_text()
+    assert "Fine</a>" in page
+    assert "broken/config.json" in page
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no run"):
+        write_index(ReportsSettings(tmp_path))
+
+
+def test_every_number_of_the_results_is_a_line(tmp_path):
+    values = np.array([[0.25, np.nan], [1.5, -2.0]], np.float32)
+    save_sealed(tmp_path / "results.npz", **{"told/EWC": values, "count": np.int32(7)})
+    with export(ExportSettings(tmp_path)).open(newline="") as stream:
+        lines = list(csv.reader(stream))
+    assert lines[0] == ["array", "place", "value"]
+    found = {(name, place): float(value) for name, place, value in lines[1:]}
+    assert len(found) == 5
+    assert found["count", ""] == 7
+    assert found["told/EWC", "1 0"] == 1.5
+    assert np.isnan(found["told/EWC", "0 1"])
+
+
+def test_damaged_results_are_not_exported(tmp_path):
+    save_sealed(tmp_path / "results.npz", a=np.zeros(3))
+    content = bytearray((tmp_path / "results.npz").read_bytes())
+    content[50] ^= 1
+    (tmp_path / "results.npz").write_bytes(content)
+    with pytest.raises(DataError, match="checksum differs"):
+        export(ExportSettings(tmp_path))
+    assert not (tmp_path / "scores.csv").exists()
+
+
+def read_events(folder):
+    """Tag, step and value of every scalar, read by the format's definition: length, its checksum,
+    the event, its checksum."""
+    (path,) = folder.glob("events.*")
+    content, place, found = path.read_bytes(), 0, []
+    while place < len(content):
+        length = int.from_bytes(content[place : place + 8], "little")
+        event = Event.FromString(content[place + 12 : place + 12 + length])
+        found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+        place += 16 + length
+    return found
+
+
+def test_events_become_scalars_under_their_texts(tmp_path):
+    events = [
+        {"rule": "honest", "method": "net", "mean_error": [2.5, None, 1.5]},
+        {"unit": "a", "seconds": 3},
+        {"unit": "a", "seconds": 4, "remarks": ["none"]},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(e) + "\n" for e in events))
+    expected = [
+        ("honest/net/mean_error", 0, 2.5),
+        ("honest/net/mean_error", 2, 1.5),
+        ("a/seconds", 0, 3),
+        ("a/seconds", 1, 4),
+    ]
+    for _ in range(2):  # A second time replaces the first.
+        assert read_events(export(ExportSettings(tmp_path, "tensorboard"))) == expected
+
+
+def test_lines_that_are_no_events_are_refused(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("[1]\n")
+    with pytest.raises(DataError, match=r"metrics\.jsonl"):
+        export(ExportSettings(tmp_path, "tensorboard"))

@@ -1,0 +1,153 @@
+"""What is drawn: the lines' numbers, the labels, and where they are drawn."""
+
+import colour
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+from everlight import plots
+from everlight.metrics import CRITERIA
+
+MATRICES = np.array(
+    [
+        [[0.8, 0.1, 0.2], [0.6, 0.9, 0.3], [0.5, 0.7, 1.0]],
+        [[0.6, 0.1, 0.2], [0.6, 0.7, 0.3], [0.7, 0.3, 0.8]],
+    ]
+)
+PERFECT = dict.fromkeys(CRITERIA, 1.0)
+CMFS = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
+OBSERVER = CMFS.wavelengths, CMFS.values.T
+
+
+@pytest.fixture(autouse=True)
+def figures_closed():
+    yield
+    plt.close("all")
+
+
+def band(axes):
+    """Lowest and highest point of the first band at each place of the other axis."""
+    return axes.collections[0].get_paths()[0].vertices
+
+
+DRAWN = {
+    plots.plot_accuracy_matrix: MATRICES[0],
+    plots.plot_accuracy_over_time: {"EWC": MATRICES[:, -1]},
+    plots.plot_forgetting: {"EWC": MATRICES},
+    plots.plot_criteria: {"EWC": PERFECT},
+    plots.plot_error_curves: {"Net": np.ones((2, 5))},
+    plots.plot_chromaticity: {"Sun": np.ones((2, 3))},
+}
+
+
+@pytest.mark.parametrize("plot", DRAWN, ids=lambda plot: plot.__name__)
+def test_the_axes_given_are_drawn_on_and_returned_without_a_legend(plot):
+    polar = {"projection": "polar"} if plot is plots.plot_criteria else {}
+    canvas, axes = plt.subplots(subplot_kw=polar)
+    assert plot(DRAWN[plot], axes=axes) is axes
+    assert canvas.axes == [axes]
+    assert axes.get_legend() is None
+    assert not canvas.legends
+
+
+@pytest.mark.parametrize("plot", DRAWN, ids=lambda plot: plot.__name__)
+def test_without_axes_there_is_a_figure_that_says_what_is_what(plot):
+    canvas = plot(DRAWN[plot]).figure
+    legends = [*canvas.legends, *(each.get_legend() for each in canvas.axes)]
+    said = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+    said += [canvas.axes[-1].get_ylabel()]
+    assert {"EWC", "Net", "Sun", "accuracy"} & set(said)
+    canvas.canvas.draw()
+
+
+def test_the_matrix_is_shown_with_rows_of_times_and_columns_of_tasks():
+    axes = plots.plot_accuracy_matrix(MATRICES[0])
+    np.testing.assert_array_equal(axes.images[0].get_array(), MATRICES[0])
+    assert axes.images[0].get_clim() == (0, 1)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tested on task", "after learning task")
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3"]
+
+
+def test_many_tasks_have_every_third_tick():
+    axes = plots.plot_accuracy_matrix(np.eye(10))
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "4", "7", "10"]
+
+
+def test_accuracy_is_the_mean_over_runs_within_one_deviation():
+    curves = {"one": np.array([[0.5, 0.2, 0.1]]), "two": np.array([[0.2, 0.4], [0.4, 0.8]])}
+    axes = plots.plot_accuracy_over_time(curves)
+    one, two = axes.lines
+    np.testing.assert_allclose(one.get_xydata(), [[1, 0.5], [2, 0.2], [3, 0.1]])
+    np.testing.assert_allclose(two.get_xydata(), [[1, 0.3], [2, 0.6]])
+    assert [one.get_label(), two.get_label()] == ["one", "two"]
+    assert len(axes.collections) == 1  # One run has no spread.
+    # The deviations are .1 and .2.
+    np.testing.assert_allclose(sorted({*band(axes)[:, 1].round(6)}), [0.2, 0.4, 0.8])
+    assert axes.get_xlabel() == "tasks learned"
+
+
+def test_forgetting_after_two_and_after_three_tasks():
+    axes = plots.plot_forgetting({"EWC": MATRICES})
+    # Run 1: .8 - .6, then (.8 - .5 + .9 - .7) / 2. Run 2: .6 - .6, then (.6 - .7 + .7 - .3) / 2.
+    np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.1], [3, 0.2]], atol=1e-6)
+    np.testing.assert_allclose(
+        sorted({*band(axes)[:, 1].round(5)}), [0, 0.15, 0.2, 0.25], atol=1e-5
+    )
+
+
+def test_criteria_are_lengths_on_rays_and_the_polygon_is_closed():
+    values = dict(zip(CRITERIA, np.linspace(0.1, 0.7, 7), strict=True))
+    axes = plots.plot_criteria({"EWC": values, "Naive": PERFECT})
+    angles, lengths = axes.lines[0].get_data()
+    np.testing.assert_allclose(lengths, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.1])
+    np.testing.assert_allclose(np.diff(angles[:7]), 2 * np.pi / 7)
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(CRITERIA)
+    assert axes.get_ylim() == (0, 1)
+
+
+def test_criteria_refuse_other_axes_and_name_what_is_missing():
+    with pytest.raises(ValueError, match="polar"):
+        plots.plot_criteria({"EWC": PERFECT}, plt.subplots()[1])
+    with pytest.raises(ValueError, match=r"EWC lacks BWT\+, REM"):
+        plots.plot_criteria(
+            {"EWC": {name: 0.5 for name in CRITERIA if name not in ("BWT+", "REM")}}
+        )
+
+
+def test_error_curves_rise_to_all_images_at_the_sorted_errors():
+    axes = plots.plot_error_curves(
+        {"Net": np.array([[3.0, 1.0], [2.0, 6.0]]), "GW": np.ones((1, 4))}
+    )
+    net, gray = axes.lines
+    np.testing.assert_allclose(net.get_xydata(), [[1.5, 50], [4.5, 100]])
+    np.testing.assert_allclose(gray.get_xydata(), [[1, 25], [1, 50], [1, 75], [1, 100]])
+    assert set(band(axes)[:, 0]) == {1, 2, 3, 6}
+    assert axes.get_xlabel() == "angular error (degrees)"
+    assert axes.get_ylabel() == "images at or below (%)"
+
+
+def test_lights_of_any_scale_lie_at_their_shares():
+    axes = plots.plot_chromaticity({"Sun": np.array([[1.0, 2, 1], [20, 10, 10]])})
+    np.testing.assert_allclose(axes.collections[0].get_offsets(), [[0.25, 0.5], [0.5, 0.25]])
+    assert not axes.lines
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("R / (R+G+B)", "G / (R+G+B)")
+
+
+def test_the_locus_of_the_standard_observer_is_that_of_other_code():
+    """Its marked points against Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
+    axes = plots.plot_chromaticity({"white": np.ones((1, 3))}, OBSERVER)
+    marked = axes.lines[1].get_xydata()
+    expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.lights.KELVIN))
+    np.testing.assert_allclose(marked, expected, atol=1e-3)
+    assert [text.get_text() for text in axes.texts] == [f"{k:,} K" for k in plots.lights.KELVIN]
+
+
+def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
+    looks = {plots.look_of(place) for place in range(32)}
+    assert len(looks) == 32
+    assert plots.look_of(8) == (plots.COLORS[0], "--")
+    with pytest.raises(ValueError, match="32 curves"):
+        plots.look_of(32)

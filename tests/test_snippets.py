@@ -1,0 +1,31 @@
+"""The snippets of README and the guide run and print what their comments say."""
+
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SNIPPETS = [
+    pytest.param(snippet, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, snippet in enumerate(
+        re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
+]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_snippet_prints_what_it_says(snippet, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # Some save a picture.
+    mpl.use("Agg")
+    exec(compile(snippet, "snippet", "exec"), {})
+    promised = re.findall(r"print\(.*\) +# (.*)", snippet)
+    assert capsys.readouterr().out.splitlines() == promised
+    assert promised
+
+
+def test_readme_can_be_read_in_one_go():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
