@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from data_pipelines.image_set import ImageSet
+from data_pipelines.image_set import ImageSet, every_nth, split_off
 
 TEST_EVERY = 5
 """Of every class each fifth image is a test image."""
@@ -14,17 +14,11 @@ def load_digits() -> ImageSet:
     from sklearn.datasets import load_digits as shipped
 
     values, labels = shipped(return_X_y=True)
-    place = np.zeros(len(labels), int)
-    for label in range(10):
-        members = labels == label
-        place[members] = np.arange(members.sum())
-    test = place % TEST_EVERY == TEST_EVERY - 1
-    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
-    grey = np.rint(values[order] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
-    return ImageSet(
+    grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    return split_off(
         "handwritten digits (scikit-learn)",
         np.repeat(grey, 3, axis=3),
-        labels[~test],
-        labels[test],
+        labels,
+        every_nth(labels, TEST_EVERY),
         tuple("0123456789"),
     )

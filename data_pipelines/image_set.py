@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 
 from data_pipelines.errors import DataError
 
@@ -20,6 +20,38 @@ class ImageSet(NamedTuple):
     train_labels: Int[np.ndarray, "train"]
     test_labels: Int[np.ndarray, "test"]
     class_names: tuple[str, ...]
+
+
+def every_nth(labels: Int[np.ndarray, "n"], every: int) -> Bool[np.ndarray, "n"]:
+    """True at each `every`-th image of a class, in their order; of fewer images at the last."""
+    chosen = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        chosen[members[min(every, len(members)) - 1 :: every]] = True
+    return chosen
+
+
+def split_off(
+    name: str,
+    images: UInt8[np.ndarray, "n h w 3"],
+    labels: Int[np.ndarray, "n"],
+    test: Bool[np.ndarray, "n"],
+    class_names: tuple[str, ...],
+) -> ImageSet:
+    """The set of labelled images with those of `test` for its test images."""
+    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    return ImageSet(name, images[order], labels[~test], labels[test], class_names)
+
+
+def first_classes(images: ImageSet, count: int) -> ImageSet:
+    """The set with its first classes only; all where it has fewer."""
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    return images._replace(
+        images=images.images[labels < count],
+        train_labels=images.train_labels[images.train_labels < count],
+        test_labels=images.test_labels[images.test_labels < count],
+        class_names=images.class_names[:count],
+    )
 
 
 def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:

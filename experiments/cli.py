@@ -20,7 +20,10 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.settings import nearest_names
+from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
+from experiments.continual.run import ContinualRun, run_continual
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
@@ -41,6 +44,8 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera nus": (NusRun, run_nus),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
+    "continual run": (ContinualRun, run_continual),
+    "compare": (CompareRun, run_compare),
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
@@ -121,7 +126,9 @@ def _give_up_output() -> None:
 
 
 def _overview(asked: str) -> str:
-    refusal = f"There is no run {asked!a}.\n\n" if asked else ""
+    near = nearest_names(asked, list(RUNS))
+    meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    refusal = f"There is no run {asked!a}.{meant}\n\n" if asked else ""
     width = max(map(len, RUNS))
     rows = [
         f"  {name:<{width}}  {(settings.__doc__ or '').strip().splitlines()[0]}"

@@ -72,7 +72,9 @@ def train_units(
     On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
     moment and called again, they go on to the same bits. Where the folder is shared, other
     processes train some of them meanwhile, and what one that dies was at is taken over. A run that
-    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
+    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`. Each
+    unit's share of the seconds that its process spent on it, compilation included, goes to
+    metrics.jsonl.
 
     Args:
       folder: the run's.
@@ -91,6 +93,7 @@ def train_units(
     for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
+        began = time.monotonic()
         state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
         gone = diverged(protocol, state)
         for number, unit in enumerate(wave):
@@ -99,6 +102,8 @@ def train_units(
             place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
             arrays[DIVERGED_AT] = np.array(place)
             folder.save_unit(unit.name, unit.facts, **arrays)
+            seconds = (time.monotonic() - began) / len(wave)
+            folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         shutil.rmtree(folder.checkpoints / label, ignore_errors=True)

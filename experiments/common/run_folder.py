@@ -1,5 +1,6 @@
 """What a run leaves behind: `runs/<paper>-<run>-<scale>[-<tag>]/`, the same for every run."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import json
@@ -7,6 +8,7 @@ import platform
 import subprocess
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +66,23 @@ class RunFolder:
     that it computes, and what one that dies had claimed is free again.
     """
 
-    def __init__(self, paper: str, run: str, settings: RunSettings, shared: bool = False):
+    def __init__(
+        self,
+        paper: str,
+        run: str,
+        settings: RunSettings,
+        shared: bool = False,
+        widening: Sequence[str] = (),
+    ):
         """Opens or creates the folder of `settings`.
 
         Args:
           paper, run: name the folder, with scale and tag.
           settings: of the run.
           shared: all of the run's work is units, so that other processes may help with it.
+          widening: fields that say which units there are and change none of them, such as how many
+            seeds: they may differ from what the folder was begun with, and config.json then has
+            those of the newest start.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -92,7 +104,7 @@ class RunFolder:
         begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
         try:
             if begun:
-                _refuse_other_settings(config, chosen)
+                _refuse_other_settings(config, chosen, widening)
             self._opened, self._continued = time.monotonic(), begun
             self._told_of_units = False
             _write_config(config, chosen)
@@ -124,6 +136,15 @@ class RunFolder:
             stream.seek(0)
             if line not in stream:
                 stream.write(line)
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The events in metrics.jsonl, but for lines that a kill cut short."""
+        events = []
+        path = self.path / "metrics.jsonl"
+        for line in path.read_text().splitlines() if path.exists() else ():
+            with contextlib.suppress(json.JSONDecodeError):
+                events.append(json.loads(line))
+        return events
 
     def claim_unit(self, name: str) -> bool:
         """Claims a part of a shared run for this process until it is saved or given up.
@@ -227,7 +248,7 @@ def _write_config(config: Path, chosen: dict) -> None:
         unfinished.write_text(json.dumps(content, indent=2))
 
 
-def _refuse_other_settings(config: Path, chosen: dict) -> None:
+def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) -> None:
     way_out = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
@@ -238,7 +259,8 @@ def _refuse_other_settings(config: Path, chosen: dict) -> None:
         if content["crc32"] != _checksum(stored):
             raise ValueError("its checksum differs")
     # Where the folder lies is no setting: it may be moved, or named from another directory.
-    changed = name_differences(stored | {"runs": None}, chosen | {"runs": None})
+    free = dict.fromkeys(("runs", *widening))
+    changed = name_differences(stored | free, chosen | free)
     if changed:
         raise DataError(
             f"{config.parent} holds a run with other settings ({changed}). "

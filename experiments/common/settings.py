@@ -1,5 +1,6 @@
 """Settings of runs, and the bounds that their types state."""
 
+import difflib
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -89,12 +90,31 @@ def check_methods(asked: Sequence[str] | None, known: Iterable[str]) -> None:
     """Refuses names of methods that there are not, and an option without any.
 
     Raises:
-      DataError: which, and what there is.
+      DataError: which, the nearest ones, and what there is.
     """
     if asked is None:
         return
+    names = list(known)
     if not asked:
-        raise DataError(f"--methods without a name; there are {', '.join(map(repr, known))}")
-    unknown = set(asked) - set(known)
-    if unknown:
-        raise DataError(f"no method {sorted(unknown)}; there are {', '.join(map(repr, known))}")
+        raise DataError(f"--methods without a name; there are {', '.join(map(repr, names))}")
+    for name in asked:
+        check_name("method", name, names)
+
+
+def check_name(what: str, name: str, known: Sequence[str]) -> None:
+    """Refuses a name that there is not.
+
+    Raises:
+      DataError: with the nearest ones, and all that there are.
+    """
+    if name not in known:
+        near = nearest_names(name, known)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."
+        raise DataError(f"no {what} {name!a}{meant} There are {', '.join(map(repr, known))}.")
+
+
+def nearest_names(name: str, known: Sequence[str]) -> list[str]:
+    """Those that a name was probably meant for, at most three, the nearest first."""
+    plain = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), plain, n=3, cutoff=0.5)
+    return [plain[each] for each in close]

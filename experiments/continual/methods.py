@@ -39,6 +39,7 @@ from everlight.models.heads import HeadKind
 Scenario = Literal["told", "not told", "online"]
 SCENARIOS: tuple[Scenario, ...] = ("told", "not told", "online")
 """The test tells the task; it does not; it does not, and every sample comes once."""
+Trains = Literal["net", "head"]
 
 
 class Needs(NamedTuple):
@@ -70,7 +71,7 @@ class Method(NamedTuple):
     make: Callable[[Setup, Needs], Strategy]
     strengths: tuple[float, ...] = ()
     """From which one is chosen; none where there is nothing to choose."""
-    trains: Literal["net", "head"] = "net"
+    trains: Trains = "net"
     """The whole net, or a head over what a frozen trunk gives (or over the inputs)."""
     head: HeadKind = "linear"
     scenarios: tuple[Scenario, ...] = SCENARIOS

@@ -28,9 +28,10 @@ def run(settings: Settings) -> None:
     def stopping(*arguments):
         for state in driven(*arguments):
             # While the caller waits for this epoch.
-            if stop and next(advanced) == int(stop[1]):
+            number = next(advanced)
+            if stop and number == int(stop[1]):
                 os.kill(os.getpid(), int(stop[0]))
-            shared.log(runs=len(state.result.losses))
+            shared.log(runs=len(state.result.losses), epoch=number, process=os.getpid())
             yield state
 
     many_runs.drive_runs = stopping

@@ -102,6 +102,18 @@ def test_other_settings_are_refused_by_their_difference(settings, change, differ
     assert (folder.path / "config.json").read_text() == before
 
 
+def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
+    RunFolder("paper", "run", settings, widening=("seeds",)).log(step=0)
+    wider = replace(settings, seeds=(0, 1, 2))
+    folder = RunFolder("paper", "run", wider, widening=("seeds",))
+    assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
+    with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
+        RunFolder("paper", "run", replace(wider, rate=0.2), widening=("seeds",))
+    # Who does not say so compares them.
+    with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
+        RunFolder("paper", "run", settings)
+
+
 def test_a_setting_that_came_or_went_is_named(settings):
     @dataclass(frozen=True)
     class Newer(Settings):
@@ -151,6 +163,15 @@ def test_what_was_told_before_is_not_told_again_by_a_run_that_goes_on(settings):
         del folder
     lines = (settings.runs / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["method"] for line in lines] == ["GW", "WP"]
+
+
+def test_what_was_logged_is_read_back_but_for_a_line_cut_short(settings):
+    folder = RunFolder("paper", "run", settings)
+    assert folder.logged() == []
+    folder.log(unit="a", seconds=1.5)
+    with (folder.path / "metrics.jsonl").open("a") as stream:
+        stream.write('{"unit": "b", "sec')
+    assert folder.logged() == [{"unit": "a", "seconds": 1.5}]
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):

@@ -25,6 +25,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.mlp import MLP
+from everlight.models.plain_cnn import PlainCNN
 from everlight.models.resnet import (
     BasicBlock,
     BottleneckBlock,
@@ -50,6 +51,7 @@ __all__ = [
     "MidVGG",
     "NormalizedConvolution",
     "Novelty",
+    "PlainCNN",
     "Problem",
     "ReducedResNet",
     "ResNet50",

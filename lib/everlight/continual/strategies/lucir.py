@@ -14,7 +14,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, NotNegative, checked
-from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.continual.base import (
+    Batch,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Strength,
+    Task,
+)
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.icarl import Rehearsal, rehearsal
@@ -28,7 +37,7 @@ def lucir(
     setup: Setup,
     per_class: Count = 20,
     labels: Count = 1,
-    strength: NotNegative = 5.0,
+    strength: Strength = 5.0,
     margin: NotNegative = 0.5,
     rivals: Count = 2,
 ) -> Strategy:

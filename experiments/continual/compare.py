@@ -1,0 +1,166 @@
+"""Finished runs side by side, with paired differences over the orders of classes that they share.
+
+python -m experiments compare runs/continual-run-digits-demo runs/continual-run-digits-demo-b
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tyro
+from jaxtyping import Float, Int
+from scipy import stats
+
+from data_pipelines.errors import DataError
+from data_pipelines.writing import read_sealed
+from experiments.common.report import Column, Figure, Section, Table, write_report
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
+from experiments.continual.methods import SCENARIOS, Scenario
+from experiments.continual.own_images import printable
+from experiments.continual.plots import plot_over_time
+from experiments.continual.report import over_time, spread
+
+LEVEL = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareRun(RunSettings):
+    """Finished runs of `continual` side by side, with paired differences and intervals."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]] = ()
+    """Of two runs or more; differences are from the first."""
+
+
+class Finished(NamedTuple):
+    """What a run left."""
+
+    name: str
+    labels: tuple[int, ...]
+    """Checksums of the labels: where they agree, an order of classes is the same tasks."""
+    orders: Int[np.ndarray, "seeds"]
+    matrices: dict[tuple[Scenario, str], Float[np.ndarray, "seeds t t"]]
+
+
+class Interval(NamedTuple):
+    """Of a mean difference, by Student's distribution over orders."""
+
+    mean: float
+    half: float
+    """Half the width; NaN of fewer than two orders."""
+
+
+def paired_interval(differences: Float[np.ndarray, "n"]) -> Interval:
+    """The mean and its interval at the level .95."""
+    count = len(differences)
+    if count < 2:
+        return Interval(float(np.mean(differences)), float("nan"))
+    error = np.std(differences, ddof=1) / np.sqrt(count)
+    return Interval(
+        float(np.mean(differences)), float(stats.t.ppf((1 + LEVEL) / 2, count - 1) * error)
+    )
+
+
+def run_compare(settings: CompareRun) -> Path:
+    """Writes the comparison; returns the report's path.
+
+    Raises:
+      DataError: fewer than two runs, a folder without results, runs on other data, or none of
+        whose orders are the same.
+    """
+    if len({folder.resolve() for folder in settings.folders}) < max(2, len(settings.folders)):
+        raise DataError("give the folders of two runs or more, each once")
+    runs = [_read(folder) for folder in settings.folders]
+    first = runs[0]
+    for other in runs[1:]:
+        if other.labels != first.labels:
+            raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
+        if not len(np.intersect1d(other.orders, first.orders)):
+            raise DataError(f"{other.name} shares no order of classes with {first.name}")
+    folder = RunFolder("continual", "compare", settings, widening=("folders", "seed"))
+    summary = [
+        ("Runs", "; ".join(f"{run.name} ({len(run.orders)} seeds)" for run in runs)),
+        (
+            "Differences",
+            f"from {first.name}, paired by order of classes over the orders that both have; the "
+            f"interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
+            "all orders of a run",
+        ),
+    ]
+    sections = [
+        _section(folder.path, scenario, runs)
+        for scenario in SCENARIOS
+        if any(scenario == key[0] for run in runs for key in run.matrices)
+    ]
+    return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections)
+
+
+def _read(folder: Path) -> Finished:
+    way_out = "Name the folder of a finished `continual run` or `continual digits`."
+    path = folder / "results.npz"
+    arrays = read_sealed(path, way_out)
+    if "orders" not in arrays or "data" not in arrays:
+        raise DataError(f"{path} has no orders of classes. {way_out}")
+    matrices = {
+        (key.split("/")[0], key.split("/")[1]): value
+        for key, value in arrays.items()
+        if key.endswith("/matrices")
+    }
+    labels = tuple(arrays["data"].tolist()[1:])
+    return Finished(printable(folder.resolve().name), labels, arrays["orders"], matrices)
+
+
+def _section(folder: Path, scenario: Scenario, runs: Sequence[Finished]) -> Section:
+    first, *others = runs
+    names = dict.fromkeys(name for run in runs for kind, name in run.matrices if kind == scenario)
+    columns = [Column("method"), *(Column(run.name, "final accuracy") for run in runs)]
+    for other in others:
+        columns += [
+            Column("difference", f"{other.name} − {first.name}"),
+            Column("orders above", f"{other.name} − {first.name}"),
+        ]
+    rows = []
+    for name in names:
+        found = [run.matrices.get((scenario, name)) for run in runs]
+        row = [name, *("–" if each is None else spread(_final(each)) for each in found)]
+        for other, theirs in zip(others, found[1:], strict=True):
+            row += _difference(first, found[0], other, theirs)
+        rows.append(row)
+    curves = {
+        f"{name}, {run.name}": over_time(run.matrices[scenario, name])
+        for name in names
+        for run in runs
+        if (scenario, name) in run.matrices
+    }
+    picture = plot_over_time(
+        folder / f"compared_{scenario.replace(' ', '_')}.png", {scenario: curves}
+    )
+    return Section(
+        scenario.capitalize(),
+        [],
+        [
+            Table("Final accuracy of each run, and differences on the same orders.", columns, rows),
+            Figure("Mean accuracy on the tasks learned so far; bands are one deviation.", picture),
+        ],
+    )
+
+
+def _difference(
+    first: Finished,
+    ours: Float[np.ndarray, "n t t"] | None,
+    other: Finished,
+    theirs: Float[np.ndarray, "m t t"] | None,
+) -> list[str]:
+    if ours is None or theirs is None:
+        return ["–", "–"]
+    _, here, there = np.intersect1d(first.orders, other.orders, return_indices=True)
+    differences = _final(theirs)[there] - _final(ours)[here]
+    mean, half = paired_interval(differences)
+    interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
+    return [f"{mean:+.3f}{interval}", f"{np.sum(differences > 0)} of {len(differences)}"]
+
+
+def _final(matrices: Float[np.ndarray, "n t t"]) -> Float[np.ndarray, "n"]:
+    return matrices[:, -1].mean(axis=1)

@@ -1,0 +1,70 @@
+"""A user's own strategy, from a Python file of theirs, as one more method."""
+
+import importlib.util
+import sys
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from data_pipelines.errors import DataError
+from data_pipelines.files import one_line, read_bytes
+from everlight.continual import Setup, Strategy
+from experiments.common.settings import nearest_names
+from experiments.continual.methods import METHODS, Method, Needs
+
+_FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a Strategy"
+_BYTES = 10_000_000
+
+
+class OwnStrategy(NamedTuple):
+    """A row for the table of methods."""
+
+    name: str
+    method: Method
+    version: str
+    """Of the file's content: what an earlier version left is not taken for its own."""
+
+
+def load_strategy(asked: str) -> OwnStrategy:
+    """The method that `my_file.py:my_strategy` names; the file is run.
+
+    Raises:
+      MissingDataError: there is no such file.
+      DataError: it fails, or holds no such function; or the table has that name.
+    """
+    path, colon, name = asked.rpartition(":")
+    if not colon or not path or not name.isidentifier():
+        raise DataError(f"--strategy {asked!a}; {_FORM}")
+    if name in METHODS:
+        raise DataError(f"--strategy {asked!a}: the table has a method {name!r}; rename yours")
+    version = f"{zlib.crc32(read_bytes(Path(path), _BYTES, f'To run yours {_FORM}.')):08x}"
+    spec = importlib.util.spec_from_file_location(f"own_strategy_{version}", path)
+    if spec is None:
+        raise DataError(f"{path} is no Python file; {_FORM}")
+    module = importlib.util.module_from_spec(spec)
+    # Where dataclasses look for the names in their annotations.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    # It is anybody's code.
+    except Exception as error:
+        raise DataError(
+            f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
+        ) from error
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        there = [each for each, value in vars(module).items() if callable(value)]
+        near = nearest_names(name, there)
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise DataError(f"{path} has no function {name!r}.{meant} To run yours {_FORM}.")
+
+    def make(setup: Setup, needs: Needs) -> Strategy:
+        strategy = factory(setup)
+        if not isinstance(strategy, Strategy):
+            raise DataError(
+                f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
+                "naive(setup)._replace(...)"
+            )
+        return strategy
+
+    return OwnStrategy(name, Method(make), version)

@@ -1,0 +1,72 @@
+"""What every run of strategies on a benchmark can be asked for, and how its tasks are trained."""
+
+import dataclasses
+from typing import Annotated, Literal, NamedTuple
+
+from experiments.common.settings import Between, Count, RunSettings
+from experiments.continual.methods import Scenario
+
+TUNING_SEED = 1_000
+"""Orders of classes from the run's seed and this on choose strengths and are never reported."""
+WIDENING = ("methods", "strategy", "scenario", "seeds")
+"""Settings that say which runs there are, and change none of them."""
+
+Seeds = Annotated[int, Between(1, TUNING_SEED)]
+Rate = Annotated[float, Between(1e-9, 100)]
+Option = Literal["told", "not-told", "online"]
+OPTIONS: dict[Option, Scenario] = {"told": "told", "not-told": "not told", "online": "online"}
+
+
+class Plan(NamedTuple):
+    """How tasks are trained; each of it can be given on the command line."""
+
+    tasks: int
+    epochs: int
+    """Of a task; online there is one pass."""
+    batch_size: int
+    """Samples a step."""
+    online_batch: int
+    """The same where every sample comes once."""
+    rate: float
+    """Of gradient descent."""
+    exemplars: int
+    """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StrategiesRun(RunSettings):
+    """Strategies on a benchmark; None is the benchmark's own value."""
+
+    methods: tuple[str, ...] | None = None
+    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    strategy: tuple[str, ...] = ()
+    """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    scenario: tuple[Option, ...] = ("not-told",)
+    """Whether the test tells the task; online it does not, and every sample comes once."""
+    seeds: Seeds = 3
+    """Runs of every method, each with its own order of classes; more can be added later."""
+    epochs: Count | None = None
+    """Of a task; online there is one pass."""
+    batch_size: Count | None = None
+    """Samples a step."""
+    rate: Rate | None = None
+    """Of gradient descent."""
+    exemplars: Count | None = None
+    """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+    tuning_orders: Count = 2
+    """Unreported orders of classes whose validation samples choose strengths."""
+
+    @property
+    def scenarios(self) -> tuple[Scenario, ...]:
+        """In the order of `OPTIONS`."""
+        return tuple(OPTIONS[option] for option in OPTIONS if option in self.scenario)
+
+
+def planned(default: Plan, settings: StrategiesRun) -> Plan:
+    """The plan with what the settings give."""
+    asked = {
+        name: value for name in Plan._fields if (value := getattr(settings, name, None)) is not None
+    }
+    if settings.batch_size is not None:
+        asked["online_batch"] = settings.batch_size
+    return default._replace(**asked)

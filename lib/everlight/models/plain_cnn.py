@@ -1,0 +1,62 @@
+"""Convolutions and dense layers in one chain, every layer named, for images of any size."""
+
+from collections.abc import Sequence
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.continual.base import Outputs
+from everlight.models.convolution import Convolution
+from everlight.models.heads import HeadKind, make_head
+
+
+class PlainCNN(nn.Module):
+    """Blocks of a 3x3 convolution, ReLU and 2x2 pooling, a dense layer with ReLU, then the head.
+
+    The layers below the head are `layers`, in order: what HAT gates, and PackNet prunes.
+
+    Attributes:
+      classes: outputs of the head.
+      channels: of each block's convolution; a block halves both sides, rounded down.
+      hidden: units of the dense layer.
+      head: linear, or the cosine head that LUCIR needs.
+    """
+
+    classes: int
+    channels: Sequence[int] = (16, 32, 64)
+    hidden: int = 128
+    head: HeadKind = "linear"
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameters below the head, from the input on."""
+        return (*(f"convolution{number + 1}" for number in range(len(self.channels))), "hidden")
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+        """Logits, and the dense layer, which the head reads.
+
+        Raises:
+          ValueError: images that the blocks shrink to nothing.
+        """
+        height, width = images.shape[1:3]
+        if min(height, width) < 2 ** len(self.channels):
+            raise ValueError(
+                f"images of {height}x{width} are too small for {len(self.channels)} blocks, each "
+                "of which halves both sides"
+            )
+        maps = images
+        for name, width in zip(self.layers, self.channels, strict=False):
+            maps = _pooled(nn.relu(Convolution(width, name=name)(maps)))
+        features = nn.relu(nn.Dense(self.hidden, name="hidden")(maps.reshape(maps.shape[0], -1)))
+        return Outputs(make_head(self.head, self.classes)(features), features)
+
+
+def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
+    """The greatest of each 2x2 block; an odd last row or column is left out."""
+    batch, height, width, depth = maps.shape
+    even = maps[:, : height // 2 * 2, : width // 2 * 2]
+    # A reshape and a maximum compile to faster CPU code than a window.
+    blocks = even.reshape(batch, height // 2, 2, width // 2, 2, depth)
+    return jnp.max(blocks, axis=(2, 4))

@@ -1,0 +1,71 @@
+"""Runs side by side: differences on shared orders by hand, intervals against SciPy, refusals."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from data_pipelines.errors import DataError
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
+from experiments.continual.compare import CompareRun, paired_interval, run_compare
+
+LABELS = (11, 12)
+
+
+def finished(runs, tag, first, finals, labels=LABELS):
+    """A run whose final accuracies are these, one an order, on two tasks."""
+    folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag))
+    matrices = {
+        f"not told/{name}/matrices": np.tile(np.array(values)[:, None, None], (1, 2, 2))
+        for name, values in finals.items()
+    }
+    count = len(next(iter(finals.values())))
+    folder.save_results(
+        orders=first + np.arange(count), data=np.array([len(tag), *labels]), **matrices
+    )
+    return folder.path
+
+
+def compare(runs, *folders):
+    return run_compare(CompareRun(runs=runs, folders=folders)).read_text(encoding="utf-8")
+
+
+def test_differences_are_on_the_orders_that_both_have(tmp_path):
+    """Orders 2 and 3: .6 − .3 and .8 − .6, mean .25, half width 12.706 · .05 with 1 freedom."""
+    first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1, 0.3, 0.6], "naive": [0.2] * 4})
+    second = finished(tmp_path, "b<", 2, {"ER": [0.6, 0.8, 0.0]})
+    page = compare(tmp_path, first, second)
+    assert "+0.250 [-0.385, +0.885]" in page
+    assert "2 of 2" in page
+    # Each run's own mean is over all of its orders.
+    assert "0.475 ± 0.350" in page
+    assert "0.467 ± 0.416" in page
+    assert "continual-run-digits-demo-b&lt;" in page
+    again = compare(tmp_path, second, first)
+    assert "-0.250 [-0.885, +0.385]" in again
+
+
+def test_the_interval_is_students(rng):
+    values = rng.normal(size=7)
+    mean, half = paired_interval(values)
+    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    np.testing.assert_allclose([mean - half, mean + half], [expected.low, expected.high])
+    assert np.isnan(paired_interval(values[:1]).half)
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path):
+    first = finished(tmp_path, "a", 0, {"ER": [0.9]})
+    elsewhere = finished(tmp_path, "b", 0, {"ER": [0.9]}, labels=(13, 12))
+    later = finished(tmp_path, "c", 1, {"ER": [0.9]})
+    (tmp_path / "nothing").mkdir()
+    for folders, message in (
+        ((), "give the folders of two runs or more, each once"),
+        ((first,), "give the folders of two"),
+        ((first, first), "each once"),
+        ((first, elsewhere), "demo-b is on other data than continual-run-digits-demo-a"),
+        ((first, later), "demo-c shares no order of classes with"),
+        ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
+    ):
+        with pytest.raises(DataError, match=message):
+            compare(tmp_path, *folders)
+    assert not (tmp_path / "continual-compare-demo").exists()

@@ -1,0 +1,263 @@
+"""The one runner at its smallest: widened, on a user's images and strategy, diverging, refused."""
+
+import dataclasses
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_pipelines.errors import DataError
+from data_pipelines.image_set import ImageSet
+from everlight.continual import Protocol, run_sequence
+from experiments.continual import benchmark
+from experiments.continual.benchmark import ContinualRun
+from experiments.continual.methods import METHODS
+from experiments.continual.own_strategy import load_strategy
+from experiments.continual.run import run_continual
+from experiments.continual.runner import Own, RunData, Runner
+
+SMALLEST = {"benchmark": "digits", "epochs": 1, "batch_size": 64, "tuning_orders": 1, "tasks": 2}
+OWN = """
+from everlight.continual import naive
+
+def mine(setup):
+    return naive(setup)
+
+def nothing(setup):
+    return None
+
+number = 3
+"""
+
+
+def run(runs, **asked):
+    return run_continual(ContinualRun(runs=runs, **(SMALLEST | asked)))
+
+
+def units_of(report):
+    return {path.name: path.read_bytes() for path in (report.parent / "units").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """One seed of naive, and what it left."""
+    runs = tmp_path_factory.mktemp("runs")
+    report = run(runs, methods=("naive",), seeds=1)
+    return runs, units_of(report)
+
+
+@pytest.fixture(scope="module")
+def widened(narrow):
+    """The same run with two seeds more and a method more."""
+    return run(narrow[0], methods=("nearest mean",), seeds=3)
+
+
+def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, widened, tmp_path):
+    _, before = narrow
+    after = units_of(widened)
+    assert list(before) == ["not told-naive-0.npz"]
+    assert len(after) == 6
+    assert {name: after[name] for name in before} == before
+    trained = (widened.parent / "metrics.jsonl").read_text().count("not told-naive-0")
+    assert trained == 1
+    # At once they come to the same bits.
+    assert units_of(run(tmp_path, methods=("nearest mean",), seeds=3)) == after
+
+
+def test_each_seed_has_an_order_of_its_own(widened):
+    with np.load(widened.parent / "results.npz") as results:
+        matrices = results["not told/naive/matrices"]
+        assert matrices.shape == (3, 2, 2)
+        assert len(np.unique(matrices.reshape(3, -1), axis=0)) == 3
+        assert np.all(results["not told/nearest mean/seconds"] > 0)
+
+
+def test_the_report_says_what_was_used(widened):
+    text = widened.read_text(encoding="utf-8")
+    for promised in (
+        "handwritten digits",
+        "3 (0 to 2), each with an order of classes",
+        "validation samples of 1 orders of classes that are not reported",
+        "2 tasks of 5 classes",
+        "1 epochs a task in steps of 64",
+    ):
+        assert promised in text
+
+
+def test_what_changes_results_is_refused(narrow):
+    with pytest.raises(DataError, match=r"other settings \(rate: None there, 0\.1 now\)"):
+        run(narrow[0], methods=("naive",), rate=0.1)
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
+    """It is naive's, and so are its numbers; units are of one version of the file."""
+    report = run(tmp_path, methods=("naive",), strategy=(f"{own_file}:mine",), seeds=1)
+    with np.load(report.parent / "results.npz") as results:
+        mine, naive = (results[f"not told/{name}/matrices"] for name in ("mine", "naive"))
+    np.testing.assert_array_equal(mine, naive)
+    version = load_strategy(f"{own_file}:mine").version
+    assert f"not told-mine@{version}-0.npz" in units_of(report)
+    own_file.write_text(OWN + "\n# Another one.\n")
+    assert load_strategy(f"{own_file}:mine").version != version
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("own.py", r"give --strategy my_file.py:my_strategy, a function from a Setup"),
+        ("none.py:mine", r"none.py does not exist"),
+        ("own.py:mime", r"has no function 'mime'\. Did you mean 'mine'"),
+        ("own.py:number", r"has no function 'number'"),
+        ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
+        ("own.py:naive", r"the table has a method 'naive'; rename yours"),
+        ("broken.py:mine", r"broken.py cannot be run \(SyntaxError"),
+        ("own.txt:mine", r"own.txt is no Python file"),
+    ],
+)
+def test_a_strategy_that_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("def mine(:")
+    (tmp_path / "own.txt").write_text(OWN)
+    with pytest.raises(DataError, match=message):
+        run(tmp_path / "runs", strategy=(asked,), methods=("naive",))
+
+
+def test_runs_that_diverge_are_nan_and_said(tmp_path):
+    report = run(tmp_path, methods=("naive",), rate=100.0, seeds=1, epochs=3)
+    with np.load(report.parent / "results.npz") as results:
+        assert np.all(np.isnan(results["not told/naive/matrices"]))
+        assert results["not told/naive/diverged_at"][0, 0] == 0
+    text = report.read_text(encoding="utf-8")
+    assert "Diverged, and nan wherever they count: naive, not told: 1 of 1 runs." in text
+    assert re.search(r"<td>naive</td>\s*<td>nan</td>", text)
+
+
+def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
+    """Four classes that a mean tells apart; names are text in the page and in its pictures."""
+    names = ["<script>alert(1)</script>", "a & b $x$", "c\nd", "\udcffé 猫"]
+    for place, name in enumerate(name.replace("/", "∕") for name in names):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(6):
+            pixels = rng.integers(60 * place, 60 * place + 20, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    asked = {"benchmark": "images", "images": tmp_path / "images", "side": 8, "seeds": 1}
+    report = run(tmp_path, methods=("nearest mean",), **asked)
+    with np.load(report.parent / "results.npz") as results:
+        np.testing.assert_array_equal(results["not told/nearest mean/matrices"][0, 1], [1, 1])
+    text = report.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    for shown in ("a &amp; b $x$", "c\\nd", "\\udcffé 猫"):
+        assert shown in text
+    assert "images: 24 images of 4 classes, of which 4 test" in text
+    # Others at the same place are no part of that run.
+    Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
+    with pytest.raises(DataError, match=r"of another configuration \(data: "):
+        run(tmp_path, methods=("nearest mean",), **asked)
+    with pytest.raises(DataError, match=r"--tasks 5 of 4 classes; give 4 or fewer"):
+        run(tmp_path, **asked | {"tasks": 5})
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"benchmark": "digit"}, r"no benchmark 'digit'; did you mean 'digits'\? There are 'digi"),
+        ({"benchmark": ""}, r"no benchmark ''\. There are 'digits', 'procedural'"),
+        ({"methods": ("ewc",)}, r"no method 'ewc'; did you mean 'EWC'\? There are"),
+        ({"methods": ("HAT",)}, r"HAT makes sense only with --scenario told"),
+        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
+        ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
+        ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
+        ({"seeds": 0}, r"--seeds 0; give 1 or more"),
+        ({"seeds": 1001}, r"--seeds 1001; give 1,000 or less"),
+        ({"rate": float("nan")}, r"--rate nan; give"),
+        ({"scenario": ()}, r"--scenario without a name; there are told, not-told, online"),
+        ({"side": 5}, r"--side 5; give 8 or more"),
+        ({"side": 16}, r"--side is not for digits"),
+        ({"test_every": 1}, r"--test-every 1; give 2 or more"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, asked, message):
+    with pytest.raises(DataError, match=message):
+        run(tmp_path / "runs", **asked)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
+    settings = ContinualRun(benchmark="digits", epochs=3, batch_size=7, rate=0.5, exemplars=4)
+    plan = benchmark.digits(settings).plan
+    assert plan._asdict() == {
+        "tasks": 5,
+        "epochs": 3,
+        "batch_size": 7,
+        "online_batch": 7,
+        "rate": 0.5,
+        "exemplars": 4,
+    }
+    assert benchmark.digits(dataclasses.replace(settings, batch_size=None)).plan.online_batch == 10
+
+
+@pytest.mark.parametrize("use", ["reported", "tuning"])
+def test_orders_are_of_one_shape_and_no_test_sample_chooses(use):
+    digits = benchmark.digits(ContinualRun())
+    train = len(digits.images.train_labels)
+    shapes = set()
+    for order in (0, 1, 1000):
+        sequence = digits.sequence(order, use)
+        shapes.add(str(jax.tree.map(np.shape, sequence)))
+        tests = np.unique(sequence.test.index[sequence.test.mask])
+        trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])
+        assert np.all(tests < train) if use == "tuning" else np.all(tests >= train)
+        assert not set(tests) & set(trained)
+        # A tenth of every class validates, and is trained on by no order.
+        assert len(trained) == train - sum(np.bincount(digits.images.train_labels) // 10)
+        assert not np.any(sequence.tasks.valid.mask)
+    assert len(shapes) == 1
+
+
+def some_pictures(classes, per_class, side, rng):
+    labels = np.tile(np.arange(classes), per_class)
+    images = rng.integers(0, 256, (2 * len(labels), side, side, 3), dtype=np.uint8)
+    names = tuple(f"class {label}" for label in range(classes))
+    return ImageSet("pictures", images, labels, labels, names)
+
+
+def test_a_data_set_is_taken_in_its_scales_size(monkeypatch, rng):
+    """CIFAR-100 at demo: the first 20 classes at 16x16, or as asked."""
+    every = some_pictures(100, 4, 32, rng)
+    monkeypatch.setattr(benchmark, "load_cifar100", lambda: every)
+    small = benchmark.cifar100(ContinualRun(tasks=3))
+    assert small.images.images.shape == (160, 16, 16, 3)
+    assert small.classes == 20
+    np.testing.assert_array_equal(np.bincount(small.sequence(0, "reported").class_task), [7, 7, 6])
+    # Each is the mean of four pixels.
+    block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
+    np.testing.assert_allclose(small.images.images[0, 1, 2], block, atol=0.51)
+    whole = benchmark.cifar100(ContinualRun(scale="paper"))
+    assert whole.images.images.shape == (800, 32, 32, 3)
+    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by whole factors"):
+        benchmark.cifar100(ContinualRun(side=12))
+
+
+@pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
+def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
+    """Traced alone: a layer that they do not find is refused there."""
+    small = benchmark.of_pictures("x", some_pictures(4, 5, 8, rng), ContinualRun(tasks=2))
+    row, sequence = METHODS[name], small.sequence(0, "reported")
+    build = Runner(None, small, ContinualRun()).build("told", row)
+    data = RunData(small.stored, Own(sequence.class_task, jnp.float32(1)))
+    result = jax.eval_shape(
+        lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
+        jax.random.key(0),
+    )
+    assert result.evaluation.task_aware.shape == (2, 2)

@@ -1,0 +1,248 @@
+"""A user's own images: what is read, counted and refused."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_pipelines.errors import DataError, MissingDataError
+from experiments.continual.own_images import load_own_images, printable
+
+SIDE = 8
+COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
+
+
+def picture(color, size=(SIDE, SIDE)):
+    return Image.new("RGB", size, color)
+
+
+def folder_of(root, counts, suffix="png"):
+    for number, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True)
+        for place in range(count):
+            picture((50 * number, 10 * place, 0)).save(root / name / f"{place:02d}.{suffix}")
+    return root
+
+
+def load(source, side=SIDE, test_every=5):
+    return load_own_images(source, side, test_every)
+
+
+def refused(source, **options):
+    with pytest.raises(DataError) as caught:
+        load(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_classes_are_sub_folders_and_every_nth_image_tests(tmp_path):
+    images, note = load(folder_of(tmp_path / "mine", {"b": 10, "a": 4, "c": 6}))
+    assert images.class_names == ("a", "b", "c")
+    np.testing.assert_array_equal(images.train_labels, [0] * 3 + [1] * 8 + [2] * 5)
+    # The fifth and tenth of b, the last of a, which has fewer than five, and the fifth of c.
+    tests = images.images[len(images.train_labels) :, 0, 0].tolist()
+    assert tests == [[50, 30, 0], [0, 40, 0], [0, 90, 0], [100, 40, 0]]
+    np.testing.assert_array_equal(images.test_labels, [0, 1, 1, 2])
+    assert note == (
+        "mine: 20 images of 3 classes, of which 4 test (every 5th of a class); the middle square "
+        "of each at 8×8 pixels"
+    )
+
+
+def test_the_middle_square_is_taken_upright(tmp_path):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    wide = Image.new("RGB", (60, 20), (255, 0, 0))
+    wide.paste((0, 0, 255), (20, 0, 30, 20))
+    wide.paste((0, 255, 0), (30, 0, 40, 20))
+    # Orientation 6: the camera lay on its side, and the picture is to be turned clockwise.
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for place in range(3):
+        wide.save(tmp_path / "a" / f"{place:02d}.png", exif=exif)
+    image = load(tmp_path).images.images[0]
+    # Turned, left is above: blue in the upper half, green in the lower; red shines in at the edge.
+    np.testing.assert_array_equal(image.argmax(axis=-1), [[2] * 8] * 4 + [[1] * 8] * 4)
+    assert image[..., 0].max() < 40
+
+
+def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
+    folder_of(tmp_path, {"a": 3, "b": 8})
+    grey, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
+    grey.save(tmp_path / "a" / "00.png")
+    cmyk.save(tmp_path / "a" / "01.jpg")
+    (tmp_path / "a" / "01.png").unlink()
+    picture((9, 9, 9)).convert("RGBA").save(tmp_path / "a" / "02.png")
+    picture((9, 9, 9)).convert("P").save(tmp_path / "a" / "03.png")
+    frames = [picture(color) for color in COLORS.values()]
+    frames[0].save(tmp_path / "a" / "04.gif", save_all=True, append_images=frames[1:])
+    (tmp_path / ".DS_Store").write_text("x")
+    (tmp_path / "a" / ".thumbs").write_text("x")
+    (tmp_path / "readme.txt").write_text("x")
+    images, note = load(tmp_path)
+    assert note.endswith(
+        "; brought to RGB: 1 CMYK, 1 grey, 2 palette, 1 transparent; of 1 with several frames the "
+        "first; files not read: 2 hidden, 1 beside the classes' folders"
+    )
+    np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
+    assert np.all(images.images[1] < 30), "black ink"
+    # The animation's first frame; the file's colours are exact.
+    np.testing.assert_array_equal(images.images[len(images.train_labels), 0, 0], COLORS["blue"])
+
+
+def test_a_photograph_keeps_its_mean(tmp_path, rng):
+    """The reduced decoding of a large JPEG against the mean of all its pixels."""
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    ramp = np.linspace(0, 255, 400)
+    image = np.stack(np.broadcast_arrays(ramp[:, None], ramp, 100), axis=-1).astype(np.uint8)
+    Image.fromarray(image).save(tmp_path / "a" / "00.jpg", quality=95)
+    read = load(tmp_path).images.images[0].astype(float)
+    blocks = image.reshape(8, 50, 8, 50, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(read, blocks, atol=6)
+
+
+def write_csv(root, *rows):
+    path = root / "list.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def test_a_csv_names_files_and_labels(tmp_path):
+    folder_of(tmp_path / "all", {"x": 6})
+    rows = [f"all/x/{place:02d}.png,{'even' if place % 2 == 0 else 'odd'}" for place in range(6)]
+    images, note = load(write_csv(tmp_path, "file,label", *rows))
+    assert images.class_names == ("even", "odd")
+    np.testing.assert_array_equal(images.images[:, 0, 0, 1], [0, 10, 20, 30, 40, 50])
+    np.testing.assert_array_equal(images.train_labels, [0, 1, 0, 1])
+    assert note.startswith("list.csv: 6 images of 2 classes, of which 2 test")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ((), r"does not begin with file,label"),
+        (("a.png,1",), r"does not begin with file,label"),
+        (("file,label",), r"names no image"),
+        (("file,label", "00.png"), r"line 2, is no file and label"),
+        (("file,label", "00.png,"), r"line 2, is no file and label"),
+        (("file,label", "00.png,1", "00.png,2"), r"line 3, names '00.png' again, after line 2"),
+        (("file,label", "00.png,1", "./00.png,1"), r"line 3, names './00.png' again"),
+        (("file,label", "../secret,1"), r"line 2: '../secret' leads out"),
+        (("file,label", "/etc/passwd,1"), r"leads out of the csv's folder"),
+        (("file,label", "none.png,1"), r"1 of 1 files is missing or no whole .*: none.png\. Mend"),
+    ],
+)
+def test_a_csv_that_cannot_be_used_is_refused(tmp_path, rows, message):
+    picture((0, 0, 0)).save(tmp_path / "00.png")
+    assert re.search(message, refused(write_csv(tmp_path, *rows)))
+
+
+def npz(root, **arrays):
+    np.savez(root / "mine.npz", **arrays)
+    return root / "mine.npz"
+
+
+@pytest.mark.parametrize("labels", [[10, 2, 10, 2, 10, 2], list("babaab")])
+def test_an_npz_holds_images_and_labels(tmp_path, rng, labels):
+    values = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
+    images, _ = load(npz(tmp_path, images=values, labels=np.array(labels)))
+    # Whole numbers in their own order, not that of their text.
+    assert images.class_names == (("2", "10") if labels[0] == 10 else ("a", "b"))
+    number = [images.class_names.index(str(label)) for label in labels]
+    last = [max(np.flatnonzero(np.array(number) == label)) for label in (0, 1)]
+    order = [*np.setdiff1d(np.arange(6), last), *sorted(last)]
+    np.testing.assert_array_equal(images.images, values[order])
+    np.testing.assert_array_equal(
+        np.concatenate([images.train_labels, images.test_labels]), np.array(number)[order]
+    )
+
+
+def test_grey_arrays_get_three_channels(tmp_path, rng):
+    values = rng.integers(0, 256, (6, SIDE, SIDE), dtype=np.uint8)
+    images, note = load(npz(tmp_path, images=values, labels=np.arange(6) % 2))
+    np.testing.assert_array_equal(images.images[0], np.repeat(values[0][..., None], 3, -1))
+    assert "brought to RGB: 6 grey" in note
+
+
+IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"images": IMAGES}, r"without \['labels'\]"),
+        ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
+        ({"images": IMAGES[..., :2], "labels": np.arange(6)}, r"images are uint8 of \(6, 8, 8, 2"),
+        ({"images": IMAGES, "labels": np.arange(5)}, r"labels are int64 of \(5,\)"),
+        ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels are float64"),
+        ({"images": IMAGES[:0], "labels": np.arange(0)}, r"holds no image"),
+        ({"images": IMAGES, "labels": np.array(["a"] * 3 + [" "] * 3)}, r"an empty label"),
+        ({"images": IMAGES, "labels": np.zeros(6, int)}, r"holds one class\. Give two"),
+        ({"images": IMAGES, "labels": np.array(list("abbbbb"))}, r"class 'a' has 1 image; a class"),
+        (
+            {"images": IMAGES, "labels": np.array(list("aabbcc"))},
+            r"class 'a' has 2 images, and 2 more have too few; a class needs 3",
+        ),
+        (
+            {"images": IMAGES, "labels": np.array(["Cat"] * 3 + ["cat "] * 3)},
+            r"the classes 'Cat' and 'cat ' differ only in case",
+        ),
+        (
+            {"images": IMAGES, "labels": np.array(["é"] * 3 + ["e\u0301"] * 3)},
+            r"differ only in case, spaces or the encoding of accents",
+        ),
+    ],
+)
+def test_an_npz_that_cannot_be_used_is_refused(tmp_path, arrays, message):
+    assert re.search(message, refused(npz(tmp_path, **arrays)))
+
+
+def test_a_folder_without_classes_is_refused(tmp_path):
+    with pytest.raises(MissingDataError, match=r"nowhere does not exist\. For --images give a"):
+        load(tmp_path / "nowhere")
+    assert "holds no sub-folder with images" in refused(tmp_path)
+    picture((0, 0, 0)).save(tmp_path / "alone.png")
+    assert "holds no sub-folder with images" in refused(tmp_path)
+    assert "is no folder" in refused(tmp_path / "alone.png")
+    (tmp_path / "empty").mkdir()
+    assert re.search("empty holds no image", refused(tmp_path))
+
+
+def test_folders_within_classes_are_refused(tmp_path):
+    folder_of(tmp_path / "train", {"a": 3, "b": 3})
+    assert re.search("train/a is a folder in a class's folder", refused(tmp_path))
+
+
+def test_a_class_of_one_image_is_refused(tmp_path):
+    assert "the class 'b' has 1 image; a class needs 3" in refused(
+        folder_of(tmp_path, {"a": 3, "b": 1})
+    )
+
+
+def test_files_that_are_no_whole_images_are_named_together(tmp_path):
+    folder_of(tmp_path, {"a": 4, "b": 4})
+    whole = (tmp_path / "a" / "00.png").read_bytes()
+    (tmp_path / "a" / "00.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "a" / "empty.jpg").write_bytes(b"")
+    Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
+    message = refused(tmp_path)
+    assert "4 of 11 files are missing or no whole JPEG, PNG or GIF of 8 bits" in message
+    assert "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Mend or remove them." in message
+
+
+def test_more_than_fits_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.continual.own_images.BYTES", 1000)
+    assert "give a smaller --side" in refused(folder_of(tmp_path, {"a": 3, "b": 3}))
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("Zoë <b>&", "Zoë <b>&"), ("a\nb", "a\\nb"), ("\udcff", "\\udcff"), ("\x1b[31m", "\\x1b[31m")],
+)
+def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
+    assert printable(name) == shown
+    folder_of(tmp_path, {name: 3, "other": 3})
+    images, _ = load(tmp_path)
+    assert set(images.class_names) == {shown, "other"}

@@ -1,0 +1,51 @@
+"""The chain of convolutions: against NumPy, its names, and sides of any length."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.signal import correlate
+
+from everlight.models import PlainCNN
+
+
+def by_numpy(params, image, channels):
+    maps = np.asarray(image, np.float64)
+    for number in range(len(channels)):
+        layer = jax.tree.map(np.float64, params[f"convolution{number + 1}"])
+        kernel, bias = layer["kernel"], layer["bias"]
+        out = [
+            sum(
+                correlate(np.pad(maps[..., i], 1), kernel[..., i, o], mode="valid")
+                for i in range(maps.shape[-1])
+            )
+            + bias[o]
+            for o in range(kernel.shape[-1])
+        ]
+        maps = np.maximum(np.stack(out, -1), 0)
+        high, wide = maps.shape[0] // 2, maps.shape[1] // 2
+        maps = np.stack(
+            [maps[i : 2 * high : 2, j : 2 * wide : 2] for i in (0, 1) for j in (0, 1)]
+        ).max(axis=0)
+    hidden = params["hidden"]
+    features = np.maximum(maps.reshape(-1) @ hidden["kernel"] + hidden["bias"], 0)
+    return features @ params["head"]["kernel"] + params["head"]["bias"]
+
+
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 10)])
+def test_it_is_the_chain_that_it_says(rng, height, width):
+    net = PlainCNN(3, (2, 4), 5)
+    images = jnp.asarray(rng.normal(size=(2, height, width, 3)), jnp.float32)
+    params = net.init(jax.random.key(0), images, False)["params"]
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32) / 3, params
+    )
+    assert set(params) == {*net.layers, "head"}
+    outputs = net.apply({"params": params}, images, False)
+    expected = [by_numpy(params, image, net.channels) for image in images]
+    np.testing.assert_allclose(outputs.logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_images_that_shrink_to_nothing_are_refused():
+    with pytest.raises(ValueError, match="images of 7x9 are too small for 3 blocks"):
+        PlainCNN(2).init(jax.random.key(0), jnp.zeros((1, 7, 9, 3)), False)
