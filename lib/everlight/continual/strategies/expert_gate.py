@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Positive, checked
+from everlight.checks import Count, Place, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.engine.steps import shuffle, take_batch
@@ -53,7 +53,7 @@ def expert_gate(
     tasks: Count,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     hidden: Count = 100,
-    epochs: Count = 10,
+    epochs: Place = 10,
     rate: Positive = 1e-2,
 ) -> Strategy:
     """Expert Gate, its memory being `Experts`: as many networks as tasks.
