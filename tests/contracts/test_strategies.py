@@ -368,7 +368,7 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
 
 @each_strategy
 def test_driven_step_by_step_it_is_the_compiled_sequence(name):
-    """Two programs round differently: after ten tasks losses agree to 1e-4 of themselves or of 1."""
+    """Two programs round differently: after ten tasks losses agree to 1e-4, or 1e-4 of them."""
     compiled, stepwise = plain(name), driven(name)[-1].result
     np.testing.assert_allclose(stepwise.losses, compiled.losses, rtol=1e-4, atol=1e-4)
     chex.assert_trees_all_close(stepwise.evaluation, compiled.evaluation, atol=0.02)

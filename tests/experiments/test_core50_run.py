@@ -148,7 +148,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"methods": ("CRW",)}, r"no method \['CRW'\]; there are 'naive', 'CWR'"),
+        ({"methods": ("CRW",)}, r"no method 'CRW'; did you mean 'CWR'\? There are 'naive'"),
         ({"methods": ()}, "--methods without a name; there are 'naive', 'CWR'"),
         ({"orders": 11}, "--orders 11; give 1 to 10"),
         ({"test_frames": 0}, "--test-frames 0; give 1 or more"),
