@@ -8,6 +8,9 @@ from data_pipelines.core50_procedural import WORLD, load_procedural_core50
 from data_pipelines.errors import DataError
 from data_pipelines.procedural import render_frames
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("procedural frames")
+
 FRAMES = 4
 TEST_SESSIONS = (2, 6, 9)
 # One worker renders the frames for all of these tests.

@@ -366,6 +366,7 @@ def test_joint_training_reaches_70_to_90_percent_and_superclasses_are_easier():
     assert superclasses > subclasses + 0.03
 
 
+@pytest.mark.slow
 def test_naive_training_forgets():
     """Five tasks of four subclasses, each of them of another superclass."""
     data = loaded()

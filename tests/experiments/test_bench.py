@@ -100,6 +100,7 @@ def first_two_tasks():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_torch", "with_iirc")
 def test_without_pytorch_the_rest_is_measured_and_the_page_says_how_to_get_it(tmp_path):
     page = bench(TINY, tmp_path)
@@ -160,6 +161,7 @@ def test_pytorch_runs_beside_it(tmp_path):
     assert ".[bench]" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_iirc")
 def test_the_race_is_run_whole_and_its_parts_add_up(tmp_path):
     page = run_race(TINY.iirc, tmp_path)

@@ -19,6 +19,9 @@ from experiments.continual.own_strategy import load_strategy
 from experiments.continual.run import run_continual
 from experiments.continual.runner import Own, RunData, Runner
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("continual run")
+
 SMALLEST = {"benchmark": "digits", "epochs": 1, "batch_size": 64, "tuning_orders": 1, "tasks": 2}
 OWN = """
 from everlight.continual import naive

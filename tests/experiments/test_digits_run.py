@@ -7,6 +7,9 @@ from data_pipelines.errors import DataError
 from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.methods import METHODS, SCENARIOS
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("digits run")
+
 SMALLEST = {"methods": ("streaming LDA",), "seeds": 2, "epochs": 2, "tuning_orders": 1}
 
 

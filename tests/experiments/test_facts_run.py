@@ -98,6 +98,7 @@ def of_release(folder, **changes):
     return LifelongRun(runs=folder / "runs", **(paths | changes))
 
 
+@pytest.mark.slow
 def test_the_authors_files_are_run_with_photographs_streamed(release):
     finetuned = replace(MID, methods=("finetune",))
     plan = replace(TINY, benchmarks={"mid-scale": finetuned, "large-scale": MID_OF_EIGHT})

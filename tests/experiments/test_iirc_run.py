@@ -80,7 +80,9 @@ def test_cifar_is_normalised_as_by_the_authors(tmp_path, monkeypatch, data):
 
 
 def test_an_unknown_method_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* There are 'joint'"):
+    with pytest.raises(
+        DataError, match=r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* There are 'joint'"
+    ):
         run_iirc(IIRCRun(runs=tmp_path, methods=("ICARL",)), {"demo": TINY})
 
 

@@ -122,6 +122,7 @@ def run_child(tmp_path, folder, *stop):
     )
 
 
+@pytest.mark.slow
 def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_path):
     assert PROTOCOL.epochs > 1, "every epoch is a task's last one"
     whole = run_child(tmp_path, "whole")

@@ -32,6 +32,9 @@ from experiments.two_camera.pair_folds import CHOSEN, DEPTHS, RULES, make_proble
 from experiments.two_camera.training import PARAMETERS
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("nus run")
+
 PAIRS = 19
 LEAST_ALIKE = 4
 
@@ -75,6 +78,7 @@ def release(release_files, monkeypatch):
     return written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rules", "sizes"),
     [
@@ -218,6 +222,7 @@ def test_no_gamut_sees_its_test_images(small):
         assert changed == name.startswith("Gamut"), name
 
 
+@pytest.mark.slow
 def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path):
     settings = NusRun(seeds=1, runs=tmp_path)
     folder = RunFolder("two_camera", "nus", settings)

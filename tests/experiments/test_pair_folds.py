@@ -52,6 +52,7 @@ def bad(data, train, key):
     return Samples(samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets)))
 
 
+@pytest.mark.slow
 def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(pairs, tmp_path):
     """Made good on fold 1's training pairs alone, a second augmentation is chosen there alone."""
     ones = set(np.setdiff1d(np.arange(60), pairs.folds[1]).tolist())
@@ -91,6 +92,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
             assert losses[augmentation][2] == outcomes[1].validation[method][augmentation][2]
 
 
+@pytest.mark.slow
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
     """By float64 least squares on the same augmented samples, without the validation pairs."""
     only = {"mixed": AUGMENTATIONS["mixed with 5"]}

@@ -101,6 +101,7 @@ def tree(mosaics, tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
     settings = IIRCRun(runs=tree / "runs", undecodable="skip")
     report = run_iirc(settings, {"demo": PLAN})

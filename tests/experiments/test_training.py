@@ -32,6 +32,9 @@ from experiments.two_camera.training import (
     train_nets,
 )
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("training of nets")
+
 PROBLEMS, SAMPLES, VALID = 3, 40, 15
 SETTINGS = TrainingSettings(200, batch_size=8, learning_rate=0.01, validate_every=10)
 

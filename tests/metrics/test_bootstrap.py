@@ -80,6 +80,7 @@ def test_groups_of_one_are_the_plain_bootstrap(errors):
     np.testing.assert_allclose(ours, plain, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
     """Forty lights of fifty scenes: what they share is as large as what they do not."""
     offsets, own = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))

@@ -153,10 +153,6 @@ def split_statistics(
 
 
 def _check_examples(name: str, examples: Examples, facts: int) -> None:
-    if len(examples.image) != len(examples.fact):
-        raise ValueError(
-            f"{name} has {len(examples.image)} images and {len(examples.fact)} facts; give pairs"
-        )
     wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
     if len(wrong):
         raise ValueError(f"{name} has an example of fact {wrong[0]}; facts are 0 to {facts - 1}")

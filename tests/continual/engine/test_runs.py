@@ -18,6 +18,9 @@ from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
 
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("many runs")
+
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
 STRENGTHS = jnp.array([1.0, 3.0, 0.3])
 PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8)

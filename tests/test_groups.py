@@ -1,0 +1,13 @@
+"""What the suite's speed hangs on: tests of a group run one after another on one worker."""
+
+import os
+
+import pytest
+
+
+@pytest.mark.xdist_group("kept together")
+def test_groups_of_tests_are_kept_together(request):
+    """Pytest 9.2 with pytest-xdist 3.8 drops groups: programs are compiled once for every test."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        pytest.skip("one process; groups are for several")
+    assert request.node.nodeid.endswith("@kept together")
