@@ -27,8 +27,9 @@ from everlight.metrics.cl_score import (
 )
 from experiments.cl_metrics.methods import Scenario
 from experiments.cl_metrics.paper_table import CRITERIA, PAPER_CRITERIA, PAPER_SCORES
-from experiments.cl_metrics.plots import plot_accuracy_over_time, plot_matrices, plot_samples
+from experiments.cl_metrics.plots import plot_accuracy_over_time, plot_matrices
 from experiments.cl_metrics.training import MethodFacts, SequenceRun
+from experiments.common.plots import plot_samples
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 
 OURS = "ours: mean ± standard deviation over seeds"
@@ -140,7 +141,7 @@ def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
         for scenario, methods in outcomes.items()
     }
     picture = plot_accuracy_over_time(folder / "accuracy_over_time.png", over_time)
-    samples = plot_samples(folder / "samples.png", images)
+    samples = plot_samples(folder / "samples.png", images, lambda name: name.split(",")[0])
     return Section(
         "Accuracy over time",
         [],

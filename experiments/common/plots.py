@@ -1,14 +1,17 @@
 """One style for all pictures, drawn without a display."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
+from data_pipelines.image_set import ImageSet
 from data_pipelines.writing import written_whole
 
 # Names come from data, and a dollar in one begins no formula.
@@ -53,6 +56,30 @@ def save(canvas: Canvas, path: Path) -> Path:
         canvas.savefig(unfinished, format="png")
     plt.close(canvas)
     return path
+
+
+def plot_samples(
+    path: Path, images: ImageSet, shortened: Callable[[str], str], classes: int = 10, each: int = 12
+) -> Path:
+    """A row of training images for some of the classes, their names shortened."""
+    count = len(images.class_names)
+    shown = np.unique(np.linspace(0, count - 1, min(classes, count)).astype(int))
+    side = images.images.shape[1] + 2
+    sheet = np.full((side * len(shown), side * each, 3), 255, np.uint8)
+    for row, label in enumerate(shown):
+        for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[:each]):
+            top, left = row * side + 1, column * side + 1
+            sheet[top : top + side - 2, left : left + side - 2] = images.images[sample]
+    canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / each * 0.85)
+    axis.imshow(sheet, interpolation="nearest")
+    axis.grid(False)
+    axis.set_xticks([])
+    names = [shortened(images.class_names[label]) for label in shown]
+    axis.set_yticks(side * (np.arange(len(shown)) + 0.5), names)
+    axis.tick_params(length=0)
+    for edge in axis.spines.values():
+        edge.set_visible(False)
+    return save(canvas, path)
 
 
 class _PlainLogFormatter(LogFormatter):

@@ -5,18 +5,12 @@ import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from data_pipelines.errors import DataError
+from everlight.checks import Between
 
 Scale = Literal["demo", "cpu", "paper"]
-
-
-class Between(NamedTuple):
-    """Least and greatest value of a number, both allowed; stands in a field's Annotated type."""
-
-    least: float
-    most: float
 
 
 Seed = Annotated[int, Between(0, 2**31 - 1)]

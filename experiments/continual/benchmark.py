@@ -19,12 +19,13 @@ from data_pipelines.errors import DataError
 from data_pipelines.image_set import ImageSet, first_classes, first_per_class, shrink_images
 from data_pipelines.procedural import World, load_procedural
 from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
+from everlight.checks import Between
 from everlight.continual import StoredImages, TaskSequence
 from everlight.models import MLP, PlainCNN
 from everlight.models.heads import HeadKind
 from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
 from experiments.common.sequences import store_images
-from experiments.common.settings import Between, Count, Scale
+from experiments.common.settings import Count, Scale
 from experiments.continual.methods import Trains
 from experiments.continual.own_images import load_own_images
 from experiments.continual.plan import Plan, StrategiesRun, planned

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal, NamedTuple
 
-from experiments.common.settings import Between, Count, RunSettings
+from everlight.checks import Between
+from experiments.common.settings import Count, RunSettings
 from experiments.continual.methods import Scenario
 
 TUNING_SEED = 1_000

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.image_set import ImageSet
-from everlight.plots import COLORS
+from everlight.plots import COLORS, plot_accuracy_matrix
 from experiments.common.plots import new_canvas, save
 
 LINES = ("-", "--", ":", "-.")
@@ -78,41 +77,15 @@ def plot_matrices(path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]]) 
     for axis in axes[len(matrices) :]:
         axis.set_visible(False)
     for place, (axis, (name, matrix)) in enumerate(zip(axes, matrices.items(), strict=False)):
-        picture = axis.imshow(matrix, vmin=0, vmax=1, cmap="viridis")
-        ticks = np.arange(0, len(matrix), 1 if len(matrix) <= 5 else 3)
-        axis.set_title(name, fontsize="medium")
-        axis.set_xticks(ticks, 1 + ticks)
-        axis.set_yticks(ticks, 1 + ticks)
-        axis.grid(False)
-        if place % columns == 0:
-            axis.set_ylabel("after learning task")
-        if place >= len(matrices) - columns:
-            axis.set_xlabel("tested on task")
-    canvas.colorbar(picture, ax=axes, label="accuracy", shrink=0.8)
+        plot_accuracy_matrix(matrix, axis).set_title(name, fontsize="medium")
+        if place % columns:
+            axis.set_ylabel("")
+        if place < len(matrices) - columns:
+            axis.set_xlabel("")
+    canvas.colorbar(axes[0].images[0], ax=axes, label="accuracy", shrink=0.8)
     return save(canvas, path)
 
 
-def plot_samples(path: Path, images: ImageSet, classes: int = 10, each: int = 12) -> Path:
-    """A row of training images for some of the classes."""
-    count = len(images.class_names)
-    shown = np.unique(np.linspace(0, count - 1, min(classes, count)).astype(int))
-    side = images.images.shape[1] + 2
-    sheet = np.full((side * len(shown), side * each, 3), 255, np.uint8)
-    for row, label in enumerate(shown):
-        for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[:each]):
-            top, left = row * side + 1, column * side + 1
-            sheet[top : top + side - 2, left : left + side - 2] = images.images[sample]
-    canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / each * 0.85)
-    axis.imshow(sheet, interpolation="nearest")
-    axis.grid(False)
-    axis.set_xticks([])
-    axis.set_yticks(side * (np.arange(len(shown)) + 0.5), _short_names(images, shown))
-    axis.tick_params(length=0)
-    for edge in axis.spines.values():
-        edge.set_visible(False)
-    return save(canvas, path)
-
-
-def _short_names(images: ImageSet, shown: np.ndarray) -> list[str]:
-    names = [images.class_names[label] for label in shown]
-    return [name if len(name) <= NAME else f"{name[: NAME - 1]}…" for name in names]
+def short_name(name: str) -> str:
+    """A class's name as a picture shows it."""
+    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"

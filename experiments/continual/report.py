@@ -14,6 +14,7 @@ from everlight.metrics import (
     forgetting,
     forward_transfer,
 )
+from experiments.common.plots import plot_samples
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.continual.benchmark import MOMENTUM, Benchmark
 from experiments.continual.methods import Scenario
@@ -22,7 +23,7 @@ from experiments.continual.plots import (
     plot_finals,
     plot_matrices,
     plot_over_time,
-    plot_samples,
+    short_name,
 )
 from experiments.continual.runner import Outcome, Outcomes
 from experiments.continual.selection import RULE
@@ -264,7 +265,7 @@ def _data(folder: Path, benchmark: Benchmark) -> Section:
         [
             Figure(
                 "Training images of some classes, as nets see them.",
-                plot_samples(folder / "samples.png", images),
+                plot_samples(folder / "samples.png", images, short_name),
             ),
             Table(caption, [Column("class"), Column("training"), Column("test")], rows),
         ],

@@ -14,10 +14,11 @@ from typing import Annotated
 import numpy as np
 
 from data_pipelines.errors import DataError
+from everlight.checks import Between
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Between, Count, RunSettings, Scale, check_methods
+from experiments.common.settings import Count, RunSettings, Scale, check_methods
 from experiments.core50 import CITATION
 from experiments.core50.beginning import begin_with, check_weights, load_frames, thin_test
 from experiments.core50.findings import Outcomes

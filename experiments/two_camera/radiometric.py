@@ -36,6 +36,7 @@ from data_pipelines.radiometric import (
     show_colors,
 )
 from data_pipelines.spectra import SpectralLibrary, embedded_library, measured_library
+from everlight.checks import Between
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel, Problem, TrainingSettings
@@ -43,7 +44,7 @@ from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
 from experiments.common.report import Section, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Between, Count, RunSettings, Scale
+from experiments.common.settings import Count, RunSettings, Scale
 from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_map import PairMap, map_of_pairs

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
+from everlight.checks import Between
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Between, Count, RunSettings
+from experiments.common.settings import Count, RunSettings
 
 
 @dataclass(frozen=True)
