@@ -20,7 +20,7 @@ from jax.sharding import SingleDeviceSharding
 from jaxtyping import PyTree
 
 from data_pipelines.errors import MissingDataError
-from data_pipelines.iirc_metadata import official_metadata
+from data_pipelines.images.iirc_metadata import official_metadata
 from everlight.continual import (
     Build,
     Protocol,

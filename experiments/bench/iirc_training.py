@@ -15,8 +15,8 @@ import numpy as np
 from jax import monitoring
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from data_pipelines.iirc_metadata import official_metadata
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.iirc_metadata import official_metadata
+from data_pipelines.images.image_set import ImageSet
 from everlight.continual.base import Task, TaskSequence
 from everlight.continual.engine.evaluation import evaluate, validate
 from everlight.continual.engine.flax_setup import StoredImages

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.image_set import ImageSet
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     accuracy_over_time,

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from data_pipelines.cifar100 import load_cifar100
-from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
-from data_pipelines.procedural import World, load_procedural
-from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.images.cifar100 import load_cifar100
+from data_pipelines.images.image_set import ImageSet, first_per_class, shrink_images
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.procedural.world import World, load_procedural
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.sequence import Protocol, initial_state, operations_per_step
 from everlight.metrics.accuracy_matrix import accuracy

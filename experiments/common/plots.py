@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.image_set import ImageSet
 from data_pipelines.writing import written_whole
 
 # Names come from data, and a dollar in one begins no formula.

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import Channels, ImageSet
+from data_pipelines.images.image_set import Channels, ImageSet
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.sequence import (

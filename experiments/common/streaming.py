@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.flax_setup import StreamedImages
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)

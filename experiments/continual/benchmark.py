@@ -13,12 +13,12 @@ import numpy as np
 import optax
 import tyro
 
-from data_pipelines.cifar100 import load_cifar100
-from data_pipelines.digits import load_digits
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import ImageSet, first_classes, first_per_class, shrink_images
-from data_pipelines.procedural import World, load_procedural
-from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.images.cifar100 import load_cifar100
+from data_pipelines.images.digits import load_digits
+from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.procedural.world import World, load_procedural
 from everlight.checks import Between
 from everlight.continual import StoredImages, TaskSequence
 from everlight.models import MLP, PlainCNN

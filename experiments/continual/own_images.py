@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from data_pipelines.arrays import read_npz, take
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, read_csv, refusing
-from data_pipelines.image_set import ImageSet, every_nth, split_off
+from data_pipelines.images.image_set import ImageSet, every_nth, split_off
 from data_pipelines.pictures import FORMATS, opened_image
 
 FEWEST = 3

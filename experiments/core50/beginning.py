@@ -12,12 +12,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from data_pipelines.caffe_weights import load_caffe_weights
-from data_pipelines.core50 import Core50, load_core50
-from data_pipelines.core50_procedural import WORLD, load_procedural_core50
-from data_pipelines.core50_release import count_frames
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.procedural import load_procedural
+from data_pipelines.images.caffe_weights import load_caffe_weights
+from data_pipelines.images.core50 import Core50, load_core50
+from data_pipelines.images.core50_release import count_frames
+from data_pipelines.procedural.core50 import WORLD, load_procedural_core50
+from data_pipelines.procedural.world import load_procedural
 from everlight.continual.base import Samples, Setup, Strategy
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.lines import Line2D
 
-from data_pipelines.core50 import Core50
+from data_pipelines.images.core50 import Core50
 from everlight.plots import COLORS
 from everlight.scenarios.core50 import TEST_SESSIONS
 from experiments.common.plots import new_canvas, save

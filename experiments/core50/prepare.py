@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from data_pipelines.core50 import FOLDER, prepare_core50
-from data_pipelines.core50_release import FRAME_COUNTS, SIZE
 from data_pipelines.errors import MissingDataError
+from data_pipelines.images.core50 import FOLDER, prepare_core50
+from data_pipelines.images.core50_release import FRAME_COUNTS, SIZE
 from data_pipelines.locations import data_root
 
 

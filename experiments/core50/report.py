@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.core50 import Core50
+from data_pipelines.images.core50 import Core50
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.core50.findings import Outcomes, findings_table
 from experiments.core50.plots import Published, plot_curves, plot_roc, plot_sessions

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
-from data_pipelines.core50 import Core50, category_of
+from data_pipelines.images.core50 import Core50, category_of
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
 from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from data_pipelines.core50 import Core50
+from data_pipelines.images.core50 import Core50
 from everlight.continual.base import Learner, Memory, Samples, TaskSequence
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.engine.flax_setup import StoredImages

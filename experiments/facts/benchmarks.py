@@ -13,16 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, UInt8
 
-from data_pipelines.fact_render import procedural_facts, render_facts
-from data_pipelines.facts import Fact, read_images
-from data_pipelines.image_set import ImageSet
-from data_pipelines.locations import locate
-from data_pipelines.vrd import BoxedFacts, BoxedSamples, load_vrd, squares
-from data_pipelines.word_vectors import (
+from data_pipelines.facts.render import procedural_facts, render_facts
+from data_pipelines.facts.splits import Fact, read_images
+from data_pipelines.facts.vrd import BoxedFacts, BoxedSamples, load_vrd, squares
+from data_pipelines.facts.word_vectors import (
     WordVectors,
     default_word_vectors,
     load_word_vectors,
 )
+from data_pipelines.images.image_set import ImageSet
+from data_pipelines.locations import locate
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.scenarios.facts import Examples
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split

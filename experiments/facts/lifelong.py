@@ -24,8 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.jpeg_store import JpegStore
-from data_pipelines.vrd import box_features
+from data_pipelines.facts.vrd import box_features
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.steps import Protocol

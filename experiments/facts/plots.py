@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 from scipy.cluster.hierarchy import ClusterNode, dendrogram, set_link_color_palette, to_tree
 
-from data_pipelines.facts import Fact
+from data_pipelines.facts.splits import Fact
 from everlight.plots import COLORS
 from everlight.scenarios.facts_splits import SemanticSplit
 from experiments.common.plots import new_canvas, save

@@ -1,7 +1,7 @@
 """The authors' files as a benchmark: their divisions into tasks, photographs in a folder.
 
 `splits/4tasks_random`, `4tasks_semantic`, `8tasks_random` and `8tasks_semantic` hold the files that
-`data_pipelines.facts.read_split` reads. Photographs are read when a step asks for them.
+`data_pipelines.facts.splits.read_split` reads. Photographs are read when a step asks for them.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Int
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.facts import Fact, FactSamples, find_images, read_split
-from data_pipelines.jpeg_store import JpegStore
-from data_pipelines.word_vectors import load_word_vectors
+from data_pipelines.facts.splits import Fact, FactSamples, find_images, read_split
+from data_pipelines.facts.word_vectors import load_word_vectors
+from data_pipelines.images.jpeg_store import JpegStore
 from experiments.facts.benchmarks import (
     SPLITS,
     Benchmark,

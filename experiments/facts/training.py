@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray, UInt8
 
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.flax_setup import StoredImages

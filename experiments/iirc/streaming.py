@@ -5,9 +5,9 @@ from itertools import chain
 
 import numpy as np
 
-from data_pipelines.iirc_metadata import Metadata, OfficialName, official_metadata
-from data_pipelines.imagenet import ImageFiles, leave_out, list_imagenet
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.iirc_metadata import Metadata, OfficialName, official_metadata
+from data_pipelines.images.imagenet import ImageFiles, leave_out, list_imagenet
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from data_pipelines.cifar100 import IIRC_CHANNELS, load_cifar100
-from data_pipelines.iirc_metadata import (
+from data_pipelines.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from data_pipelines.images.iirc_metadata import (
     Metadata,
     OfficialName,
     draw_configuration,
@@ -21,11 +21,11 @@ from data_pipelines.iirc_metadata import (
     superclasses_first,
     tiny_imagenet_metadata,
 )
-from data_pipelines.image_set import Channels, ImageSet, first_per_class, shrink_images
-from data_pipelines.imagenet import ImageFiles
-from data_pipelines.jpeg_store import JpegStore
-from data_pipelines.procedural import World, load_procedural
-from data_pipelines.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
+from data_pipelines.images.image_set import Channels, ImageSet, first_per_class, shrink_images
+from data_pipelines.images.imagenet import ImageFiles
+from data_pipelines.images.jpeg_store import JpegStore
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
+from data_pipelines.procedural.world import World, load_procedural
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.state import SequenceResult
 from everlight.continual.engine.steps import Protocol

@@ -19,9 +19,9 @@ import tyro
 from jaxtyping import Bool, Float
 from PIL import Image, ImageDraw, ImageFont
 
+from data_pipelines.color.raw import RawImage, read_raw
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_json
-from data_pipelines.raw import RawImage, read_raw
 from data_pipelines.writing import make_folder, written_whole
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
 from everlight.color.rendering import encode_srgb, render, white_balance

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.quasi_real import FOLDS, QuasiReal, reilluminate_training
+from data_pipelines.color.quasi_real import FOLDS, QuasiReal, reilluminate_training
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.gamut import fit_gamut, gamut_estimate

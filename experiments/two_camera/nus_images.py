@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from data_pipelines.locations import locate
-from data_pipelines.nus import (
+from data_pipelines.color.nus import (
     RELEASE_SOURCE,
     OfficialNus,
     load_official,
     load_same_scene_pairs,
     load_thumbnails,
 )
-from data_pipelines.quasi_real import FOLDS, QuasiReal, build_quasi_real
-from data_pipelines.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.spectra import EMBEDDED_CAMERAS, embedded_library
+from data_pipelines.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
+from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from data_pipelines.locations import locate
 from everlight.color.alignment import area_downsample
 from experiments.common.progress import progress
 from experiments.two_camera.radiometric_methods import thumbnails

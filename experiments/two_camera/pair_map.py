@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from data_pipelines.radiometric import RadiometricSettings, draw_scenes
-from data_pipelines.spectra import SpectralLibrary
+from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes
+from data_pipelines.color.spectra import SpectralLibrary
 from everlight.color.chromagenic import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior

@@ -25,8 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.errors import DataError
-from data_pipelines.radiometric import (
+from data_pipelines.color.radiometric import (
     PATCHES,
     RadiometricSettings,
     Scenes,
@@ -35,7 +34,8 @@ from data_pipelines.radiometric import (
     draw_scenes,
     show_colors,
 )
-from data_pipelines.spectra import SpectralLibrary, embedded_library, measured_library
+from data_pipelines.color.spectra import SpectralLibrary, embedded_library, measured_library
+from data_pipelines.errors import DataError
 from everlight.checks import Between
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_novelty import calibrate

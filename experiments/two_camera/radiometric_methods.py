@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from data_pipelines.color.radiometric import Scenes, photograph
+from data_pipelines.color.spectra import SpectralLibrary
 from data_pipelines.errors import DataError
-from data_pipelines.radiometric import Scenes, photograph
-from data_pipelines.spectra import SpectralLibrary
 from everlight.color.chromagenic import (
     chromagenic_estimate,
     fit_chromagenic,

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.radiometric import SAME_LIGHT
-from data_pipelines.spectra import SpectralLibrary
+from data_pipelines.color.radiometric import SAME_LIGHT
+from data_pipelines.color.spectra import SpectralLibrary
 from everlight.color.chromaticity import to_chromaticity
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots

@@ -27,9 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.s20 import AugmentedS20, load_augmented_s20, load_s20
-from data_pipelines.spectra import EMBEDDED_CAMERAS, embedded_library
+from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
+from data_pipelines.color.s20 import AugmentedS20, load_augmented_s20, load_s20
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.reillumination import augment_transforms, von_kries

@@ -23,21 +23,28 @@ import numpy as np
 import scipy.io
 
 from data_pipelines.arrays import read_npz
-from data_pipelines.caffe_weights import load_caffe_weights
-from data_pipelines.core50 import load_core50, prepare_core50
+from data_pipelines.color.nus import load_official, load_same_scene_pairs, load_thumbnails
+from data_pipelines.color.raw import read_raw
+from data_pipelines.color.s20 import ARCHIVE, FOLDS, load_s20
+from data_pipelines.color.spectra import measured_library
 from data_pipelines.errors import DataError
-from data_pipelines.facts import Fact, FactSamples, FactSet, read_images, read_split, write_split
+from data_pipelines.facts.splits import (
+    Fact,
+    FactSamples,
+    FactSet,
+    read_images,
+    read_split,
+    write_split,
+)
+from data_pipelines.facts.vrd import PREDICATES, load_vrd
+from data_pipelines.facts.word_vectors import load_word_vectors
 from data_pipelines.files import read_csv, read_json
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.caffe_weights import load_caffe_weights
+from data_pipelines.images.core50 import load_core50, prepare_core50
+from data_pipelines.images.jpeg_store import JpegStore
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.matlab import read_mat
-from data_pipelines.nus import load_official, load_same_scene_pairs, load_thumbnails
-from data_pipelines.raw import read_raw
-from data_pipelines.s20 import ARCHIVE, FOLDS, load_s20
-from data_pipelines.spectra import measured_library
-from data_pipelines.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.unpickle import load_npy_restricted, load_restricted
-from data_pipelines.vrd import PREDICATES, load_vrd
-from data_pipelines.word_vectors import load_word_vectors
 from data_pipelines.writing import read_sealed, save_sealed
 from tests.dng_writer import write_dng
 from tests.nus_files import MAIN, render, write_camera

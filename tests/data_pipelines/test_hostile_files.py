@@ -11,6 +11,7 @@ import pytest
 
 from data_pipelines.arrays import decode_npy, map_npy, read_npz
 from data_pipelines.errors import DataError
+from data_pipelines.facts.word_vectors import load_word_vectors
 from data_pipelines.files import (
     inflate,
     jpeg_size,
@@ -23,7 +24,6 @@ from data_pipelines.files import (
     read_text,
 )
 from data_pipelines.unpickle import load_npy_restricted, load_restricted
-from data_pipelines.word_vectors import load_word_vectors
 
 # ---- Pickles
 

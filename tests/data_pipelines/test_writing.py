@@ -10,8 +10,8 @@ import imagecodecs
 import numpy as np
 import pytest
 
-from data_pipelines.core50 import prepare_core50
 from data_pipelines.errors import DataError
+from data_pipelines.images.core50 import prepare_core50
 from data_pipelines.writing import (
     check_room,
     lock_folder,

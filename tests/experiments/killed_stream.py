@@ -14,8 +14,8 @@ import jax
 import numpy as np
 import optax
 
-from data_pipelines.imagenet import list_imagenet
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.imagenet import list_imagenet
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import flax_setup
 from everlight.continual.engine.steps import Protocol

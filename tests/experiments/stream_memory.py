@@ -16,8 +16,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from data_pipelines.imagenet import list_imagenet
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.imagenet import list_imagenet
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.engine.steps import Protocol
 from experiments.common.sequences import train_sequence

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from data_pipelines.iirc_metadata import official_metadata
+from data_pipelines.images.iirc_metadata import official_metadata
 from experiments.bench import net_training
 from experiments.bench.__main__ import Sizes, bench, run_many, run_race
 from experiments.bench.fact_ranking import RankingSizes

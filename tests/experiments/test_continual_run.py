@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol, run_sequence
 from experiments.continual import benchmark
 from experiments.continual.benchmark import ContinualRun

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipelines.core50 import CATEGORIES, OBJECTS, Core50, load_core50
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
+from data_pipelines.images.image_set import ImageSet
 from experiments.cli import main
 from experiments.common.run_folder import RunFolder
 from experiments.core50 import beginning

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines import core50
-from data_pipelines.core50 import load_core50, prepare_core50
 from data_pipelines.errors import DataError
+from data_pipelines.images import core50
+from data_pipelines.images.core50 import load_core50, prepare_core50
 from data_pipelines.writing import written_whole
 from experiments.common import checkpoint
 from experiments.common.checkpoint import Checkpoints

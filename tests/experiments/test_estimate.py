@@ -14,10 +14,10 @@ import pytest
 import tyro
 from PIL import Image
 
+from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
+from data_pipelines.color.raw import RawImage, read_raw
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.raw import RawImage, read_raw
-from data_pipelines.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight.color.alignment import warp_image
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.transform_prior import (

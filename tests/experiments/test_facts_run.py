@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from data_pipelines.errors import DataError
-from data_pipelines.facts import read_images, write_split
+from data_pipelines.facts.splits import read_images, write_split
 from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
 from experiments.facts.benchmarks import (

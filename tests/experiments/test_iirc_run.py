@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from data_pipelines.iirc_metadata import Metadata
-from data_pipelines.image_set import ImageSet
+from data_pipelines.images.iirc_metadata import Metadata
+from data_pipelines.images.image_set import ImageSet
 from everlight.continual.engine.steps import Protocol
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images

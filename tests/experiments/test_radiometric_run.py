@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data_pipelines.color.spectra import embedded_library
 from data_pipelines.errors import DataError
-from data_pipelines.spectra import embedded_library
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.two_camera.model_files import load_model
 from experiments.two_camera.pair_map import map_of_pairs, sensitivity_distances

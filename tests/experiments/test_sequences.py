@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from data_pipelines.image_set import ImageSet, first_per_class, shrink_images
+from data_pipelines.images.image_set import ImageSet, first_per_class, shrink_images
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import (

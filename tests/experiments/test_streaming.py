@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
-from data_pipelines.iirc_metadata import Metadata
-from data_pipelines.jpeg_store import JpegStore
+from data_pipelines.images.iirc_metadata import Metadata
+from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.common.streaming import channels, naming_files, stream

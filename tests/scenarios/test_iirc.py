@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_pipelines.iirc_metadata import official_metadata
+from data_pipelines.images.iirc_metadata import official_metadata
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 
 # Twenty training samples of each class, the classes in turn.

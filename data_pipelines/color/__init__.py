@@ -1,0 +1,1 @@
+"""Measured spectra, thumbnails, phone pairs and raw photographs: arrays of colours."""

@@ -1,0 +1,200 @@
+"""The two-camera paper's quasi-real set (section 4.2), from the NUS 8-camera release.
+
+Two cameras' photographs of one scene are not aligned. So the chart, which both show, gives the
+transform T_M between them, and T_M applied to the main image makes the second one. The thumbnails
+at hand have their charts masked: this set needs the release's full images, and is tested on small
+files in the release's format.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from data_pipelines.color.nus import OfficialNus
+from data_pipelines.errors import DataError
+from everlight.color.alignment import MaskedImage, area_downsample
+from everlight.color.reillumination import augment_transforms, chart_transforms
+from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
+
+FOLDS = 3
+
+
+class QuasiReal(NamedTuple):
+    """Pairs of a main and a second camera; colours as rows, `second ≈ main @ transform`.
+
+    `charts_*` are the chart's 24 colours in each image, `usable` where both cameras measured a
+    patch below saturation; `folds` are three sets of test indices.
+    """
+
+    names: tuple[tuple[str, str], ...]
+    transforms: Float[np.ndarray, "n 3 3"]
+    illuminants_main: Float[np.ndarray, "n 3"]
+    illuminants_second: Float[np.ndarray, "n 3"]
+    charts_main: Float[np.ndarray, "n 24 3"]
+    charts_second: Float[np.ndarray, "n 24 3"]
+    usable: Bool[np.ndarray, "n 24"]
+    folds: tuple[Int[np.ndarray, "k"], ...]
+
+
+class Augmented(NamedTuple):
+    """Re-illuminated pairs to train on.
+
+    Attributes:
+      transforms: between the two cameras.
+      illuminants: of the main camera.
+      relights: what the main image's colours, as rows, were multiplied by.
+      sources: the pair that each was made of, a row of `QuasiReal`.
+    """
+
+    transforms: Float[np.ndarray, "n 3 3"]
+    illuminants: Float[np.ndarray, "n 3"]
+    relights: Float[np.ndarray, "n 3 3"]
+    sources: Int[np.ndarray, "n"]
+
+
+def build_quasi_real(
+    main: OfficialNus,
+    second: OfficialNus,
+    pairs: Sequence[tuple[str, str]],
+    seed: int,
+    normalize: Normalization = None,
+) -> QuasiReal:
+    """The quasi-real pairs: T of each main image and the second image that its chart makes of it.
+
+    T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
+    The second image is a linear function of the main one, so without normalisation T is T_M itself,
+    up to rounding, whatever the scene shows, and carries the ratio of the two exposures; with
+    `normalize="sum"` it depends on the scene's content.
+
+    Args:
+      main: the camera whose illuminant is to be estimated; the paper's is NikonD5200.
+      second: the other camera; the paper's is Canon1DsMkIII.
+      pairs: names of the two cameras' images of one scene, each in at most one pair.
+      seed: of the random folds.
+      normalize: as for `fit_color_transform`.
+
+    Raises:
+      MissingDataError: an image's files are not there.
+      DataError: a name that a camera does not have, a name twice, too few pairs, a damaged file,
+        or a chart or image whose colours do not determine a transform.
+    """
+    indices_main = _indices(main, [pair[0] for pair in pairs])
+    indices_second = _indices(second, [pair[1] for pair in pairs])
+    if len(pairs) < FOLDS:
+        raise DataError(f"{len(pairs)} pairs cannot make {FOLDS} folds; give more pairs.")
+    transforms, charts_main, charts_second, usable = [], [], [], []
+    for i, j in zip(indices_main, indices_second, strict=True):
+        chart_main, below_main = main.read_chart(i)
+        chart_second, below_second = second.read_chart(j)
+        both = below_main & below_second
+        image, mask = main.read_image(i)
+        transform = _pair_transform(
+            (chart_main, chart_second, both),
+            area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
+            normalize,
+            f"{main.names[i]} with {second.names[j]}",
+        )
+        transforms.append(transform)
+        charts_main.append(chart_main)
+        charts_second.append(chart_second)
+        usable.append(both)
+    order = np.random.default_rng(seed).permutation(len(pairs))
+    return QuasiReal(
+        tuple(pairs),
+        np.stack(transforms),
+        main.illuminants[indices_main],
+        second.illuminants[indices_second],
+        np.stack(charts_main),
+        np.stack(charts_second),
+        np.stack(usable),
+        tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
+    )
+
+
+def reilluminate_training(
+    data: QuasiReal, fold: int, seed: int, reilluminations: int = 99
+) -> Augmented:
+    """Training pairs of a fold, each as it is and re-illuminated as randomly chosen others.
+
+    In closed form, `T' = A⁻¹ T B` with A and B from the charts: the same as re-illuminating the
+    pixels for transforms of pixels that were not normalised, approximate with "sum". The others are
+    training pairs of the same fold, without repetition, so that no test illuminant is seen.
+
+    Args:
+      data: from `build_quasi_real`.
+      fold: whose indices are left out, 0 to 2.
+      seed: of the choice.
+      reilluminations: of each pair; the paper's 99.
+
+    Returns:
+      For each training pair `1 + reilluminations` rows, the pair itself first.
+
+    Raises:
+      DataError: the fold has too few training pairs, or a chart determines no transform.
+    """
+    train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
+    if reilluminations > len(train) - 1:
+        raise DataError(
+            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs, "
+            f"so each has {len(train) - 1} others. Give at most that."
+        )
+    weights = jnp.asarray(data.usable[train], jnp.float32)
+    first, second = (
+        chart_transforms(jnp.asarray(charts[train]), weights)
+        for charts in (data.charts_main, data.charts_second)
+    )
+    rng = np.random.default_rng(seed)
+    own = np.arange(len(train))
+    targets = np.stack(
+        [[i, *rng.choice(np.delete(own, i), reilluminations, replace=False)] for i in own]
+    )
+    every = augment_transforms(jnp.asarray(data.transforms[train]), first, second)
+    chosen = np.asarray(every)[own[:, None], targets]
+    faulty = ~np.isfinite(chosen).all(axis=(1, 2, 3))
+    if faulty.any():
+        names = ", ".join(data.names[i][0] for i in train[faulty])
+        raise DataError(
+            f"Too few unsaturated patches to re-illuminate {names}; take these pairs off the list."
+        )
+    return Augmented(
+        chosen.reshape(-1, 3, 3),
+        data.illuminants_main[train][targets].reshape(-1, 3),
+        np.asarray(first)[own[:, None], targets].reshape(-1, 3, 3),
+        np.repeat(train, targets.shape[1]),
+    )
+
+
+def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
+    positions = {name: i for i, name in enumerate(camera.names)}
+    unknown = [name for name in names if name not in positions]
+    if unknown:
+        raise DataError(f"pairs: {camera.folder} has no image {', '.join(unknown)}.")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DataError(f"pairs: {', '.join(twice)} stands in more than one pair.")
+    return [positions[name] for name in names]
+
+
+def _pair_transform(
+    charts: tuple[np.ndarray, np.ndarray, np.ndarray],
+    thumbnail: MaskedImage,
+    normalize: Normalization,
+    pair: str,
+) -> np.ndarray:
+    """T of the main pixels and the second ones that the charts' transform makes of them."""
+    chart_main, chart_second, usable = (jnp.asarray(each, jnp.float32) for each in charts)
+    colors = thumbnail.image.reshape(-1, 3)
+    between_charts = fit_color_transform(chart_main, chart_second, usable)
+    synthetic = apply_color_transform(colors, between_charts.transform)
+    weights = thumbnail.mask.ravel().astype(jnp.float32)
+    fit = fit_color_transform(colors, synthetic, weights, normalize)
+    for valid, what in ((between_charts.valid, "unsaturated patches"), (fit.valid, "pixels")):
+        if not valid:
+            raise DataError(
+                f"{pair}: too few {what} of different colours for a transform; "
+                "take this pair off the list."
+            )
+    return np.asarray(fit.transform)

@@ -1,0 +1,1 @@
+"""Facts as labels of images: split files, scene annotations, word vectors, rendered scenes."""

@@ -1,0 +1,269 @@
+"""Facts with boxes, and those of Visual Relationship Detection (Lu et al. 2016).
+
+VRD's annotations are real, long-tailed facts: 30,355 training and 7,638 test relations between 100
+kinds of objects in 4,000 and 1,000 photographs. They are all full triples; <S,*,*> and <S,P,*> are
+derived from them, as the benchmarks of lifelong fact learning mix the three.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from data_pipelines.facts.splits import Fact, FactSamples, FactSet
+from data_pipelines.files import Archive, opened_archive, refusing
+from data_pipelines.locations import locate
+
+SOURCE = "Lu et al. 2016, Visual Relationship Detection with Language Priors (json_dataset)"
+ARCHIVE = "vrd_spo_facts/vrd_annotations.zip"
+PARTS = ("train", "test")
+# The release's order, in which annotations count. The archive's own `all/predicates.json` has these
+# names in another order: with it, "below" would be what is above, and balls would be walked beside.
+PREDICATES = (
+    *("on", "wear", "has", "next to", "sleep next to", "sit next to", "stand next to", "park next"),
+    *("walk next to", "above", "behind", "stand behind", "sit behind", "park behind"),
+    *("in the front of", "under", "stand under", "sit under", "near", "walk to", "walk"),
+    *("walk past", "in", "below", "beside", "walk beside", "over", "hold", "by", "beneath", "with"),
+    *("on the top of", "on the left of", "on the right of", "sit on", "ride", "carry", "look"),
+    *("stand on", "use", "at", "attach to", "cover", "touch", "watch", "against", "inside"),
+    *("adjacent to", "across", "contain", "drive", "drive on", "taller than", "eat", "park on"),
+    *("lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of"),
+    *("rest on", "follow", "hit", "feed", "kick", "skate on"),
+)
+BYTES = 100_000_000
+"""Of a table in the archive; the largest has 4 MB."""
+MOST_PIXELS = 100_000
+"""Of a photograph's side."""
+MARGIN = 0.1
+"""Of a sample's square around its boxes, on every side, as a share of their longer side."""
+
+
+class Scenes(NamedTuple):
+    """All annotated objects of a set of images, image after image."""
+
+    images: tuple[str, ...]
+    """Names of the images, those without an object too."""
+    image: Int[np.ndarray, "m"]
+    """The image of each object, its place in `images`; ascending."""
+    category: Int[np.ndarray, "m"]
+    box: Int[np.ndarray, "m 4"]
+    """[ymin, ymax, xmin, xmax] in pixels; edges, so that the height is ymax - ymin."""
+
+
+class BoxedSamples(NamedTuple):
+    """What the samples of facts are about: rows of `scenes`."""
+
+    scenes: Scenes
+    subject: Int[np.ndarray, "n"]
+    other: Int[np.ndarray, "n"]
+    """What the subject is related to, also where the fact leaves it undefined as in <S,P,*>; -1 for
+    <S,*,*>."""
+
+
+class BoxedFacts(NamedTuple):
+    """Facts with the boxes of their samples, which are in the order of `facts`."""
+
+    facts: FactSet
+    categories: tuple[str, ...]
+    """Names of the kinds of objects."""
+    train: BoxedSamples
+    test: BoxedSamples
+
+
+class Relations(NamedTuple):
+    """Annotated scenes: rows of subject, predicate, object; the outer two are rows of `scenes`."""
+
+    scenes: Scenes
+    rows: Int[np.ndarray, "r 3"]
+
+
+def load_vrd() -> BoxedFacts:
+    """VRD's annotations as facts; the photographs are not needed.
+
+    Every one of the 30,355 + 7,638 relations is an <S,P,O>; the 6,074 + 1,460 of them whose
+    predicate is one of 28 actions are each an <S,P,*> too, and the 26,430 + 6,735 different objects
+    of all images each an <S,*,*>. Repeated annotations and objects related to themselves are kept.
+    Distinct facts in training are 6,672 <S,P,O> (3,985 of them seen once), 135 <S,P,*> and 100
+    <S,*,*>; the test images have 1,029, 20 and 0 more.
+
+    Images have the paths of the release's photographs, `sg_train_images/` and `sg_test_images/`;
+    who has these calls `facts.read_images` with `squares` to cut the samples out of them.
+
+    Raises:
+      MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.
+      DataError: it is damaged or contradicts itself.
+    """
+    path = locate(ARCHIVE, SOURCE, "0.6 MB")
+    way_out = f"Get it again: {SOURCE}."
+    with opened_archive(path, way_out) as archive, refusing(path, way_out):
+        categories = _read(archive, "all/objects.json")
+        if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
+            raise TypeError("objects.json is no list of names")
+        actions = _actions(_read(archive, "subset_activities.json"))
+        relations = [
+            _relations(part, _read(archive, f"annotations_{part}.json"), len(categories))
+            for part in PARTS
+        ]
+        return boxed_facts("VRD", categories, PREDICATES, actions, *relations)
+
+
+def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
+    """What a sample's image shows: [ymin, ymax, xmin, xmax] in pixels, perhaps beyond the scene.
+
+    The square is that of the boxes of subject and other object, for <S,*,*> of the subject's alone,
+    with a margin of a tenth; their shorter side is in its middle.
+    """
+    pair = _pair(samples)
+    low, high = pair[:, :, [0, 2]].min(axis=0), pair[:, :, [1, 3]].max(axis=0)
+    half = (0.5 + MARGIN) * (high - low).max(axis=1, keepdims=True)
+    middle = (low + high) / 2
+    return np.stack([middle - half, middle + half], axis=-1).reshape(-1, 4)
+
+
+def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
+    """Where the boxes are, and nothing of what is in them: the layout-only baseline's input.
+
+    Centre (y, x) and half height and width of the subject, then of the other object, in the square,
+    which spans -1 to 1; the other's centre less the subject's, in the subject's heights and widths;
+    the logarithms of its height and width over the subject's; 1 where there is another object, and
+    where there is none 0 with all that it would have.
+    """
+    square = squares(samples)[None]
+    centers, halves = within_squares(_pair(samples), square)
+    offset = (centers[1] - centers[0]) / (2 * halves[0])
+    ratio = np.log(halves[1] / halves[0])
+    there = (samples.other >= 0)[:, None]
+    other = np.concatenate([centers[1], halves[1], offset, ratio, there], axis=1)
+    features = np.concatenate([centers[0], halves[0], other * there], axis=1)
+    return features.astype(np.float32)
+
+
+def _pair(samples: BoxedSamples) -> Float[np.ndarray, "2 n 4"]:
+    """The boxes of subject and other object; the subject's twice where it is alone."""
+    other = np.where(samples.other < 0, samples.subject, samples.other)
+    return samples.scenes.box[np.stack([samples.subject, other])].astype(np.float64)
+
+
+def within_squares(
+    box: Float[np.ndarray, "*n 4"], square: Float[np.ndarray, "*n 4"]
+) -> tuple[Float[np.ndarray, "*n 2"], Float[np.ndarray, "*n 2"]]:
+    """Centres and half sizes (y, x) of boxes in a square that spans -1 to 1."""
+    half = (square[..., 1:2] - square[..., 0:1]) / 2
+    low, high = (box[..., edges] for edges in ([0, 2], [1, 3]))
+    middle = (square[..., [0, 2]] + square[..., [1, 3]]) / 2
+    return ((low + high) / 2 - middle) / half, (high - low) / 2 / half
+
+
+def boxed_facts(
+    name: str,
+    categories: Sequence[str],
+    predicates: Sequence[str],
+    actions: Sequence[str],
+    train: Relations,
+    test: Relations,
+) -> BoxedFacts:
+    """All facts that relations and objects state.
+
+    <S,P,O> from every relation, <S,P,*> from every relation whose predicate is an action, and
+    <S,*,*> from every object, in this order; equal relations stay separate samples. A fact's place
+    is that of its first sample, training before test.
+
+    Args:
+      name: how a report calls the set.
+      categories: names of the kinds of objects.
+      predicates: their names.
+      actions: those of `predicates` that give an <S,P,*>.
+      train: what the training images show.
+      test: what the test images show.
+    """
+    is_action = np.isin(predicates, actions)
+    pieces, samples = zip(*(_samples(part, is_action) for part in (train, test)), strict=True)
+    distinct, first, inverse = np.unique(
+        np.concatenate(pieces), axis=0, return_index=True, return_inverse=True
+    )
+    order = np.argsort(first)
+    # Place -1 of a table is the undefined piece.
+    tables = (categories, (*predicates, ""), (*categories, ""))
+    facts = tuple(
+        Fact(*(table[place] for table, place in zip(tables, row, strict=True)))
+        for row in distinct[order].tolist()
+    )
+    numbers = np.split(np.argsort(order).astype(np.int32)[inverse], [len(pieces[0])])
+    labelled = [
+        FactSamples(tuple(part.scenes.images[i] for i in part.scenes.image[part.subject]), own)
+        for part, own in zip(samples, numbers, strict=True)
+    ]
+    return BoxedFacts(FactSet(name, facts, *labelled), tuple(categories), *samples)
+
+
+def _samples(
+    relations: Relations, is_action: Bool[np.ndarray, "p"]
+) -> tuple[Int[np.ndarray, "n 3"], BoxedSamples]:
+    """Pieces of each sample's fact, -1 where undefined, and what it is about."""
+    scenes, rows = relations
+    subject, predicate, other = rows.T
+    category = scenes.category
+    triples = np.stack([category[subject], predicate, category[other]], axis=1)
+    acting = is_action[predicate]
+    pairs = triples[acting] * [1, 1, 0] - [0, 0, 1]
+    singles = category[:, None] * [1, 0, 0] - [0, 1, 1]
+    everything = np.arange(len(category))
+    return np.concatenate([triples, pairs, singles]), BoxedSamples(
+        scenes,
+        np.concatenate([subject, subject[acting], everything]),
+        np.concatenate([other, other[acting], np.full_like(everything, -1)]),
+    )
+
+
+def _read(archive: Archive, name: str) -> Any:
+    # The list of actions has commas before closing braces, which JSON does not allow.
+    return json.loads(re.sub(r",(\s*[}\]])", r"\1", archive.read(name, BYTES).decode("utf-8")))
+
+
+def _actions(subset: dict[str, Any]) -> list[str]:
+    """Predicates that the list of activities keeps, under the names that they have in VRD."""
+    merged = {name: subset["pred_map"].get(name, name) for name in PREDICATES}
+    return [
+        name
+        for name, kept in merged.items()
+        if subset["pred_rename"].get(kept, kept) in subset["pred_subset"]
+    ]
+
+
+def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
+    """The relations of all images; equal boxes of a category in an image are one object."""
+    rows: dict[tuple[int, ...], int] = {}
+    relations = []
+    for image, listed in enumerate(annotations.values()):
+        for one in listed:
+            subject, other = (
+                rows.setdefault((image, *_object(role, categories)), len(rows))
+                for role in (one["subject"], one["object"])
+            )
+            relations.append((subject, _place(one["predicate"], len(PREDICATES)), other))
+    table = np.array(list(rows), np.int32)
+    scenes = Scenes(
+        tuple(f"sg_{part}_images/{name}" for name in annotations),
+        *(table[:, 0], table[:, 1], table[:, 2:]),
+    )
+    found = np.array(relations, np.int32)
+    if (scenes.box[:, [1, 3]] <= scenes.box[:, [0, 2]]).any():
+        raise ValueError("a box ends before it begins")
+    return Relations(scenes, found)
+
+
+def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
+    """Its category and box."""
+    top, bottom, left, right = role["bbox"]
+    box = (_place(edge, MOST_PIXELS) for edge in (top, bottom, left, right))
+    return _place(role["category"], categories), *box
+
+
+def _place(value: Any, count: int) -> int:
+    # A JSON's true, "3" and 1.7 would pass for numbers in an array.
+    if type(value) is not int or not 0 <= value < count:
+        raise ValueError(f"{value!r} where a whole number below {count} belongs")
+    return value

@@ -1,0 +1,139 @@
+"""CIFAR-100 (Krizhevsky 2009) from its official files, or as TensorFlow Datasets prepares it."""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import one_line, read_bytes, refusing
+from data_pipelines.images.image_set import Channels, ImageSet
+from data_pipelines.locations import data_root
+from data_pipelines.unpickle import load_restricted
+
+SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
+FOLDER = "cifar-100-python"
+ARCHIVE = "cifar-100-python.tar.gz"
+PREPARED = "tensorflow_datasets/cifar100/3.0.2"
+MEMBERS = ("train", "test", "meta")
+MD5 = {
+    ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85",
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
+IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
+"""By which the authors of IIRC normalise; over all training pixels the deviations are greater, .267
+for red."""
+BYTES = 200_000_000
+"""More than any of these files has."""
+# Training samples, test samples, classes.
+SIZES = (50_000, 10_000, 100)
+
+
+def load_cifar100() -> ImageSet:
+    """CIFAR-100 with its 100 fine labels: 50,000 training and 10,000 test images of 32x32.
+
+    The first of these that lies below EVERLIGHT_DATA is read, and no other, even if it is faulty:
+
+    1. `cifar-100-python/`, the official archive unpacked;
+    2. `cifar-100-python.tar.gz`, that archive itself;
+    3. `tensorflow_datasets/cifar100/3.0.2/`, prepared by TFDS with `file_format="array_record"`;
+       reading it needs no TensorFlow.
+
+    1 and 2 give the official files' order, 3 the same training and the same test images in
+    another order, that in which TFDS stores them.
+
+    Raises:
+      MissingDataError: none of the three is there, or the folder lacks a file.
+      DataError: an official file's md5 is another, TFDS cannot read its folder or the sizes differ.
+    """
+    root = data_root()
+    readers = {FOLDER: _read_folder, ARCHIVE: _read_archive, PREPARED: _read_prepared}
+    for place, read in readers.items():
+        if root is not None and (root / place).exists():
+            return read(root / place)
+    where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} has none of it"
+    raise MissingDataError(
+        f"CIFAR-100 is needed, but {where}. Get {ARCHIVE} (161 MB) from {SOURCE} and put it at "
+        f"<folder>/{ARCHIVE}, or unpacked (186 MB) at <folder>/{FOLDER}, or prepare cifar100 with "
+        f'tensorflow-datasets, file_format="array_record", at <folder>/{PREPARED}; '
+        "then set EVERLIGHT_DATA=<folder>."
+    )
+
+
+def _read_folder(folder: Path) -> ImageSet:
+    contents = []
+    for path in (folder / member for member in MEMBERS):
+        way_out = f"Unpack {ARCHIVE} again, or get it from {SOURCE}."
+        contents.append(read_bytes(path, BYTES, way_out))
+        _check_md5(path, contents[-1])
+    return _assemble(contents, folder)
+
+
+def _read_archive(path: Path) -> ImageSet:
+    way_out = f"Get it again from {SOURCE}."
+    content = read_bytes(path, BYTES, way_out)
+    _check_md5(path, content)
+    with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
+    return _assemble(members, path)
+
+
+def _check_md5(path: Path, content: bytes) -> None:
+    found = hashlib.md5(content).hexdigest()
+    if found != MD5[path.name]:
+        raise DataError(
+            f"{path} has md5 {found}, expected {MD5[path.name]}: it is truncated, damaged or "
+            f"another file. Get it again from {SOURCE}."
+        )
+
+
+def _assemble(contents: list[bytes], origin: Path) -> ImageSet:
+    """From the bytes of MEMBERS; a row of `data` is the red, then green, then blue plane."""
+    train, test, meta = (
+        load_restricted(content, f"{origin}: {member}", "bytes")
+        for member, content in zip(MEMBERS, contents, strict=True)
+    )
+    planes = np.concatenate([train[b"data"], test[b"data"]]).reshape(-1, 3, 32, 32)
+    return ImageSet(
+        "CIFAR-100",
+        np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+        np.array(train[b"fine_labels"], np.int32),
+        np.array(test[b"fine_labels"], np.int32),
+        tuple(name.decode("ascii") for name in meta[b"fine_label_names"]),
+    )
+
+
+def _read_prepared(folder: Path) -> ImageSet:
+    # Here, because the official files must not wait for its import.
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(folder)
+        names = tuple(builder.info.features["label"].names)
+        train, test = builder.as_data_source(["train", "test"])
+        samples = [sample for split in (train, test) for sample in split]
+    # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
+    except Exception as error:
+        raise DataError(
+            f"{folder} is no cifar100 that TFDS can read ({type(error).__name__}: "
+            f"{one_line(error)}). "
+            f'Prepare it again with file_format="array_record".'
+        ) from error
+    found = (len(train), len(test), len(names))
+    if found != SIZES:
+        raise DataError(
+            f"{folder} holds (training, test, classes) {found}, expected {SIZES}. "
+            "Prepare it again, whole."
+        )
+    labels = np.array([sample["label"] for sample in samples], np.int32)
+    return ImageSet(
+        "CIFAR-100",
+        np.stack([sample["image"] for sample in samples]),
+        labels[: len(train)],
+        labels[len(train) :],
+        names,
+    )

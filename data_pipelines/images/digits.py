@@ -1,0 +1,24 @@
+"""Handwritten digits at 8x8, as scikit-learn ships them (Alpaydin and Kaynak 1998)."""
+
+import numpy as np
+
+from data_pipelines.images.image_set import ImageSet, every_nth, split_off
+
+TEST_EVERY = 5
+"""Of every class each fifth image is a test image."""
+
+
+def load_digits() -> ImageSet:
+    """1,797 images of ten digits, values 0 to 255 in three equal channels."""
+    # Slow to import, and not needed by other runs.
+    from sklearn.datasets import load_digits as shipped
+
+    values, labels = shipped(return_X_y=True)
+    grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    return split_off(
+        "handwritten digits (scikit-learn)",
+        np.repeat(grey, 3, axis=3),
+        labels,
+        every_nth(labels, TEST_EVERY),
+        tuple("0123456789"),
+    )

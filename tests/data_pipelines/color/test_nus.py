@@ -1,0 +1,289 @@
+import csv
+import shutil
+
+import imagecodecs
+import numpy as np
+import pytest
+import scipy.io
+
+from data_pipelines.color.nus import load_official, load_same_scene_pairs, load_thumbnails
+from data_pipelines.errors import DataError, MissingDataError
+
+DARKNESS, SATURATION = 1024, 15000
+RECTANGLE = (5, 16, 21, 38)  # rows 5 to 16, columns 21 to 38, from 1, as MATLAB counts
+
+
+def write_png(path, pixels, bitdepth=16):
+    path.write_bytes(imagecodecs.png_encode(pixels.astype(f"uint{bitdepth}").squeeze()))
+
+
+def write_camera(folder, camera, images, charts, illuminants, **changes):
+    """A camera in the release's format: raw values in, files out."""
+    names = [f"{camera}_{index + 1:04}" for index in range(len(images))]
+    for name, image, chart in zip(names, images, charts, strict=True):
+        for part in ("PNG", "CHECKER"):
+            (folder / camera / part).mkdir(parents=True, exist_ok=True)
+        write_png(folder / camera / "PNG" / f"{name}.PNG", image)
+        np.savetxt(folder / camera / "CHECKER" / f"{name}_color.txt", chart, "%.9g", ",")
+    cells = np.empty((len(names), 1), dtype=object)
+    cells[:, 0] = names
+    variables = {
+        "all_image_names": cells,
+        "groundtruth_illuminants": illuminants,
+        "CC_coords": np.array([RECTANGLE] * len(names), np.uint16),
+        "darkness_level": np.uint16(DARKNESS),
+        "saturation_level": np.uint16(SATURATION),
+    } | changes
+    scipy.io.savemat(
+        folder / camera / f"{camera}_gt.mat",
+        {name: value for name, value in variables.items() if value is not None},
+    )
+
+
+@pytest.fixture
+def raw(rng):
+    """Two raw images with one saturated and one below-black pixel, two charts, two lights."""
+    images = rng.integers(DARKNESS, SATURATION, (2, 30, 41, 3)).astype(np.uint16)
+    images[1, 0, 0, 2] = SATURATION
+    images[1, 29, 40] = 1000
+    charts = rng.uniform(DARKNESS, SATURATION - 1, (2, 24, 3))
+    charts[1, 0, 1] = SATURATION
+    return images, charts, np.array([[0.4, 0.8, 0.4], [0.5, 0.7, 0.5]])
+
+
+@pytest.fixture
+def release(tmp_path, raw):
+    write_camera(tmp_path, "SonyA57", *raw)
+    return tmp_path
+
+
+def test_official_ground_truth_comes_back(release, raw):
+    camera = load_official(release, "SonyA57")
+    assert camera.names == ("SonyA57_0001", "SonyA57_0002")
+    assert (camera.darkness, camera.saturation) == (1024, 15000)
+    np.testing.assert_array_equal(camera.illuminants, raw[2].astype(np.float32))
+    np.testing.assert_array_equal(camera.chart_rectangles, [RECTANGLE] * 2)
+
+
+def test_official_images_are_linear_from_darkness_to_saturation(release, raw):
+    image, mask = load_official(release, "SonyA57").read_image(1)
+    expected = (raw[0][1].astype(np.float64) - 1024) / (15000 - 1024)
+    np.testing.assert_allclose(image, np.clip(expected, 0, None), rtol=1e-6)
+    assert (image.dtype, mask.dtype) == (np.float32, bool)
+    assert image[0, 0, 2] == 1
+    assert (image[29, 40] == 0).all()
+
+
+def test_official_masks_hide_the_chart_and_saturation_and_nothing_else(release):
+    camera = load_official(release, "SonyA57")
+    _, mask = camera.read_image(0)
+    expected = np.array(
+        [
+            [not (5 <= row <= 16 and 21 <= column <= 38) for column in range(1, 42)]
+            for row in range(1, 31)
+        ]
+    )
+    np.testing.assert_array_equal(mask, expected)
+    _, mask = camera.read_image(1)
+    expected[0, 0] = False
+    np.testing.assert_array_equal(mask, expected)
+
+
+def test_official_charts_are_on_the_images_scale(release, raw):
+    colors, usable = load_official(release, "SonyA57").read_chart(1)
+    np.testing.assert_allclose(colors, (raw[1][1] - 1024) / 13976, rtol=1e-5)
+    assert colors.dtype == np.float32
+    assert not usable[0]
+    assert usable[1:].all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"CC_coords": None}, r"SonyA57_gt\.mat has no variable CC_coords"),
+        ({"groundtruth_illuminants": np.ones((3, 3))}, r"2 names, but illuminants \(3, 3\)"),
+    ],
+)
+def test_faulty_ground_truth_is_named(tmp_path, raw, changes, message):
+    write_camera(tmp_path, "SonyA57", *raw, **changes)
+    with pytest.raises(DataError, match=message):
+        load_official(tmp_path, "SonyA57")
+
+
+def test_a_chart_outside_its_image_is_named(tmp_path, raw):
+    write_camera(tmp_path, "SonyA57", *raw, CC_coords=np.array([[5, 31, 21, 38]] * 2))
+    with pytest.raises(DataError, match=r"0001\.PNG is 30x41, .* rows 5 to 31"):
+        load_official(tmp_path, "SonyA57").read_image(0)
+
+
+def test_missing_files_are_named(release):
+    with pytest.raises(MissingDataError, match=r"SonyA7_gt\.mat does not exist.*dataset page"):
+        load_official(release, "SonyA7")
+    camera = load_official(release, "SonyA57")
+    (camera.folder / "PNG" / "SonyA57_0001.PNG").unlink()
+    (camera.folder / "CHECKER" / "SonyA57_0001_color.txt").unlink()
+    with pytest.raises(MissingDataError, match=r"SonyA57_0001\.PNG does not exist"):
+        camera.read_image(0)
+    with pytest.raises(MissingDataError, match=r"SonyA57_0001_color\.txt does not exist"):
+        camera.read_chart(0)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 30, 200, 4000, -20])
+def test_truncated_images_are_named(release, keep):
+    camera = load_official(release, "SonyA57")
+    path = camera.folder / "PNG" / "SonyA57_0001.PNG"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=r"SonyA57_0001\.PNG is damaged or another file"):
+        camera.read_image(0)
+
+
+@pytest.mark.parametrize(("channels", "bitdepth"), [(3, 8), (1, 16)])
+def test_images_of_another_kind_are_named(release, channels, bitdepth):
+    camera = load_official(release, "SonyA57")
+    pixels = np.ones((30, 41, channels), np.uint16)
+    write_png(camera.folder / "PNG" / "SonyA57_0001.PNG", pixels, bitdepth)
+    with pytest.raises(DataError, match=f"{channels} channels of {bitdepth} bits"):
+        camera.read_image(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1,2,3\n" * 23, r"\(23, 3\)"), ("1,2\nx,y\n", "should have R,G,B a line")],
+)
+def test_faulty_charts_are_named(release, text, message):
+    camera = load_official(release, "SonyA57")
+    (camera.folder / "CHECKER" / "SonyA57_0002_color.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        camera.read_chart(1)
+
+
+COUNTS = {
+    "Canon1DsMkIII": 259,
+    "Canon600D": 200,
+    "FujifilmXM1": 196,
+    "NikonD5200": 200,
+    "NikonD40": 117,
+    "OlympusEPL6": 208,
+    "PanasonicGX1": 203,
+    "SamsungNX2000": 202,
+    "SonyA57": 268,
+}
+
+
+@pytest.mark.parametrize("camera", COUNTS)
+def test_thumbnails_match_the_published_table_of_illuminants(real_data, camera):
+    """The table is another file than the thumbnails' own, with more digits."""
+    with real_data("nus8_64x64/GT_NUS.csv").open() as lines:
+        table = {row["File"]: row for row in csv.DictReader(lines)}
+    thumbnails = load_thumbnails(camera)
+    rows = [table[f"{camera}/{name}.PNG"] for name in thumbnails.names]
+    truth = [[float(row[f"GT_{channel}"]) for channel in "RGB"] for row in rows]
+    assert len(rows) == COUNTS[camera]
+    np.testing.assert_allclose(thumbnails.illuminants, truth, atol=1e-6)
+
+
+def test_thumbnails_are_scaled_and_their_charts_masked(real_data):
+    images, mask, _, _ = load_thumbnails("SonyA57", real_data("nus8_64x64"))
+    assert images.shape == (268, 64, 64, 3)
+    assert mask.shape == (268, 64, 64)
+    assert {array.dtype for array in (images, mask)} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(images.max(axis=(1, 2, 3)), 1)
+    assert images.min() == 0
+    assert (images[mask == 0] == 0).all()
+    assert images[mask == 1].max(axis=-1).min() > 0
+    masked = 1 - mask.mean(axis=(1, 2))
+    assert masked.min() > 0
+    assert masked.max() < 0.5
+
+
+def test_a_wrong_camera_gets_the_nearest_names(tmp_path):
+    with pytest.raises(DataError, match="nearest: NikonD5200, NikonD40"):
+        load_thumbnails("NikonD520", tmp_path)
+    with pytest.raises(DataError, match="nearest: Canon1DsMkIII, Canon600D"):
+        load_thumbnails("?", tmp_path)
+
+
+def test_missing_and_damaged_thumbnails_are_named(tmp_path):
+    with pytest.raises(MissingDataError, match=r"SonyA57\.npz does not exist"):
+        load_thumbnails("SonyA57", tmp_path)
+    np.savez(tmp_path / "SonyA57.npz", names=np.array(["SonyA57_0001"]))
+    with pytest.raises(DataError, match=r"SonyA57\.npz is damaged or another file.*images_u16"):
+        load_thumbnails("SonyA57", tmp_path)
+
+
+def test_truncated_thumbnails_are_named(real_data, tmp_path):
+    path = tmp_path / "Canon600D.npz"
+    shutil.copyfile(real_data("nus8_64x64/Canon600D.npz"), path)
+    path.write_bytes(path.read_bytes()[:-1000])
+    with pytest.raises(DataError, match=r"Canon600D\.npz is damaged"):
+        load_thumbnails("Canon600D", tmp_path)
+
+
+def test_same_scene_pairs_share_their_light(real_data):
+    """Chromaticities of the pairs' illuminants correlate as those of one light in two cameras."""
+    folder = real_data("nus8_64x64")
+    pairs = load_same_scene_pairs(folder)
+    assert len(pairs.main) == len(pairs.second) == len(pairs.similarity) == 172
+    assert pairs.main[0] == "NikonD5200_0001"
+    assert pairs.second[0] == "Canon1DsMkIII_0235"
+    lights = []
+    for camera, names in (("NikonD5200", pairs.main), ("Canon1DsMkIII", pairs.second)):
+        thumbnails = load_thumbnails(camera, folder)
+        chosen = thumbnails.illuminants[[thumbnails.names.index(name) for name in names]]
+        lights.append(chosen[:, ::2] / chosen[:, 1:2])
+    for channel in (0, 1):
+        first, second = (light[:, channel] for light in lights)
+        assert np.corrcoef(first, second)[0, 1] > 0.99
+        assert np.corrcoef(first, np.roll(second, 40))[0, 1] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nikon,second\na,b\n", "has not the columns"),
+        ("nikon,canon,structure_similarity\na,b,c\n", "has not the columns"),
+        ("nikon,canon,structure_similarity\na,b,1\na,c,1\n", "pairs an image twice"),
+    ],
+)
+def test_faulty_lists_of_pairs_are_named(tmp_path, text, message):
+    (tmp_path / "pairs_NikonD5200_Canon1DsMkIII.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_same_scene_pairs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"groundtruth_illuminants": np.array([[1, np.nan, 1]] * 2)}, "not above 0 or not finite"),
+        ({"groundtruth_illuminants": np.zeros((2, 3))}, "not above 0 or not finite"),
+        ({"groundtruth_illuminants": np.ones((2, 3)) * 1j}, "complex"),
+        ({"groundtruth_illuminants": np.ones((2, 2))}, r"illuminants \(2, 2\)"),
+        ({"saturation_level": 0}, "darkness .*, saturation 0"),
+        ({"saturation_level": np.nan}, "darkness .*, saturation nan"),
+        ({"all_image_names": ["../a", "b"]}, "leads out of the folder"),
+    ],
+)
+def test_a_ground_truth_that_makes_no_sense_is_refused(tmp_path, change, reason):
+    (tmp_path / "SonyA57").mkdir()
+    names = np.empty((2, 1), object)
+    names[:, 0] = change.pop("all_image_names", ["a", "b"])
+    truth = {
+        "all_image_names": names,
+        "groundtruth_illuminants": np.ones((2, 3)),
+        "CC_coords": np.array([[1, 2, 1, 2]] * 2),
+        "darkness_level": 128,
+        "saturation_level": 4095,
+    }
+    scipy.io.savemat(tmp_path / "SonyA57" / "SonyA57_gt.mat", truth | change)
+    with pytest.raises(DataError, match=rf"SonyA57_gt\.mat.*{reason}"):
+        load_official(tmp_path, "SonyA57")
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, -1.0])
+def test_thumbnails_with_lights_that_are_none_are_refused(tmp_path, value):
+    lights = np.array([[1.0, 1.0, value]])
+    images = np.ones((1, 64, 64, 3), np.uint16)
+    names = np.array(["SonyA57_1"])
+    np.savez(tmp_path / "SonyA57.npz", names=names, images_u16=images, illuminant_rgb=lights)
+    with pytest.raises(DataError, match=r"SonyA57\.npz is damaged.*not above 0"):
+        load_thumbnails("SonyA57", tmp_path)

@@ -1,0 +1,283 @@
+import collections
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.facts.splits import Fact, write_split
+from data_pipelines.facts.vrd import (
+    PREDICATES,
+    BoxedSamples,
+    Relations,
+    Scenes,
+    box_features,
+    boxed_facts,
+    load_vrd,
+    squares,
+)
+
+
+@pytest.fixture(scope="module")
+def vrd(real_data):
+    real_data("vrd_spo_facts/vrd_annotations.zip")
+    return load_vrd()
+
+
+@pytest.fixture(scope="module")
+def annotations(real_data):
+    """Relations as (image, subject, predicate, object) with (name, box) for both, read here."""
+    with zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip")) as archive:
+        names, *parts = (
+            json.loads(archive.read(f"{file}.json"))
+            for file in ("all/objects", "annotations_train", "annotations_test")
+        )
+    return [
+        [
+            (
+                image,
+                (names[one["subject"]["category"]], tuple(one["subject"]["bbox"])),
+                PREDICATES[one["predicate"]],
+                (names[one["object"]["category"]], tuple(one["object"]["bbox"])),
+            )
+            for image, relations in part.items()
+            for one in relations
+        ]
+        for part in parts
+    ]
+
+
+ACTIONS = {
+    *("sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on"),
+    *("play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch"),
+    *("drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick"),
+}
+
+
+def counts(facts, samples):
+    types = [facts.facts[number].type for number in samples.facts]
+    return collections.Counter(types)
+
+
+def test_the_counts_are_those_of_the_release(vrd):
+    facts = vrd.facts
+    assert counts(facts, facts.train) == {"SPO": 30_355, "SP": 6_074, "S": 26_430}
+    assert counts(facts, facts.test) == {"SPO": 7_638, "SP": 1_460, "S": 6_735}
+    assert [len(part.scenes.images) for part in (vrd.train, vrd.test)] == [4_000, 1_000]
+    seen = np.unique(facts.train.facts)
+    np.testing.assert_array_equal(seen, np.arange(len(seen)))
+    types = [fact.type for fact in facts.facts]
+    assert collections.Counter(types[: len(seen)]) == {"SPO": 6_672, "SP": 135, "S": 100}
+    assert collections.Counter(types[len(seen) :]) == {"SPO": 1_029, "SP": 20}
+    assert len(set(facts.facts)) == len(facts.facts)
+    assert len(vrd.categories) == 100
+    assert {fact.predicate for fact in facts.facts if fact.type == "SP"} <= ACTIONS
+
+
+def test_every_sample_is_annotated_so(vrd, annotations):
+    for number, part in enumerate(("train", "test")):
+        samples, roles, stated = getattr(vrd.facts, part), vrd[number + 2], annotations[number]
+        boxes = [tuple(box) for box in roles.scenes.box.tolist()]
+        found = collections.Counter()
+        for link, fact, subject, other in zip(
+            samples.images, samples.facts, roles.subject, roles.other, strict=True
+        ):
+            folder, image = link.split("/")
+            assert folder == f"sg_{part}_images"
+            found[image, vrd.facts.facts[fact], boxes[subject], boxes[other]] += 1
+        expected = collections.Counter()
+        for image, (subject, box), predicate, (other, other_box) in stated:
+            triple = Fact(subject, predicate, other)
+            expected[image, triple, box, other_box] += 1
+            expected[image, Fact(subject, predicate), box, other_box] += predicate in ACTIONS
+        objects = {(one[0], *role) for one in stated for role in (one[1], one[3])}
+        for image, name, box in objects:
+            expected[image, Fact(name), box, boxes[-1]] += 1
+        assert found == +expected
+
+
+def test_predicates_mean_what_the_boxes_show(vrd):
+    """In another order of the names, as that of the archive's own list, they do not."""
+    features, facts = box_features(vrd.train), vrd.facts
+    predicates = np.array([fact.predicate for fact in facts.facts])[facts.train.facts]
+    lower, righter = features[:, 4] > features[:, 0], features[:, 5] > features[:, 1]
+    for predicate, holds in (
+        *(("above", lower), ("over", lower), ("below", ~lower), ("under", ~lower)),
+        *(("on the left of", righter), ("on the right of", ~righter), ("ride", lower)),
+    ):
+        assert holds[predicates == predicate].mean() > 0.9, predicate
+    partners = collections.defaultdict(collections.Counter)
+    for number in facts.train.facts:
+        fact = facts.facts[number]
+        if fact.type == "SPO" and fact.subject == "person":
+            partners[fact.predicate][fact.object] += 1
+    for predicate, thing in (
+        *(("wear", "shirt"), ("hold", "umbrella"), ("eat", "pizza"), ("fly", "kite")),
+        *(("kick", "ball"), ("hit", "ball"), ("use", "phone"), ("lying on", "bed")),
+    ):
+        assert partners[predicate].most_common(1)[0][0] == thing
+
+
+def test_the_archive_has_the_same_predicates(real_data):
+    with zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip")) as archive:
+        assert sorted(json.loads(archive.read("all/predicates.json"))) == sorted(PREDICATES)
+
+
+def test_vrd_can_be_written_as_a_split(vrd, tmp_path):
+    facts = vrd.facts
+    write_split(tmp_path, facts, np.arange(len(facts.facts)) % 4)
+    lines = sum(path.read_bytes().count(b"\n") for path in tmp_path.glob("B*_*.csv"))
+    assert lines == 12 + len(facts.facts) + len(facts.train.facts) + len(facts.test.facts)
+
+
+# ---- Made by hand
+
+
+DOG, TREE = 0, 1
+SCENES = Scenes(
+    ("one", "none", "two"),
+    np.array([0, 0, 2, 2]),
+    np.array([DOG, TREE, TREE, DOG]),
+    np.array([[10, 30, 0, 40], [0, 100, 40, 60], [0, 10, 0, 20], [5, 10, 0, 20]]),
+)
+NEAR, BITES = 0, 1
+
+
+def test_facts_follow_from_relations_and_objects():
+    train = Relations(SCENES, np.array([[0, BITES, 1], [3, NEAR, 2], [0, BITES, 1]]))
+    test = Relations(SCENES, np.array([[2, BITES, 3]]))
+    found = boxed_facts("mine", ["dog", "tree"], ["near", "bites"], ["bites"], train, test)
+    assert found.facts.name == "mine"
+    assert found.facts.facts == (
+        Fact("dog", "bites", "tree"),
+        Fact("dog", "near", "tree"),
+        Fact("dog", "bites"),
+        Fact("dog"),
+        Fact("tree"),
+        Fact("tree", "bites", "dog"),
+        Fact("tree", "bites"),
+    )
+    np.testing.assert_array_equal(found.facts.train.facts, [0, 1, 0, 2, 2, 3, 4, 4, 3])
+    np.testing.assert_array_equal(found.train.subject, [0, 3, 0, 0, 0, 0, 1, 2, 3])
+    np.testing.assert_array_equal(found.train.other, [1, 2, 1, 1, 1, -1, -1, -1, -1])
+    assert found.facts.train.images == ("one", "two", *["one"] * 5, "two", "two")
+    np.testing.assert_array_equal(found.facts.test.facts, [5, 6, 3, 4, 4, 3])
+    assert found.categories == ("dog", "tree")
+
+
+def test_squares_hold_the_boxes_and_a_margin():
+    samples = BoxedSamples(SCENES, np.array([0, 1, 2]), np.array([1, -1, 3]))
+    # The boxes span rows 0 to 100 and columns 0 to 60; 0 to 100 and 40 to 60; 0 to 10 and 0 to 20.
+    expected = [[-10, 110, -30, 90], [-10, 110, -10, 110], [-7, 17, -2, 22]]
+    np.testing.assert_allclose(squares(samples), expected)
+
+
+def test_box_features_are_places_sizes_and_their_relation():
+    samples = BoxedSamples(SCENES, np.array([0, 1]), np.array([1, -1]))
+    first, second = box_features(samples)
+    # Middles are (20, 20) and (50, 50), sizes 20 x 40 and 100 x 20, the square's middle (50, 30).
+    subject, other = [-30 / 60, -10 / 60, 10 / 60, 20 / 60], [0, 20 / 60, 50 / 60, 10 / 60]
+    relation = [30 / 20, 30 / 40, np.log(100 / 20), np.log(20 / 40)]
+    np.testing.assert_allclose(first, [*subject, *other, *relation, 1], atol=1e-6)
+    np.testing.assert_allclose(second, [0, 0, 50 / 60, 10 / 60] + 9 * [0], atol=1e-6)
+    assert first.dtype == np.float32
+
+
+def test_box_features_of_real_facts_are_finite_and_tell_who_is_alone(vrd):
+    features = box_features(vrd.train)
+    assert np.isfinite(features).all()
+    alone = np.array([fact.type == "S" for fact in vrd.facts.facts])[vrd.facts.train.facts]
+    np.testing.assert_array_equal(features[:, -1], ~alone)
+
+
+# ---- Faulty files
+
+
+PARTS = ("annotations_train.json", "annotations_test.json")
+RELATION = {
+    "predicate": PREDICATES.index("hold"),
+    "subject": {"category": 0, "bbox": [1, 5, 1, 9]},
+    "object": {"category": 1, "bbox": [2, 4, 3, 8]},
+}
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """Writes an archive of one relation for training and one for testing, with changes."""
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    (tmp_path / "vrd_spo_facts").mkdir()
+
+    def write(**changes):
+        contents = {
+            "all/objects.json": '["dog", "tree"]',
+            "subset_activities.json": '{"pred_map": {"hold": "carry",}, "pred_rename": {},'
+            '"pred_subset": ["carry"]}',
+            **dict.fromkeys(PARTS, json.dumps({"a.jpg": [RELATION], "b.jpg": []})),
+        }
+        path = tmp_path / "vrd_spo_facts" / "vrd_annotations.zip"
+        with zipfile.ZipFile(path, "w") as file:
+            for name, content in (contents | changes).items():
+                if content is not None:
+                    file.writestr(name, content)
+        return path
+
+    return write
+
+
+def test_a_small_archive_is_read(archive):
+    archive()
+    found = load_vrd().facts
+    assert found.facts == (
+        Fact("dog", "hold", "tree"),
+        Fact("dog", "hold"),
+        Fact("dog"),
+        Fact("tree"),
+    )
+    assert found.test.images == ("sg_test_images/a.jpg",) * 4
+
+
+@pytest.mark.parametrize("file", ["all/objects.json", "subset_activities.json", *PARTS])
+@pytest.mark.parametrize("content", [None, "{", "[1]", "{}"])
+def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
+    archive(**{file: content})
+    with pytest.raises(
+        DataError, match=r"vrd_annotations\.zip (is damaged or another file|has no )"
+    ):
+        load_vrd()
+
+
+@pytest.mark.parametrize(
+    ("role", "change"),
+    [
+        ("subject", {"category": 2}),
+        ("subject", {"category": -1}),
+        ("object", {"bbox": [5, 5, 1, 9]}),
+        ("object", {"bbox": [1, 5, 9, 1]}),
+        ("object", {"bbox": [1, 5, 9]}),
+        ("subject", {"bbox": None}),
+        ("subject", {"category": True}),
+        ("subject", {"bbox": [1, 5, 1, 1e300]}),
+        ("subject", {"bbox": [1, 5, 1, 10**30]}),
+        ("predicate", 70),
+        ("predicate", -1),
+        ("predicate", 1.7),
+        ("predicate", "3"),
+        ("predicate", True),
+    ],
+)
+def test_annotations_that_make_no_sense_are_refused(archive, role, change):
+    faulty = RELATION | {role: change if role == "predicate" else RELATION[role] | change}
+    archive(**{PARTS[1]: json.dumps({"a.jpg": [RELATION, faulty]})})
+    with pytest.raises(DataError, match="is damaged or another file"):
+        load_vrd()
+
+
+def test_a_missing_or_cut_archive_is_named(archive):
+    path = archive()
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="is damaged or another file"):
+        load_vrd()
+    path.unlink()
+    with pytest.raises(MissingDataError, match=r"vrd_annotations\.zip does not exist.*Lu et al"):
+        load_vrd()

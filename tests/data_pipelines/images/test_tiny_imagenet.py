@@ -1,0 +1,179 @@
+import io
+import json
+
+import imagecodecs
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
+
+IMAGENET_MEAN = np.array([0.485, 0.456, 0.406]) * 255
+
+
+@pytest.fixture(scope="module")
+def whole(real_data):
+    real_data("tiny_imagenet_32x32/val.npz")
+    return load_tiny_imagenet_32()
+
+
+def test_the_set_has_the_sizes_of_cifar_100(whole):
+    assert whole.images.shape == (60_000, 32, 32, 3)
+    assert whole.images.dtype == np.uint8
+    np.testing.assert_array_equal(np.bincount(whole.train_labels), [250] * 200)
+    np.testing.assert_array_equal(np.bincount(whole.test_labels), [50] * 200)
+    assert {whole.train_labels.dtype, whole.test_labels.dtype} == {np.dtype(np.int32)}
+    assert len(set(whole.class_names)) == 200
+    assert whole.class_names[0] == "goldfish, Carassius auratus"
+
+
+def test_the_colours_are_those_of_imagenet_in_their_order(whole):
+    """Tiny-ImageNet is a part of ImageNet, whose published channel means lie 8 levels apart."""
+    for part in (whole.images[:50_000], whole.images[50_000:]):
+        np.testing.assert_allclose(part.mean(axis=(0, 1, 2)), IMAGENET_MEAN, atol=2.5)
+    goldfish = whole.images[50_000:][whole.test_labels == 0].mean(axis=(0, 1, 2))
+    assert goldfish[0] > goldfish[2] + 30
+
+
+def test_training_and_test_labels_mean_the_same_classes(whole):
+    """The nearest of 200 mean training images is the right one far above chance, 0.5%."""
+    images = whole.images.reshape(60_000, -1)[:, ::8].astype(np.float32)
+    means = np.stack([images[:50_000][whole.train_labels == label].mean(0) for label in range(200)])
+    scores = 2 * images[50_000:] @ means.T - (means**2).sum(axis=1)
+    assert (scores.argmax(axis=1) == whole.test_labels).mean() > 0.02
+
+
+def test_pixels_are_those_that_pillow_decodes(whole, real_data):
+    with np.load(real_data("tiny_imagenet_32x32/train_1.npz")) as arrays:
+        content, offsets = arrays["jpeg_bytes"], arrays["offsets"]
+    for sample in (0, 1, 12_345, 27_999):
+        jpeg = content[offsets[sample] : offsets[sample + 1]].tobytes()
+        np.testing.assert_array_equal(
+            whole.images[22_000 + sample], np.asarray(Image.open(io.BytesIO(jpeg)))
+        )
+
+
+def test_chosen_classes_are_renumbered_in_the_given_order(whole):
+    classes = [7, 199, 0]
+    part = load_tiny_imagenet_32(classes)
+    assert part.class_names == tuple(whole.class_names[label] for label in classes)
+    original = np.array(classes)
+    train = np.isin(whole.train_labels, classes)
+    test = np.isin(whole.test_labels, classes)
+    np.testing.assert_array_equal(original[part.train_labels], whole.train_labels[train])
+    np.testing.assert_array_equal(original[part.test_labels], whole.test_labels[test])
+    np.testing.assert_array_equal(part.images, whole.images[np.concatenate([train, test])])
+
+
+def jpeg(shape=(32, 32, 3)):
+    return imagecodecs.jpeg8_encode(np.full(shape, 90, np.uint8))
+
+
+def part(jpegs, labels):
+    ends = np.cumsum([len(content) for content in jpegs])
+    return {
+        "jpeg_bytes": np.frombuffer(b"".join(jpegs), np.uint8),
+        "offsets": np.array([0, *ends]),
+        "label": np.array(labels, np.uint8),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A set of two classes and two images in every file."""
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    folder = tmp_path / "tiny_imagenet_32x32"
+    folder.mkdir()
+    (folder / "classes.json").write_text(json.dumps({"names": ["goldfish", "newt"]}))
+    for file in ("train_0.npz", "train_1.npz", "val.npz"):
+        np.savez(folder / file, **part([jpeg(), jpeg()], [1, 0]))
+    return folder
+
+
+def test_the_two_training_files_follow_each_other(folder):
+    np.savez(folder / "train_1.npz", **part([jpeg()], [0]))
+    found = load_tiny_imagenet_32()
+    assert found.name == "Tiny-ImageNet 32x32"
+    assert found.train_labels.tolist() == [1, 0, 0]
+    assert found.test_labels.tolist() == [1, 0]
+    assert found.class_names == ("goldfish", "newt")
+    np.testing.assert_allclose(found.images, 90, atol=1)
+
+
+@pytest.mark.parametrize("classes", [[], [0, 0], [-1], [0, 2], [0.5]])
+def test_classes_that_are_not_distinct_labels_are_refused(folder, classes):
+    with pytest.raises(DataError, match=r"classes=.* are not distinct labels from 0 to 1"):
+        load_tiny_imagenet_32(classes)
+
+
+def test_only_the_images_of_the_chosen_classes_are_decoded(folder):
+    np.savez(folder / "train_1.npz", **part([b"no JPEG", jpeg()], [1, 0]))
+    assert load_tiny_imagenet_32([0]).train_labels.tolist() == [0, 0]
+    with pytest.raises(DataError, match=r"train_1\.npz\[0\]"):
+        load_tiny_imagenet_32([1])
+
+
+@pytest.mark.parametrize("file", ["classes.json", "train_0.npz", "train_1.npz", "val.npz"])
+def test_a_missing_file_is_named(folder, file):
+    (folder / file).unlink()
+    with pytest.raises(MissingDataError, match=rf"{file} does not exist.*CS231n"):
+        load_tiny_imagenet_32()
+
+
+@pytest.mark.parametrize("keep", [0, 1, 100, 1000, -1])
+@pytest.mark.parametrize("file", ["train_0.npz", "val.npz"])
+def test_a_truncated_file_is_named(folder, file, keep):
+    path = folder / file
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(DataError, match=rf"{file} is damaged or another file"):
+        load_tiny_imagenet_32()
+
+
+@pytest.mark.parametrize("text", ["", '{"names": ', "[]", '{"wnids": []}', '{"names": 5}'])
+def test_names_that_cannot_be_read_are_named(folder, text):
+    (folder / "classes.json").write_text(text)
+    with pytest.raises(DataError, match=r"classes\.json is .* a JSON with a list of names"):
+        load_tiny_imagenet_32()
+
+
+SIZE = len(jpeg())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"offsets": np.array([0, SIZE, 2 * SIZE + 1])}, "offsets do not rise from 0"),
+        ({"offsets": np.array([0, SIZE, 2 * SIZE - 1])}, "offsets do not rise from 0"),
+        ({"offsets": np.array([0, 2 * SIZE + 1, 2 * SIZE])}, "offsets do not rise from 0"),
+        ({"offsets": np.array([1, SIZE, 2 * SIZE])}, "offsets do not rise from 0"),
+        ({"offsets": np.array([0, SIZE - 1, 2 * SIZE])}, r"\[0\] does not end as a JPEG"),
+        ({"offsets": np.array([0, 0, 2 * SIZE])}, r"\[0\] does not end as a JPEG"),
+        ({"offsets": np.array([0, 2 * SIZE])}, r"labels \(2,\), offsets \(2,\)"),
+        ({"offsets": np.array([0.0, SIZE, 2 * SIZE])}, "float64, uint8 are not bytes and integers"),
+        ({"jpeg_bytes": np.zeros(2 * SIZE, np.int8)}, "types int8"),
+        ({"label": np.array([0, 2])}, "label 2 is none of the 2 classes"),
+        ({"label": np.array([-1, 0])}, "label -1 is none of the 2 classes"),
+        ({"label": np.array([0])}, r"labels \(1,\), offsets \(3,\)"),
+        ({"label": np.array(0)}, r"labels \(\), offsets \(3,\)"),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_named(folder, changes, message):
+    np.savez(folder / "val.npz", **part([jpeg(), jpeg()], [0, 1]) | changes)
+    with pytest.raises(DataError, match=rf"val\.npz.*{message}"):
+        load_tiny_imagenet_32()
+
+
+@pytest.mark.parametrize(
+    ("faulty", "message"),
+    [
+        (jpeg()[: SIZE // 2], r"\[1\] does not end as a JPEG does"),
+        (b"GIF89a\xff\xd9", r"\[1\] is .*no JPEG"),
+        (jpeg((32, 48, 3)), r"\[1\] is an image of \(32, 48, 3\), not \(32, 32, 3\)"),
+        (jpeg((32, 32)), r"\[1\] is an image of \(32, 32\), not \(32, 32, 3\)"),
+    ],
+)
+def test_an_image_that_is_none_or_of_another_size_is_named(folder, faulty, message):
+    np.savez(folder / "val.npz", **part([jpeg(), faulty], [0, 1]))
+    with pytest.raises(DataError, match=rf"val\.npz{message}"):
+        load_tiny_imagenet_32()
