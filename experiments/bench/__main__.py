@@ -160,14 +160,14 @@ def run_many(sizes: ManyRunsSizes, folder: Path) -> str:
 
 
 def run_agreement(
-    compared: Compared, folder: Path, cases: Sequence[str] | None = None, seeds: int = SEEDS
+    compared: Compared, folder: Path, cases: Sequence[str] = (), seeds: int = SEEDS
 ) -> str:
     """Compares with Avalanche, writes agreement-*.json into `folder` and returns it as Markdown.
 
     Args:
       compared: what is learnt.
       folder: of the results.
-      cases: names of methods; None is all.
+      cases: names of methods; none is all.
       seeds: of the means.
 
     Raises:
@@ -434,7 +434,12 @@ def _rate(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def main(race: bool = False, many_runs: bool = False, agreement: Compared | None = None) -> None:
+def main(
+    race: bool = False,
+    many_runs: bool = False,
+    agreement: Compared | None = None,
+    cases: tuple[str, ...] = (),
+) -> None:
     """Measures and prints; leaves JSON in runs/bench.
 
     Args:
@@ -442,10 +447,11 @@ def main(race: bool = False, many_runs: bool = False, agreement: Compared | None
       many_runs: many runs at once, on one device to eight, instead of all else.
       agreement: strategies beside avalanche-lib's on digits or on ten classes of Tiny-ImageNet,
         instead of all else.
+      cases: of that, names of methods; none is all.
     """
     folder = Path("runs/bench")
     if agreement is not None:
-        print(run_agreement(agreement, folder))
+        print(run_agreement(agreement, folder, cases))
     elif many_runs:
         sizes = ManyRunsSizes()
         jax.config.update("jax_num_cpu_devices", max(sizes.devices))

@@ -41,7 +41,7 @@ EXEMPLARS = HELD * TASKS // CLASSES
 """Of every class; a memory that classes share holds a hundred."""
 CAPACITY = EXEMPLARS * CLASSES
 TEMPERATURE = 2.0
-GDUMB_EPOCHS = 64
+GDUMB_EPOCHS = 16
 EWC_STRENGTH = 100.0
 SI_STRENGTH = 1.0
 MAS_STRENGTH = 0.1

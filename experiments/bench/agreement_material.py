@@ -42,11 +42,9 @@ class Fed(NamedTuple):
     labels: Int[Array, "n"]
 
 
-def digits_material(per_class: tuple[int, int] | None = None) -> Material:
-    """Handwritten digits and the net of the split-digits plan, perhaps fewer images of each."""
-    images = load_digits()
-    if per_class is not None:
-        images = first_per_class(images, *per_class)
+def digits_material(per_class: tuple[int, int]) -> Material:
+    """Handwritten digits and the net of the split-digits plan."""
+    images = first_per_class(load_digits(), *per_class)
     grey = images.images[..., 0].reshape(len(images.images), -1)
     return _material(images, grey, MLP(CLASSES, (100, 100)))
 
