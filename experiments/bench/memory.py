@@ -1,6 +1,9 @@
 """What is largest at the papers' shapes takes beside its arguments, by the compiler; none is run.
 
-XLA_FLAGS=--xla_backend_optimization_level=0 python -m experiments.bench.memory
+    XLA_FLAGS="--xla_backend_optimization_level=0 --xla_disable_hlo_passes=cse_barrier_expander" \
+        python -m experiments.bench.memory
+
+Without the second flag XLA for CPU takes for one what `remat` computes twice.
 """
 
 from collections.abc import Callable
@@ -84,13 +87,41 @@ ROWS: dict[str, Callable[[], jax.stages.Compiled]] = {
     "step of IMM on facts, mid-scale": lambda: planned_step(4),
     "step of ResNet-50, batch 128": resnet_step,
     "step of ResNet-50, remat": lambda: resnet_step(remat=True),
-    "step of ResNet-50, bfloat16": lambda: resnet_step(dtype="bfloat16"),
-    "step of ResNet-50, bfloat16, remat": lambda: resnet_step(dtype="bfloat16", remat=True),
 }
+NETS: dict[str, dict[str, object]] = {
+    "ResNet-50": {},
+    "remat": {"remat": True},
+    "bfloat16": {"dtype": "bfloat16"},
+    "bfloat16, remat": {"dtype": "bfloat16", "remat": True},
+}
+
+
+def held_bytes(settings: dict[str, object]) -> int:
+    """What ResNet-50's forward pass holds for its backward pass, parameters included.
+
+    By tracing, since XLA for CPU computes in float32 what is bfloat16.
+    """
+    net = ResNet50(CLASSES, **settings)
+    images = SHAPE((BATCH, SIDE, SIDE, 3), jnp.float32)
+    variables = jax.eval_shape(lambda: net.init(jax.random.key(0), jnp.zeros(images.shape), False))
+
+    def backward(params: dict, statistics: dict, images: jax.Array) -> Callable:
+        def total(params: dict) -> jax.Array:
+            given = {"params": params, "batch_stats": statistics}
+            return jnp.sum(net.apply(given, images, True, mutable=["batch_stats"])[0].logits)
+
+        return jax.vjp(total, params)[1]
+
+    held = jax.eval_shape(backward, variables["params"], variables["batch_stats"], images)
+    leaves = [leaf for leaf in jax.tree.leaves(held) if hasattr(leaf, "dtype")]
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
 
 def main() -> None:
     """Prints a row for each."""
+    print(f"MB held for the backward pass, {BATCH} images of {SIDE} pixels:")
+    for name, settings in NETS.items():
+        print(f"{name}: {held_bytes(settings) / 1e6:,.0f}", flush=True)
     print("| | MB beside the arguments | of these within the call | GFLOP |\n|---|---|---|---|")
     for name, compiled in ROWS.items():
         program = compiled()
