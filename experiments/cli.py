@@ -20,6 +20,7 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
@@ -114,7 +115,9 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    command(tyro.cli(settings_type, args=arguments[words:], prog=prog, config=()))
+    settings = tyro.cli(settings_type, args=arguments[words:], prog=prog, config=())
+    join_processes(getattr(settings, "distributed", None))
+    command(settings)
 
 
 def _give_up_output() -> None:

@@ -141,7 +141,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
     layers, net_note = ("hidden1", "hidden2"), f"two hidden layers of {HIDDEN} units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head)
+        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head, plan.dtype)
 
     plan = planned(DIGITS, settings)
     note = f"{images.name} of 8×8 pixels"
@@ -202,7 +202,9 @@ def of_pictures(
     net_note = f"convolutions of {widths} channels and {shape.hidden} hidden units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return shape.clone(head=head) if trains == "net" else MLP(classes, (), head)
+        if trains == "head":
+            return MLP(classes, (), head)
+        return shape.clone(head=head, dtype=plan.dtype)
 
     plan = planned(PICTURES, settings)
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"

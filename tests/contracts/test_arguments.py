@@ -320,7 +320,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "continual.operations_per_step": a_run,
     "continual.predict_samples": predicted,
     "continual.run_sequence": a_run,
-    "continual.runs_mesh": lambda: {"devices": jax.devices()},
+    "continual.runs_mesh": lambda: {"devices": jax.devices(), "data": 1},
     "continual.sample_features": lambda: {
         "setup": SETUP,
         "learner": LEARNER,
