@@ -12,20 +12,22 @@ from data_pipelines.errors import MissingDataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cli import main
 from experiments.common.run_folder import RunFolder
-from experiments.two_camera import nus_images, pair_folds
+from experiments.two_camera import image_sets, pair_folds
+from experiments.two_camera.image_methods import (
+    compare_on_images,
+    single_image_estimates,
+)
+from experiments.two_camera.image_sets import (
+    ImageSet,
+    draw_folds,
+    official_pairs,
+    thumbnail_images,
+)
 from experiments.two_camera.nus import (
     NusRun,
     augmentations_of,
     camera_pairs,
-    compare_on_images,
     run_nus,
-    single_image_estimates,
-)
-from experiments.two_camera.nus_images import (
-    NusImages,
-    draw_folds,
-    official_pairs,
-    thumbnail_images,
 )
 from experiments.two_camera.nus_report import correction_columns
 from experiments.two_camera.pair_folds import CHOSEN, DEPTHS, RULES, make_problem
@@ -180,11 +182,10 @@ class Camera(NamedTuple):
         return self.images[i], self.images[i][..., 0] < 0.95
 
 
-def test_upright_and_wide_images_share_a_canvas(rng, monkeypatch):
-    monkeypatch.setattr(nus_images, "THUMBNAIL_SIDE", 20)
+def test_upright_and_wide_images_share_a_canvas(rng):
     images = [rng.uniform(0, 0.9, shape).astype(np.float32) for shape in ((45, 60, 3), (60, 45, 3))]
     images[0][3, 4, 0] = 1
-    shrunk, masks = nus_images._shrunk_images(Camera(("a", "b"), tuple(images)), ["b", "a"])
+    shrunk, masks = image_sets.shrink_images(Camera(("a", "b"), tuple(images)), ["b", "a"], 20)
     assert shrunk.shape == (2, 20, 20, 3)
     upright = images[1].reshape(20, 3, 15, 3, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(shrunk[0, :, :15], upright, rtol=1e-5)
@@ -193,7 +194,7 @@ def test_upright_and_wide_images_share_a_canvas(rng, monkeypatch):
     covered[1, 1, 1] = 0
     np.testing.assert_array_equal(masks, covered)
     assert (shrunk[masks == 0] == 0).all()
-    wide, _ = nus_images._shrunk_images(Camera(("a",), (images[0],)), ["a"])
+    wide, _ = image_sets.shrink_images(Camera(("a",), (images[0],)), ["a"], 20)
     assert wide.shape == (1, 15, 20, 3)
 
 
@@ -206,7 +207,8 @@ def small():
     images = (tiles * lights[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return NusImages(images, masks, lights, draw_folds(12, 0), {"one": lights, "two": lights}, "")
+    both = {"one": lights, "two": lights}
+    return ImageSet(images, masks, lights, draw_folds(12, 0), both, "", "one")
 
 
 def test_no_gamut_sees_its_test_images(small):
