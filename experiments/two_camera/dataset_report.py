@@ -10,7 +10,13 @@ from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import TUNED_HERE
 from experiments.two_camera.image_sets import MAIN, ImageSet
-from experiments.two_camera.nus_report import NusResults, first_curves, look_section, paper_rows
+from experiments.two_camera.nus_report import (
+    METHODS,
+    NusResults,
+    first_curves,
+    look_section,
+    paper_rows,
+)
 from experiments.two_camera.paper_tables import FFCC_THUMBNAILS
 from experiments.two_camera.tables import Comparison, error_table
 
@@ -59,19 +65,11 @@ def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
             "Angular errors",
             (
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
-                "error. Bold: least mean. Corrected moments, homography and APAP are fitted as "
-                "their authors' code does, by alternating least squares; APAP with its width of 3 "
-                "and floor of .065. FFCC has its authors' steps and settings for thumbnails, those "
-                "of another camera than the one asked, since they tuned them on the camera's own "
-                "test images; the row that says so has the camera's own.",
-                "Nets and regressions see a few numbers of an image: nine colour moments, or "
-                "DMCC's eight (bright, max, mean, dark; Yue and Wei 2024), with images re-illuminated by "
-                "von Kries factors or not, as each fold's validation images choose. The nets have "
-                "five layers of nine units, which is DMCC's shape but for two units, with the loss "
-                "and training of this project's other nets. Ensembles are geometric means over the "
-                "seeds' nets. 'not run' are the paper's own methods that are not here: SIIE, "
-                "quasi-unsupervised and FC4 need trunks of millions of parameters or several sets "
-                "of full photographs, and the paper's nets a second camera.",
+                "error. Bold: least mean.",
+                *METHODS,
+                "'not run' are the paper's methods that are not here: SIIE, quasi-unsupervised and "
+                "FC4 need trunks of millions of parameters or several sets of full photographs, "
+                "and the paper's nets a second camera.",
             ),
             [
                 *tables,
