@@ -11,6 +11,7 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import one_line, read_bytes, refusing
 from data_pipelines.images.image_set import Channels, ImageSet
 from data_pipelines.locations import data_root
+from data_pipelines.preparing import Files, Source, find
 from data_pipelines.unpickle import load_restricted
 
 SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
@@ -80,6 +81,18 @@ def _read_archive(path: Path) -> ImageSet:
     with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
     return _assemble(members, path)
+
+
+def cifar100_files(source: Source) -> Files:
+    """The three files of the official archive, which `load_cifar100` reads.
+
+    Raises:
+      DataError: the source is not the archive.
+    """
+    content = source.read(find(source, ARCHIVE), BYTES)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
+    return {member: lambda content=content: content for member, content in members.items()}
 
 
 def _check_md5(path: Path, content: bytes) -> None:
