@@ -15,6 +15,7 @@ from data_pipelines.color.spectra_release import (
 from data_pipelines.color.thumbnails_release import (
     CUBE_FOLDERS,
     NUS_FOLDERS,
+    PAIRS,
     cube_thumbnails,
     nus_thumbnails,
 )
@@ -162,7 +163,7 @@ DATA_SETS: dict[str, DataSet] = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear thumbnails of 64x64 by eight cameras, with lights",
         "nus8_64x64",
-        tuple(f"{camera}.npz" for camera in NUS_FOLDERS),
+        (*(f"{camera}.npz" for camera in NUS_FOLDERS), PAIRS),
         _DMCC,
         "the repository, or its folder dataset",
         40_000_000,

@@ -14,10 +14,12 @@ import imagecodecs
 import numpy as np
 import pytest
 import scipy.io
+from scipy.ndimage import gaussian_filter
 
 from data_pipelines import preparing
+from data_pipelines.color.nus import load_same_scene_pairs
 from data_pipelines.color.s20 import load_s20
-from data_pipelines.color.thumbnails_release import NUS_FOLDERS
+from data_pipelines.color.thumbnails_release import NUS_FOLDERS, same_scenes
 from data_pipelines.data_sets import DATA_SETS
 from data_pipelines.errors import DataError
 from data_pipelines.facts import releases
@@ -140,8 +142,8 @@ def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
 @pytest.fixture
 def thumbnails(tmp_path, rng):
     """Two images a camera, as the repository has them; one camera's are another shape's numbers."""
-    for folder in (*NUS_FOLDERS.values(), "Cube+"):
-        for name in ("b_0002", "b_0001"):
+    for camera, folder in {**NUS_FOLDERS, "b": "Cube+"}.items():
+        for name in (f"{camera}_0002", f"{camera}_0001"):
             image = rng.random((64, 64, 3)).astype(np.float32)
             image[3, 5] = 0
             for part, array in (
@@ -158,17 +160,48 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbna
     nus = prepare(root, "nus-thumbnails", thumbnails)
     assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
     found = arrays(nus / "SonyA57.npz")
-    assert found["names"].tolist() == ["b_0001", "b_0002"]
-    published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/b_0002.npy")
+    assert found["names"].tolist() == ["SonyA57_0001", "SonyA57_0002"]
+    published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/SonyA57_0002.npy")
     np.testing.assert_allclose(found["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
     np.testing.assert_allclose(found["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
     cube = arrays(prepare(root, "cube-plus-thumbnails", thumbnails) / "Canon550D.npz")
     np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
 
 
+def test_pairs_of_one_scene_are_found_by_their_neighbours_too(rng):
+    """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
+
+    def draw(count):
+        drawn = gaussian_filter(rng.random((count, 64, 64, 3)), (0, 4, 4, 0))
+        return np.clip((drawn - 0.5) * 10 + 0.5, 0.02, 1)
+
+    main = draw(25)
+    main[:, :8, :8] = 0
+    order = [*range(12, 24), *range(12)]
+    second = main[order] * 0.4 + 0.02 * rng.random((24, 64, 64, 3))
+    second = np.concatenate([second, draw(2)])
+    places, alike = same_scenes(main, second)
+    assert {tuple(pair) for pair in places.tolist()} == {(order[j], j) for j in range(24)}
+    assert alike.min() > 0.8
+
+
+def test_pairs_are_nearly_those_at_hand(at_hand):
+    """The list at hand was made by another similarity, and 10 of its 172 are not found."""
+    folder = at_hand("nus8_64x64/NikonD5200.npz").parent
+    main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
+    own = np.char.startswith(main["names"], "NikonD5200")
+    images = (main["images_u16"][own] / 65535, second["images_u16"] / 65535)
+    places, _ = same_scenes(*images)
+    found = {(main["names"][own][i], second["names"][j]) for i, j in places}
+    listed = load_same_scene_pairs(folder)
+    expected = set(zip(listed.main, listed.second, strict=True))
+    assert len(found & expected) >= 160
+    assert len(found - expected) <= 3
+
+
 def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
-    (thumbnails / "dataset/NUS-Fuji/numpy_labels/b_0002.npy").unlink()
-    with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/b_0002\.npy"):
+    (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
+    with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
         prepare(root, "nus-thumbnails", thumbnails)
 
 
