@@ -17,6 +17,7 @@ from data_pipelines.errors import DataError
 from data_pipelines.images.cifar100 import load_cifar100
 from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
+from data_pipelines.images.tfds_sets import load_tfds
 from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.procedural.world import World, load_procedural
 from everlight.checks import Between
@@ -99,6 +100,8 @@ class ContinualRun(StrategiesRun):
     """digits, procedural, tiny-imagenet, cifar100, or images for your own."""
     images: Path | None = None
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    data: str | None = None
+    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
     scale: Scale = "demo"
@@ -130,6 +133,7 @@ PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, ex
 DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
 HIDDEN = 100
 OWN_SIDE = 32
+TFDS = "tfds:"
 
 
 def digits(settings: StrategiesRun) -> Benchmark:
@@ -173,12 +177,14 @@ def cifar100(settings: ContinualRun) -> Benchmark:
 
 def own_images(settings: ContinualRun) -> Benchmark:
     """A user's own."""
+    side = settings.side or OWN_SIDE
+    if settings.data is not None:
+        return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
     if settings.images is None:
         raise DataError(
             "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
-            "of file and label, or an .npz with images and labels"
+            "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
-    side = settings.side or OWN_SIDE
     images, note = load_own_images(settings.images, side, settings.test_every)
     return of_pictures("images", images, settings, note)
 

@@ -550,6 +550,15 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "valid": EXAMPLES,
         "test": EXAMPLES,
     },
+    "scenarios.from_experiences": lambda: {
+        "train": [np.arange(3), np.arange(2, 6)],
+        "train_labels": [np.array([0, 1, 0]), np.array([1, 2, 3, 0])],
+        "test": [np.array([6, 7])],
+        "test_labels": [np.array([0, 3])],
+        "classes": 4,
+        "valid": [np.array([8]), np.array([9])],
+        "valid_labels": [np.array([0]), np.array([2])],
+    },
     "scenarios.iirc": lambda: {
         **LABELS,
         "data_classes": tuple("abcd"),
