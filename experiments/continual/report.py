@@ -259,17 +259,12 @@ def _data(folder: Path, benchmark: Benchmark) -> Section:
     caption = "Images of each class; those that choose strengths are among the training images."
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
-    return Section(
-        "The data",
-        [],
-        [
-            Figure(
-                "Training images of some classes, as nets see them.",
-                plot_samples(folder / "samples.png", images, short_name),
-            ),
-            Table(caption, [Column("class"), Column("training"), Column("test")], rows),
-        ],
-    )
+    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
+    if not images.images.size:
+        return Section("The data", [], [table])
+    said = "Training images of some classes, as nets see them."
+    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
+    return Section("The data", [], [samples, table])
 
 
 def over_time(matrices: Float[np.ndarray, "seeds t t"]) -> Float[np.ndarray, "seeds t"]:
