@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_pipelines.arrays import DIMENSIONS
-from data_pipelines.errors import DataError
 from data_pipelines.files import read_bytes, refusing
 from data_pipelines.unpickle import Foreign, load_restricted
 
@@ -119,7 +118,7 @@ def _reference(value: Any) -> _Storage:
     match value:
         case ("storage", np.dtype() as dtype, str(key), str(), int(count), None) if count >= 0:
             return _Storage(key, dtype, count)
-    raise DataError("a reference that is to no whole storage")
+    raise ValueError("a reference that is to no whole storage")
 
 
 def _make_tensor(

@@ -90,7 +90,7 @@ def report_sections(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> l
             )
             if table.rows
         ),
-        _data(folder, benchmark),
+        data_section(folder, benchmark),
     ]
 
 
@@ -246,7 +246,8 @@ def _grids(outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
-def _data(folder: Path, benchmark: Benchmark) -> Section:
+def data_section(folder: Path, benchmark: Benchmark) -> Section:
+    """The classes and, where there are images, some of them."""
     images, classes = benchmark.images, benchmark.classes
     train, test = (
         np.bincount(labels, minlength=classes)
