@@ -20,6 +20,7 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
@@ -31,6 +32,7 @@ from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
+from experiments.two_camera.dataset import DatasetRun, run_dataset
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -42,6 +44,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "everlight plan": (PlanSettings, run_plan),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
+    "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
@@ -115,7 +118,9 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    command(tyro.cli(settings_type, args=arguments[words:], prog=prog, config=()))
+    settings = tyro.cli(settings_type, args=arguments[words:], prog=prog, config=())
+    join_processes(getattr(settings, "distributed", None))
+    command(settings)
 
 
 def _give_up_output() -> None:

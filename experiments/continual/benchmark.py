@@ -73,9 +73,11 @@ class Benchmark(NamedTuple):
 
     @property
     def checksums(self) -> list[int]:
-        """Of images, training labels and test labels."""
+        """Of images, training labels, test labels and, where those are learnt from, features."""
         data = self.images
-        content = np.ascontiguousarray(data.images), data.train_labels, data.test_labels
+        content = [np.ascontiguousarray(data.images), data.train_labels, data.test_labels]
+        if self.stored.images.ndim == 2:
+            content.append(np.asarray(self.stored.images))
         return [zlib.crc32(array.tobytes()) for array in content]
 
     @property
@@ -102,6 +104,9 @@ class ContinualRun(StrategiesRun):
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
     data: str | None = None
     """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
+    features: str | None = None
+    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    labels."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
     scale: Scale = "demo"
@@ -110,7 +115,7 @@ class ContinualRun(StrategiesRun):
     tasks: Count | None = None
     """Into which the classes are cut, as equal as it goes."""
     side: Side | None = None
-    """Of the images, in pixels; 32 of your own, which may be of any size."""
+    """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Of your own images each so-manieth of a class is a test image."""
 
@@ -132,7 +137,8 @@ SIZES: dict[Scale, Size] = {
 PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, exemplars=20)
 DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
 HIDDEN = 100
-OWN_SIDE = 32
+OWN_SIDE, TRUNK_SIDE = 32, 224
+"""Of a user's images; the second as EfficientNet-Lite0 was trained."""
 TFDS = "tfds:"
 
 
@@ -145,11 +151,11 @@ def digits(settings: StrategiesRun) -> Benchmark:
     layers, net_note = ("hidden1", "hidden2"), f"two hidden layers of {HIDDEN} units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head)
+        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head, plan.dtype)
 
     plan = planned(DIGITS, settings)
     note = f"{images.name} of 8×8 pixels"
-    return _benchmark("digits", note, images, stored, net, layers, net_note, plan)
+    return assemble("digits", note, images, stored, net, layers, net_note, plan)
 
 
 def procedural(settings: ContinualRun) -> Benchmark:
@@ -177,7 +183,7 @@ def cifar100(settings: ContinualRun) -> Benchmark:
 
 def own_images(settings: ContinualRun) -> Benchmark:
     """A user's own."""
-    side = settings.side or OWN_SIDE
+    side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
     if settings.data is not None:
         return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
     if settings.images is None:
@@ -208,20 +214,24 @@ def of_pictures(
     net_note = f"convolutions of {widths} channels and {shape.hidden} hidden units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return shape.clone(head=head) if trains == "net" else MLP(classes, (), head)
+        if trains == "head":
+            return MLP(classes, (), head)
+        return shape.clone(head=head, dtype=plan.dtype)
 
     plan = planned(PICTURES, settings)
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
     stored = store_images(images)
-    return _benchmark(name, said, images, stored, net, shape.layers, net_note, plan)
+    return assemble(name, said, images, stored, net, shape.layers, net_note, plan)
 
 
 def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:
     chosen = first_per_class(images, *size.per_class)
-    return shrink_images(chosen, settings.side or size.side)
+    # A trunk has its own size, to which it enlarges small images.
+    largest = chosen.images.shape[1] if settings.features else size.side
+    return shrink_images(chosen, settings.side or largest)
 
 
-def _benchmark(
+def assemble(
     name: str,
     note: str,
     images: ImageSet,
@@ -231,6 +241,11 @@ def _benchmark(
     net_note: str,
     plan: Plan,
 ) -> Benchmark:
+    """The record of its parts.
+
+    Raises:
+      DataError: more tasks than classes.
+    """
     classes = len(images.class_names)
     if plan.tasks > classes:
         raise DataError(f"--tasks {plan.tasks} of {classes} classes; give {classes} or fewer")

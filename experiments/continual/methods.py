@@ -76,6 +76,8 @@ class Method(NamedTuple):
     head: HeadKind = "linear"
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """In which it makes sense."""
+    hidden: bool = False
+    """Whether the net must have layers below its head."""
 
 
 # Penalties are followed by implicit steps, which no strength of a grid makes diverge.
@@ -135,8 +137,12 @@ METHODS: dict[str, Method] = {
             setup, needs.tasks, lambda inputs: inputs.reshape(inputs.shape[0], -1), hidden=16
         )
     ),
-    "PackNet": Method(lambda setup, needs: packnet(setup), scenarios=("told",)),
-    "HAT": Method(lambda setup, needs: hat(setup, needs.tasks, needs.layers), scenarios=("told",)),
+    "PackNet": Method(lambda setup, needs: packnet(setup), scenarios=("told",), hidden=True),
+    "HAT": Method(
+        lambda setup, needs: hat(setup, needs.tasks, needs.layers),
+        scenarios=("told",),
+        hidden=True,
+    ),
     "CWR": Method(lambda setup, needs: cwr(setup, 1.0), trains="head"),
     "streaming LDA": Method(
         lambda setup, needs: streaming_lda(setup, needs.strength),

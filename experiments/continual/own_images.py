@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
 from data_pipelines.arrays import read_npz, take
@@ -88,9 +88,7 @@ def load_own_images(source: Path, side: int, test_every: int) -> OwnImages:
         files = _from_csv(source) if source.suffix == ".csv" else _from_folder(source)
         squares, counted = _decode(source, files, side)
         labels = files.labels
-    class_names = _class_names(source, labels)
-    place = {class_name: number for number, class_name in enumerate(class_names)}
-    number = np.array([place[printable(label)] for label in labels], np.int32)
+    class_names, number = class_numbers(source, labels)
     images = split_off(name, squares, number, every_nth(number, test_every), class_names)
     note = (
         f"{name}: {len(squares):,} images of {len(class_names)} classes, of which "
@@ -98,6 +96,19 @@ def load_own_images(source: Path, side: int, test_every: int) -> OwnImages:
         f"square of each at {side}×{side} pixels"
     )
     return OwnImages(images, "; ".join([note, *counted]))
+
+
+def class_numbers(
+    source: Path, labels: Sequence[str]
+) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+    """The classes, in the order of their printable names, and the place among them of each label.
+
+    Raises:
+      DataError: an empty label, two that hardly differ, a class of too few, fewer than two classes.
+    """
+    class_names = _class_names(source, labels)
+    place = {class_name: number for number, class_name in enumerate(class_names)}
+    return class_names, np.array([place[printable(label)] for label in labels], np.int32)
 
 
 def printable(name: str) -> str:
@@ -267,7 +278,6 @@ def _said_of_kinds(kinds: Counter) -> list[str]:
 
 
 def _class_names(source: Path, labels: Sequence[str]) -> tuple[str, ...]:
-    """The classes, in the order of their printable names."""
     counts = Counter(labels)
     alike: dict[str, list[str]] = {}
     for label in counts:

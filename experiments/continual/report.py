@@ -90,7 +90,7 @@ def report_sections(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> l
             )
             if table.rows
         ),
-        _data(folder, benchmark),
+        data_section(folder, benchmark),
     ]
 
 
@@ -246,7 +246,8 @@ def _grids(outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
-def _data(folder: Path, benchmark: Benchmark) -> Section:
+def data_section(folder: Path, benchmark: Benchmark) -> Section:
+    """The classes and, where there are images, some of them."""
     images, classes = benchmark.images, benchmark.classes
     train, test = (
         np.bincount(labels, minlength=classes)
@@ -259,17 +260,12 @@ def _data(folder: Path, benchmark: Benchmark) -> Section:
     caption = "Images of each class; those that choose strengths are among the training images."
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
-    return Section(
-        "The data",
-        [],
-        [
-            Figure(
-                "Training images of some classes, as nets see them.",
-                plot_samples(folder / "samples.png", images, short_name),
-            ),
-            Table(caption, [Column("class"), Column("training"), Column("test")], rows),
-        ],
-    )
+    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
+    if not images.images.size:
+        return Section("The data", [], [table])
+    said = "Training images of some classes, as nets see them."
+    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
+    return Section("The data", [], [samples, table])
 
 
 def over_time(matrices: Float[np.ndarray, "seeds t t"]) -> Float[np.ndarray, "seeds t"]:

@@ -16,6 +16,7 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
 from experiments.continual.benchmark import BENCHMARKS, TFDS, Benchmark, ContinualRun
+from experiments.continual.features import load_on_features
 from experiments.continual.methods import METHODS, Method, Scenario
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import OPTIONS, WIDENING, StrategiesRun
@@ -40,9 +41,8 @@ def run_continual(settings: ContinualRun) -> Path:
             raise DataError(f"--data {settings.data!a}; give tfds:NAME, a set that TFDS prepared")
     if settings.side is not None and settings.benchmark == "digits":
         raise DataError("--side is not for digits, which are images of 8x8")
-    return run_strategies(
-        settings, f"run-{settings.benchmark}", lambda: BENCHMARKS[settings.benchmark](settings)
-    )
+    load = BENCHMARKS[settings.benchmark] if settings.features is None else load_on_features
+    return run_strategies(settings, f"run-{settings.benchmark}", lambda: load(settings))
 
 
 def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchmark]) -> Path:
@@ -63,6 +63,7 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     rows = rows_of(settings, own)
     _refuse_nowhere(settings, rows)
     benchmark = load()
+    rows = _with_layers(settings, rows, benchmark)
     folder = RunFolder("continual", run, settings, shared=True, widening=WIDENING)
     runner = Runner(folder, benchmark, settings, own)
     for each in own:
@@ -91,6 +92,18 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     return write_report(
         folder.path, title, summary, report_sections(folder.path, benchmark, outcomes)
     )
+
+
+def _with_layers(
+    settings: StrategiesRun, rows: dict[str, Method], benchmark: Benchmark
+) -> dict[str, Method]:
+    """The rows but for those that need hidden layers, where the benchmark's net has none."""
+    if benchmark.layers:
+        return rows
+    for name in settings.methods or ():
+        if rows[name].hidden:
+            raise DataError(f"{name} needs hidden layers, and a head on features has none")
+    return {name: method for name, method in rows.items() if not method.hidden}
 
 
 def _refuse_nowhere(settings: StrategiesRun, rows: dict[str, Method]) -> None:
