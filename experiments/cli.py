@@ -20,17 +20,19 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.run import ContinualRun, run_continual
 from experiments.core50.batches import BatchesRun, run_batches
-from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
+from experiments.data import ListSettings, PrepareSettings, list_data, prepare
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
+from experiments.two_camera.dataset import DatasetRun, run_dataset
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -42,6 +44,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "everlight plan": (PlanSettings, run_plan),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
+    "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
@@ -49,10 +52,11 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
-    "core50 prepare": (PrepareSettings, prepare),
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),
+    "data list": (ListSettings, list_data),
+    "data prepare": (PrepareSettings, prepare),
     "reports": (ReportsSettings, write_index),
     "export": (ExportSettings, export),
 }
@@ -114,7 +118,9 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    command(tyro.cli(settings_type, args=arguments[words:], prog=prog, config=()))
+    settings = tyro.cli(settings_type, args=arguments[words:], prog=prog, config=())
+    join_processes(getattr(settings, "distributed", None))
+    command(settings)
 
 
 def _give_up_output() -> None:

@@ -17,6 +17,7 @@ from data_pipelines.errors import DataError
 from data_pipelines.images.cifar100 import load_cifar100
 from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
+from data_pipelines.images.tfds_sets import load_tfds
 from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.procedural.world import World, load_procedural
 from everlight.checks import Between
@@ -101,6 +102,8 @@ class ContinualRun(StrategiesRun):
     """digits, procedural, tiny-imagenet, cifar100, or images for your own."""
     images: Path | None = None
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    data: str | None = None
+    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
     features: str | None = None
     """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
     labels."""
@@ -136,6 +139,7 @@ DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exe
 HIDDEN = 100
 OWN_SIDE, TRUNK_SIDE = 32, 224
 """Of a user's images; the second as EfficientNet-Lite0 was trained."""
+TFDS = "tfds:"
 
 
 def digits(settings: StrategiesRun) -> Benchmark:
@@ -147,7 +151,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
     layers, net_note = ("hidden1", "hidden2"), f"two hidden layers of {HIDDEN} units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head)
+        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head, plan.dtype)
 
     plan = planned(DIGITS, settings)
     note = f"{images.name} of 8×8 pixels"
@@ -179,12 +183,14 @@ def cifar100(settings: ContinualRun) -> Benchmark:
 
 def own_images(settings: ContinualRun) -> Benchmark:
     """A user's own."""
+    side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
+    if settings.data is not None:
+        return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
     if settings.images is None:
         raise DataError(
             "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
-            "of file and label, or an .npz with images and labels"
+            "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
-    side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
     images, note = load_own_images(settings.images, side, settings.test_every)
     return of_pictures("images", images, settings, note)
 
@@ -208,7 +214,9 @@ def of_pictures(
     net_note = f"convolutions of {widths} channels and {shape.hidden} hidden units"
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return shape.clone(head=head) if trains == "net" else MLP(classes, (), head)
+        if trains == "head":
+            return MLP(classes, (), head)
+        return shape.clone(head=head, dtype=plan.dtype)
 
     plan = planned(PICTURES, settings)
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"

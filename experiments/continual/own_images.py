@@ -22,7 +22,7 @@ from data_pipelines.arrays import read_npz, take
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, read_csv, refusing
 from data_pipelines.images.image_set import ImageSet, every_nth, split_off
-from data_pipelines.pictures import FORMATS, opened_image
+from data_pipelines.pictures import FORMATS, opened_image, square
 
 FEWEST = 3
 """Images of a class: to train, to choose strengths and to test."""
@@ -226,13 +226,9 @@ def _read(path: Path, side: int) -> _Read:
             upright = ImageOps.exif_transpose(image)
             if upright.mode != "RGB":
                 kinds.append(_KINDS[upright.mode])
-            return _Read(_square(upright.convert("RGB"), side), kinds)
+            return _Read(square(upright.convert("RGB"), side), kinds)
     except DataError:
         return _Read(None, [])
-
-
-def _square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
-    return np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))
 
 
 def _from_npz(
@@ -255,8 +251,8 @@ def _from_npz(
     if images.shape[-1] == 1:
         kinds["grey"] = len(images)
     squares = _room(len(images), side)
-    for square, image in zip(squares, images, strict=True):
-        square[...] = _square(Image.fromarray(np.broadcast_to(image, (*image.shape[:2], 3))), side)
+    for place, image in zip(squares, images, strict=True):
+        place[...] = square(Image.fromarray(np.broadcast_to(image, (*image.shape[:2], 3))), side)
     return squares, [str(label) for label in labels.tolist()], _said_of_kinds(kinds)
 
 

@@ -15,7 +15,7 @@ from data_pipelines.errors import DataError
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
-from experiments.continual.benchmark import BENCHMARKS, Benchmark, ContinualRun
+from experiments.continual.benchmark import BENCHMARKS, TFDS, Benchmark, ContinualRun
 from experiments.continual.features import load_on_features
 from experiments.continual.methods import METHODS, Method, Scenario
 from experiments.continual.own_strategy import load_strategy
@@ -34,6 +34,11 @@ def run_continual(settings: ContinualRun) -> Path:
     check_name("benchmark", settings.benchmark, list(BENCHMARKS))
     if settings.images is not None and settings.benchmark != "images":
         raise DataError(f"--images is for the benchmark 'images', not {settings.benchmark!r}")
+    if settings.data is not None:
+        if settings.benchmark != "images" or settings.images is not None:
+            raise DataError("--data is for the benchmark 'images', in place of --images")
+        if not settings.data.startswith(TFDS):
+            raise DataError(f"--data {settings.data!a}; give tfds:NAME, a set that TFDS prepared")
     if settings.side is not None and settings.benchmark == "digits":
         raise DataError("--side is not for digits, which are images of 8x8")
     load = BENCHMARKS[settings.benchmark] if settings.features is None else load_on_features
