@@ -23,6 +23,17 @@ def plot_accuracy_over_time(
     return save(canvas, path)
 
 
+def plot_spiders(path: Path, panels: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Path:
+    """The seven criteria, a panel per title and a polygon per method."""
+    canvas, axes = new_canvas(len(panels), 4.2, 4.2, projection="polar")
+    for axis, (title, criteria) in zip(axes, panels.items(), strict=True):
+        plots.plot_criteria(criteria, axis)
+        axis.set_title(title)
+    handles, names = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside right center")
+    return save(canvas, path)
+
+
 def plot_matrices(path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]]) -> Path:
     """Accuracy matrices side by side, on one scale."""
     canvas, axes = new_canvas(len(matrices), 2.9, 3.1)
