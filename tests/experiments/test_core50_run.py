@@ -23,9 +23,9 @@ from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
 from experiments.core50.findings import findings_table
 from experiments.core50.fusion import fuse_adjacent
-from experiments.core50.methods import scale_layers
 from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plans import PLANS, Length, Plan, Pretraining, choose_net, protocol_of
+from experiments.core50.record import scale_layers
 from experiments.core50.scores import Outcome
 from experiments.core50.static import StaticRun, run_static
 

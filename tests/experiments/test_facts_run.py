@@ -25,12 +25,11 @@ from experiments.facts.benchmarks import (
 from experiments.facts.findings import CLAIMS, findings_table
 from experiments.facts.formats import percent
 from experiments.facts.layout import layout_embeddings
-from experiments.facts.lifelong import LifelongRun, Plan, run_lifelong
-from experiments.facts.methods import gate_features
+from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
+from experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
 from experiments.facts.release import open_photographs, read_benchmark
 from experiments.facts.scores import Outcome
-from experiments.facts.training import BenchmarkPlan, Net
 
 MID = BenchmarkPlan(
     Size(24, 2, (10, 5)),
