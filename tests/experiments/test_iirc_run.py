@@ -11,7 +11,10 @@ from data_pipelines.images.image_set import ImageSet
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.continual.methods import METHODS
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
 from experiments.iirc import iirc
+from experiments.iirc import record as iirc_record
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.iirc.record import SCENARIO, Data, Plan, load_data, record
 
@@ -52,6 +55,23 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
     np.testing.assert_array_equal(np.isnan(first["LUCIR/by_type"]), [[False, False, True]] * 2)
     with pytest.raises(DataError, match="exemplars: 2 there, 3 now"):
         run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
+
+
+@pytest.mark.slow
+def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
+    pytest.importorskip("iirc")
+    monkeypatch.setattr(iirc_record, "PLANS", {"demo": TINY, "paper": TINY})
+    asked = {"methods": ("joint", "GDumb"), "seeds": 2, "tuning_orders": 1}
+    report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
+    with np.load(report.parent / "results.npz") as results:
+        kept = {key: results[key] for key in results}
+    name = f"{SCENARIO}/naive"
+    assert kept[f"{name}/over_time"].shape == (2, 4)
+    upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
+    np.testing.assert_array_equal(np.isnan(kept[f"{name}/matrices"]), upper)
+    assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
+    assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
+    assert "task configuration" in report.read_text()
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
