@@ -217,6 +217,33 @@ def png_size(content: bytes) -> tuple[int, int]:
     return height, width
 
 
+# Tags and types of numbers of TIFF 6.0.
+_WIDTH, _HEIGHT, _SHORT, _LONG = 256, 257, 3, 4
+
+
+def tiff_size(content: bytes) -> tuple[int, int]:
+    """Height and width that a TIFF's first directory states.
+
+    Raises:
+      ValueError: no TIFF, or no size in it.
+    """
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
+    if order is None:
+        raise ValueError("no TIFF")
+    try:
+        (place,) = struct.unpack_from(f"{order}I", content, 4)
+        (count,) = struct.unpack_from(f"{order}H", content, place)
+        sizes = {}
+        for start in range(place + 2, place + 2 + 12 * count, 12):
+            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
+            if kind in (_SHORT, _LONG):
+                code = "H" if kind == _SHORT else "I"
+                (sizes[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
+        return sizes[_HEIGHT], sizes[_WIDTH]
+    except (struct.error, KeyError):
+        raise ValueError("a TIFF without a size") from None
+
+
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 

@@ -22,6 +22,7 @@ from experiments.common.interruption import (
     stopping_on_signals,
 )
 from experiments.common.plan_settings import PlannedRun, take_plan_options
+from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
@@ -35,6 +36,7 @@ from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
+from experiments.two_camera.dataset import DatasetRun, run_dataset
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -46,6 +48,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "everlight plan": (PlanSettings, run_plan),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
+    "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
@@ -123,6 +126,7 @@ def _run(arguments: Sequence[str]) -> None:
     if plan and not issubclass(settings_type, PlannedRun):
         raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")
     settings = tyro.cli(settings_type, args=given, prog=prog, config=())
+    join_processes(getattr(settings, "distributed", None))
     command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
 
 

@@ -1,7 +1,8 @@
 """Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
 
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
-shape, type and checksum. Nothing is believed that differs from it.
+shape, type and checksum. Nothing is believed that differs from it. Of arrays that lie on several
+processes' devices each process writes its own part, and checks it; the folder is one that all see.
 """
 
 import json
@@ -18,6 +19,7 @@ import orbax.checkpoint as ocp
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import one_line
 from data_pipelines.writing import check_room
+from experiments.common.processes import from_all, is_first, meet
 from experiments.common.run_folder import as_json, name_differences
 
 DAMAGED = ".damaged"
@@ -52,8 +54,9 @@ class Checkpoints:
         )
         self.folder = Path(folder).absolute()
         self._keep = keep
-        if not read_only:
+        if not read_only and is_first():
             self._remove_half_written()
+        meet(f"checkpoints in {self.folder.name}")
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
@@ -68,7 +71,8 @@ class Checkpoints:
         # Before the first one: all that will ever lie there at a time.
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, size * copies, "a run's checkpoints")
-        record = {"step": step, "facts": as_json(facts or {}), "arrays": _checksums(state)}
+        checksums = _of_all_processes(_checksums(state))
+        record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
             facts=ocp.args.JsonSave({"record": record, "crc32": _checksum_of(record)}),
@@ -77,7 +81,8 @@ class Checkpoints:
             written = self._manager.save(step, args=args)
         # A full disk makes tensorstore and orbax raise errors of several kinds.
         except Exception as error:
-            self._remove_half_written()
+            if is_first():
+                self._remove_half_written()
             raise DataError(
                 f"{self.folder / str(step)} cannot be written ({one_line(error)}). The checkpoints "
                 "before it are kept; make room, and the same command goes on."
@@ -110,6 +115,7 @@ class Checkpoints:
             named.
         """
         while (step := self.newest()) is not None:
+            state, damage = None, None
             try:
                 changed = name_differences(self.facts(step), facts)
                 if changed:
@@ -117,19 +123,24 @@ class Checkpoints:
                         f"{self.folder} holds checkpoints of another configuration ({changed}). "
                         "Delete that folder, or give this run a --tag of its own."
                     )
-                return step, self.restore(step, like()).state
+                state = self.restore(step, like()).state
             except DamagedCheckpointError as error:
-                self._set_aside(step)
-                before = self.newest()
-                instead = "begins anew" if before is None else f"goes on at {before}"
-                print(f"{error}; it is set aside, and the run {instead}.", flush=True)
+                damage = error
+            if not from_all(np.array(damage is not None)).any():
+                return step, state
+            self._set_aside(step)
+            before = self.newest()
+            instead = "begins anew" if before is None else f"goes on at {before}"
+            print(f"{damage or 'damaged'}; it is set aside, and the run {instead}.", flush=True)
         return None
 
     def _set_aside(self, step: int) -> None:
-        (found,) = (path for path in self.folder.iterdir() if path.name == str(step))
-        aside = found.with_name(found.name + DAMAGED)
-        shutil.rmtree(aside, ignore_errors=True)
-        found.rename(aside)
+        if is_first():
+            (found,) = (path for path in self.folder.iterdir() if path.name == str(step))
+            aside = found.with_name(found.name + DAMAGED)
+            shutil.rmtree(aside, ignore_errors=True)
+            found.rename(aside)
+        meet(f"checkpoint {step} set aside")
         self._manager.reload()
 
     def facts(self, step: int) -> dict:
@@ -174,7 +185,8 @@ class Checkpoints:
             found = _checksums(state)
         except Exception as error:
             raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error
-        wrong = [name for name, value in record["arrays"].items() if found.get(name) != value]
+        expected = _of_this_process(record["arrays"])
+        wrong = [name for name, value in expected.items() if found.get(name) != value]
         if wrong:
             raise DamagedCheckpointError(
                 f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
@@ -225,11 +237,35 @@ def _describe(leaf: Any) -> str:
 
 
 def _checksums(tree: Any) -> dict[str, list]:
-    """Shape and type, and checksum, of every array."""
+    """Shape and type, and checksum, of every array; or of its parts on this process's devices."""
+    return {name: [_describe(leaf), _checksum(leaf)] for name, leaf in _leaves(tree).items()}
+
+
+def _checksum(leaf: Any) -> int | list[int]:
+    if getattr(leaf, "is_fully_addressable", True):
+        return zlib.crc32(np.ascontiguousarray(leaf).tobytes())
+    return [_checksum(np.asarray(shard.data)) for shard in leaf.addressable_shards]
+
+
+def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
+    """The checksums with those of the parts on other processes' devices, process by process."""
+    if jax.process_count() == 1:
+        return checksums
+    parts = np.array([parts for _, parts in checksums.values()], np.uint32)
+    every = from_all(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
     return {
-        name: [_describe(leaf), zlib.crc32(np.ascontiguousarray(leaf).tobytes())]
-        for name, leaf in _leaves(tree).items()
+        name: [shape, all_parts]
+        for (name, (shape, _)), all_parts in zip(checksums.items(), every, strict=True)
     }
+
+
+def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
+    """Those of its own parts."""
+    if jax.process_count() == 1:
+        return checksums
+    count, number = jax.local_device_count(), jax.process_index()
+    own = slice(number * count, (number + 1) * count)
+    return {name: [shape, parts[own]] for name, (shape, parts) in checksums.items()}
 
 
 def _checksum_of(record: dict) -> int:

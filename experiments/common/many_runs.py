@@ -4,14 +4,17 @@ import dataclasses
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PRNGKeyArray, PyTree
 
+from data_pipelines.errors import DataError
 from everlight.continual import (
     Build,
     Protocol,
@@ -26,8 +29,10 @@ from everlight.continual import (
 )
 from everlight.continual.engine.runs import Join, shared_alone
 from everlight.continual.engine.sequence import Announce
+from everlight.meshes import AXIS, RUNS, SHARED, whole
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import saving_when_stopped, uninterrupted
+from experiments.common.processes import is_first
 from experiments.common.progress import progress
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import (
@@ -72,9 +77,10 @@ def train_units(
     On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
     moment and called again, they go on to the same bits. Where the folder is shared, other
     processes train some of them meanwhile, and what one that dies was at is taken over. A run that
-    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`. Each
-    unit's share of the seconds that its process spent on it, compilation included, goes to
-    metrics.jsonl.
+    diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
+    Processes that were joined (`processes.py`) train on all of their devices together; a kill of
+    one of them ends all, and costs what was learnt since the last checkpoint. Each unit's share of
+    the seconds that its process spent on it, compilation included, goes to metrics.jsonl.
 
     Args:
       folder: the run's.
@@ -92,12 +98,12 @@ def train_units(
     at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(units))
     for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
-        runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in wave]))
+        runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
         began = time.monotonic()
         state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
-        gone = diverged(protocol, state)
+        gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
-            result = jax.tree.map(lambda leaf, n=number: leaf[n], state.result)
+            result = _result_of(state, number, mesh)
             arrays = {name: np.asarray(value) for name, value in keep(result).items()}
             place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
             arrays[DIVERGED_AT] = np.array(place)
@@ -106,7 +112,8 @@ def train_units(
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
-        shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
+        if is_first():
+            shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
     return [found[unit.name] for unit in units]
 
 
@@ -129,8 +136,10 @@ def train_streamed(
       announce: as for `drive_sequence`.
 
     Raises:
-      DataError: as by `train_units`.
+      DataError: as by `train_units`; or processes were joined, of which each would read all images.
     """
+    if jax.process_count() > 1:
+        raise DataError("streamed images are for one process; leave out --distributed")
     found = {}
     for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)
@@ -220,10 +229,14 @@ def _train(
         "protocol": dataclasses.asdict(protocol),
         "keys": jax.random.key_data(runs.key).tolist(),
     }
+    if mesh.is_multi_process:
+        facts["devices"] = mesh.size
+
+    def like() -> SequenceState:
+        return _on_mesh(initial_runs_state(build, protocol, shared, runs, join), mesh)
+
     checkpoints = Checkpoints(folder.checkpoints / label)
-    done, state = checkpoints.resume(
-        facts, lambda: initial_runs_state(build, protocol, shared, runs, join)
-    ) or (0, None)
+    done, state = checkpoints.resume(facts, like) or (0, None)
     driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state)
 
     def save() -> None:
@@ -233,7 +246,7 @@ def _train(
 
     total = epochs_before(runs.sequence.tasks.id.shape[1], protocol)
     gone = np.zeros(len(wave), bool)
-    with saving_when_stopped(save), progress(label, total, done, "epoch") as bar:
+    with _saving(save), progress(label, total, done, "epoch") as bar:
         while not gone.all():
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():
@@ -245,7 +258,7 @@ def _train(
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)
-            now = diverged(protocol, state)
+            now = diverged(protocol, state)[: len(wave)]
             for number in np.flatnonzero(now & ~gone):
                 place = "task {}, epoch {}".format(*_diverged_at(protocol, state, number))
                 print(f"{wave[number].name}: the loss is not finite at {place}", flush=True)
@@ -255,10 +268,53 @@ def _train(
 
 def _diverged_at(protocol: Protocol, state: SequenceState, number: int) -> Int[np.ndarray, "2"]:
     """Where a run that has diverged did so first."""
-    losses = np.asarray(state.result.losses[number])
+    losses = whole(state.result.losses)[number]
     epochs = np.array([protocol.epochs_of(task) for task in range(len(losses))])
     planned = np.arange(losses.shape[1]) < epochs[:, None]
     return np.argwhere(planned & ~np.isfinite(losses))[0]
+
+
+def _saving(save: Callable[[], None]) -> AbstractContextManager:
+    """Saves where a signal comes; but not where it came to one of several processes."""
+    return nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
+
+
+def _full(wave: Sequence[Unit], mesh: Mesh) -> list[Unit]:
+    """The wave with its last unit repeated, where each of several processes needs as many."""
+    missing = -len(wave) % mesh.shape[AXIS] if mesh.is_multi_process else 0
+    return [*wave, *wave[-1:] * missing]
+
+
+def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
+    """A state's shapes and dtypes with where its parts lie among several processes."""
+    if not mesh.is_multi_process:
+        return state
+
+    def placed(tree: PyTree, spec: PartitionSpec) -> PyTree:
+        sharding = NamedSharding(mesh, spec)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+        )
+
+    of_all = placed(state, SHARED)
+    return of_all._replace(result=placed(state.result, RUNS), best=placed(state.best, RUNS))
+
+
+def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
+    """What one run left; in every process where there are several."""
+    if not mesh.is_multi_process:
+        return jax.tree.map(lambda leaf: leaf[number], state.result)
+    found = _taking(mesh)(state.result, np.int32(number))
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
+
+
+@cache
+def _taking(mesh: Mesh) -> Callable[[PyTree, np.int32], PyTree]:
+    """Takes one of the runs to all devices."""
+    return jax.jit(
+        lambda runs, number: jax.tree.map(lambda leaf: leaf[number], runs),
+        out_shardings=NamedSharding(mesh, SHARED),
+    )
 
 
 def _stacked(trees: Sequence[PyTree]) -> PyTree:

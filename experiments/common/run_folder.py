@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+import tempfile
 import time
 import zlib
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from data_pipelines.writing import (
     written_whole,
 )
 from experiments.common.interruption import stop_if_asked
+from experiments.common.processes import is_first, told_by_first
 from experiments.common.settings import RunSettings, check_settings
 
 
@@ -63,7 +65,8 @@ class RunFolder:
     against the checksum that it was written with.
 
     One process at a time works in it, or, where it is shared, any number: each claims the units
-    that it computes, and what one that dies had claimed is free again.
+    that it computes, and what one that dies had claimed is free again. Processes that were joined
+    (`processes.py`) are one of these: the first of them claims, reads and writes for all.
     """
 
     def __init__(
@@ -86,16 +89,27 @@ class RunFolder:
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
-            works in it alone; a setting is out of its bounds; or the folder cannot be made.
+            works in it alone; a setting is out of its bounds; the folder cannot be made; or
+            processes were joined for a run that is not shared.
         """
         check_settings(settings)
+        if jax.process_count() > 1 and not shared:
+            raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
         tag = f"-{settings.tag}" if settings.tag else ""
         self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
         self.checkpoints = self.path / "checkpoints"
+        self._shared, self._claims = shared, {}
+        self._told_of_units, self._opened = False, time.monotonic()
+        told_by_first(lambda: self._open(settings, widening))
+        if not is_first():
+            # What this process writes nobody reads.
+            self._scratch = tempfile.TemporaryDirectory()
+            self.path, self._continued = Path(self._scratch.name), False
+
+    def _open(self, settings: RunSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
-        self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if shared else 0)
-        self._shared, self._claims = shared, {}
+        self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
         remove_unfinished(self.path)
         self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
@@ -105,13 +119,12 @@ class RunFolder:
         try:
             if begun:
                 _refuse_other_settings(config, chosen, widening)
-            self._opened, self._continued = time.monotonic(), begun
-            self._told_of_units = False
+            self._continued = begun
             _write_config(config, chosen)
         except DataError:
             self._lock.release()
             raise
-        if shared:
+        if self._shared:
             self._lock.release()
         print(
             f"{'goes on in' if begun else 'writes to'} {self.path}; the first minute or two is "
@@ -152,6 +165,9 @@ class RunFolder:
         Raises:
           DataError: the folder cannot be written.
         """
+        return bool(told_by_first(lambda: {"claimed": np.array(self._claim(name))})["claimed"])
+
+    def _claim(self, name: str) -> bool:
         path = self._unit(name)
         make_folder(path.parent)
         lock = try_lock(path.with_name(path.name + LOCK))
@@ -170,7 +186,7 @@ class RunFolder:
     def _remove_unfinished_units(self) -> None:
         for path in (self.path / "units").glob(f"*{UNFINISHED}"):
             name = path.name.removesuffix(UNFINISHED).removesuffix(".npz")
-            if self.claim_unit(name):
+            if self._claim(name):
                 remove(path)
                 self.give_up_unit(name)
 
@@ -181,6 +197,8 @@ class RunFolder:
           DataError: they cannot be written.
         """
         stop_if_asked()
+        if not is_first():
+            return
         path = self._unit(name)
         make_folder(path.parent)
         described = {"unit": name, "facts": facts}
@@ -195,6 +213,9 @@ class RunFolder:
         Raises:
           DataError: they were saved with other facts; the message names the difference.
         """
+        return told_by_first(lambda: self._read(name, facts))
+
+    def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         path = self._unit(name)
         try:
             arrays = read_sealed(path, "It is computed again.")
@@ -258,8 +279,9 @@ def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) 
         stored = content["settings"]
         if content["crc32"] != _checksum(stored):
             raise ValueError("its checksum differs")
-    # Where the folder lies is no setting: it may be moved, or named from another directory.
-    free = dict.fromkeys(("runs", *widening))
+    # Where the folder lies is no setting: it may be moved, or named from another directory. Nor is
+    # how many processes there are.
+    free = dict.fromkeys(("runs", "distributed", *widening))
     changed = name_differences(stored | free, chosen | free)
     if changed:
         raise DataError(

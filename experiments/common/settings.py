@@ -33,6 +33,9 @@ class RunSettings:
     """Added to the name of the run's folder."""
     runs: Path = Path("runs")
     """Where run folders are made."""
+    distributed: str | None = None
+    """Several processes as one run, in a folder that all of them see: "cluster" where Slurm, Open
+    MPI, Kubernetes or Cloud TPU started them, or number/processes@host:port of the first."""
 
     def __post_init__(self):
         check_settings(self)

@@ -17,6 +17,10 @@ Option = Literal["told", "not-told", "online"]
 OPTIONS: dict[Option, str] = {"told": "told", "not-told": "not told", "online": "online"}
 
 
+Dtype = Literal["float32", "bfloat16"]
+"""Of a net's computation; parameters, statistics and losses are float32."""
+
+
 class Plan(NamedTuple):
     """How tasks are trained; each of it can be given on the command line."""
 
@@ -31,6 +35,7 @@ class Plan(NamedTuple):
     """Of gradient descent."""
     exemplars: int
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+    dtype: Dtype = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,8 @@ class StrategiesRun(PlannedRun):
     """Of gradient descent."""
     exemplars: Count | None = None
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+    dtype: Dtype | None = None
+    """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2
     """Unreported orders of classes whose validation samples choose strengths."""
 

@@ -23,7 +23,7 @@ from experiments.continual.report import report_sections, report_summary
 from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
 
-OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "tasks", "side")
+OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
 """Options of which the papers' benchmarks have their own kind in their plans."""
 
 

@@ -83,13 +83,14 @@ def digits(settings: StrategiesRun) -> Benchmark:
     values = jnp.asarray(images.images[..., :1])
     train = values[: len(images.train_labels)]
     stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
+    plan = planned(DIGITS, settings)
     net = Net(
-        head_or(MLP(10, (HIDDEN, HIDDEN)), 10),
+        head_or(MLP(10, (HIDDEN, HIDDEN), dtype=plan.dtype), 10),
         ("hidden1", "hidden2"),
         f"two hidden layers of {HIDDEN} units",
     )
     note = f"{images.name} of 8×8 pixels"
-    return _planned("digits", note, images, stored, net, planned(DIGITS, settings), settings)
+    return _planned("digits", note, images, stored, net, plan, settings)
 
 
 def procedural(settings: ContinualRun) -> Benchmark:
@@ -153,13 +154,13 @@ def of_pictures(
     side, classes = images.images.shape[1], len(images.class_names)
     shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
     widths = ", ".join(map(str, shape.channels))
+    plan = planned(PICTURES, settings)
     net = Net(
-        head_or(shape, classes),
+        head_or(shape.clone(dtype=plan.dtype), classes),
         shape.layers,
         f"convolutions of {widths} channels and {shape.hidden} hidden units",
     )
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
-    plan = planned(PICTURES, settings)
     return _planned(name, said, images, store_images(images), net, plan, settings)
 
 

@@ -169,6 +169,34 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "second": floats(2, 2, 3, 3),
     },
     "color.bright_dark_pca": lambda: image(fraction=0.1),
+    "color.correct_bias": lambda: {"matrix": floats(9, 3), "features": floats(9)},
+    "color.correct_bias_locally": lambda: {
+        "estimates": floats(5, 3),
+        "illuminants": floats(5, 3),
+        "estimate": floats(3),
+        "width": 3.0,
+        "floor": 0.1,
+    },
+    "color.edge_moments": lambda: image(sigma=1.0, degree=2),
+    "color.extreme_chromaticities": image,
+    "color.fit_bias_correction": lambda: {
+        "features": floats(5, 9),
+        "illuminants": floats(5, 3),
+        "weights": floats(5),
+        "iterations": 2,
+    },
+    "color.fit_fourier_constancy": lambda: {
+        "histograms": floats(5, 2, 64, 64),
+        "illuminants": floats(5, 3),
+        "settings": color.FOURIER_SETTINGS["SonyA57"],
+        "crossentropy_steps": 1,
+        "likelihood_steps": 1,
+    },
+    "color.fourier_estimate": lambda: {
+        "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats()),
+        "histograms": floats(2, 64, 64),
+    },
+    "color.log_chroma_histograms": image,
     "color.camera_responses": lambda: {
         "illuminant": floats(7),
         "reflectances": floats(4, 7),
@@ -320,7 +348,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "continual.operations_per_step": a_run,
     "continual.predict_samples": predicted,
     "continual.run_sequence": a_run,
-    "continual.runs_mesh": lambda: {"devices": jax.devices()},
+    "continual.runs_mesh": lambda: {"devices": jax.devices(), "data": 1},
     "continual.sample_features": lambda: {
         "setup": SETUP,
         "learner": LEARNER,
@@ -438,6 +466,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "confidence": floats(4),
         **dict.fromkeys(("correct", "known", "mask"), booleans(4)),
     },
+    "metrics.reproduction_error": lambda: {"estimate": floats(3), "truth": floats(3)},
     "metrics.roc_area": lambda: {"curve": metrics.RejectionCurve(*[floats(5)] * 4)},
     "metrics.samples_storage_efficiency": lambda: {
         "sample_memory": floats(3),

@@ -1,4 +1,4 @@
-"""Runs in a shared folder that send themselves a signal: `FOLDER [SIGNAL EPOCH]`."""
+"""Runs in a shared folder that send themselves a signal: `FOLDER DISTRIBUTED [SIGNAL EPOCH]`."""
 
 import os
 import sys
@@ -15,13 +15,15 @@ many_runs.CHECKPOINT_EVERY = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """None."""
+    """None but how many processes there are."""
+
+    distributed: str | None = None
 
 
 def run(settings: Settings) -> None:
     from tests.experiments.test_many_runs import train
 
-    folder, *stop = sys.argv[1:]
+    folder, _, *stop = sys.argv[1:]
     driven = many_runs.drive_runs
     advanced = iter(range(1_000))
 
@@ -41,4 +43,4 @@ def run(settings: Settings) -> None:
 
 if __name__ == "__main__":
     cli.RUNS["test runs"] = (Settings, run)
-    cli.main(["test", "runs"])
+    cli.main(["test", "runs", "--distributed", sys.argv[2]])

@@ -217,6 +217,7 @@ def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
         "online_batch": 7,
         "rate": 0.5,
         "exemplars": 4,
+        "dtype": "float32",
     }
     assert plan_of(dataclasses.replace(settings, batch_size=None))["online_batch"] == 10
 

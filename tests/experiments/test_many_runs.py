@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -72,8 +73,9 @@ def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys)
     refuse_diverged([asked[0], asked[2]], [kept[0], kept[2]])
 
 
-def start_child(tmp_path, folder, devices, *stop):
-    command = [sys.executable, "-m", "tests.experiments.stopped_runs", str(tmp_path / folder)]
+def start_child(tmp_path, folder, devices, *stop, distributed=None):
+    module = "tests.experiments.stopped_runs"
+    command = [sys.executable, "-m", module, str(tmp_path / folder), str(distributed)]
     environment = {
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -136,3 +138,36 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
     for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
         alone = train(run_folder(tmp_path / "alone"), [unit])[0]
         np.testing.assert_allclose(arrays["losses"], alone["losses"], atol=1e-5)
+
+
+def start_two(tmp_path, folder, *stop):
+    """A run of two processes, of which the second stops."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*free.getsockname())
+    return [
+        start_child(tmp_path, folder, 1, *stops, distributed=f"{number}/2@{address}")
+        for number, stops in enumerate(((), stop))
+    ]
+
+
+@pytest.mark.slow
+def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_path):
+    """Killed in its sixth epoch, one of them takes the other along; both go on at the fourth."""
+    end_child(start_child(tmp_path, "one", 2))
+    for child in start_two(tmp_path, "two"):
+        end_child(child)
+    first, second = start_two(tmp_path, "killed", KILL, 5)
+    end_child(second, KILL)
+    # It waits for the other for a minute and a half before it gives up.
+    first.kill()
+    first.communicate()
+    assert not units_of(tmp_path, "killed").keys() & {"EWC-0.npz", "EWC-1.npz"}
+    for child in start_two(tmp_path, "killed"):
+        end_child(child)
+    whole = units_of(tmp_path, "one")
+    assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
+    assert units_of(tmp_path, "two") == units_of(tmp_path, "killed") == whole
+    # Two waves of two runs, the second filled up; the sixth epoch may have been learnt twice.
+    assert epochs_in(tmp_path, "two") == 52
+    assert epochs_in(tmp_path, "killed") in (52, 54)

@@ -2,6 +2,7 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.models.convolution import convolve
@@ -18,6 +19,7 @@ class CaffeConvolution(nn.Module):
       stride: in both directions.
       padding: zeros on every side, at most (size - 1) / 2.
       groups: divides the channels of inputs and outputs.
+      dtype: of the computation and what it gives; parameters are float32.
     """
 
     features: int
@@ -25,6 +27,7 @@ class CaffeConvolution(nn.Module):
     stride: int = 1
     padding: int = 0
     groups: int = 1
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
@@ -36,12 +39,12 @@ class CaffeConvolution(nn.Module):
         parts = [
             _convolve(*part, self.stride, self.padding)
             for part in zip(
-                jnp.split(inputs, self.groups, axis=-1),
-                jnp.split(kernel, self.groups, axis=-1),
+                jnp.split(inputs.astype(self.dtype), self.groups, axis=-1),
+                jnp.split(kernel.astype(self.dtype), self.groups, axis=-1),
                 strict=True,
             )
         ]
-        return jnp.concatenate(parts, axis=-1) + bias
+        return jnp.concatenate(parts, axis=-1) + bias.astype(self.dtype)
 
 
 def _convolve(
@@ -93,7 +96,8 @@ def local_response_normalization(
     """x / (k + alpha / size · Σ x'²)^beta, the sum over the `size` channels around each.
 
     Krizhevsky et al. 2012, section 3.3; Caffe's form, which divides alpha by the size. Channels
-    that are not there count 0.
+    that are not there count 0. Images of fewer bits are normalised in float32, and given back as
+    they came.
 
     Args:
       images: `[..., c]`.
@@ -103,6 +107,8 @@ def local_response_normalization(
       k: constant.
     """
     channels = images.shape[-1]
-    squares = jnp.pad(images**2, [(0, 0)] * (images.ndim - 1) + [(size // 2, size // 2)])
+    squares = jnp.pad(
+        images.astype(jnp.float32) ** 2, [(0, 0)] * (images.ndim - 1) + [(size // 2, size // 2)]
+    )
     total = sum(squares[..., place : place + channels] for place in range(size))
-    return images * (k + alpha / size * total) ** -beta
+    return (images * (k + alpha / size * total) ** -beta).astype(images.dtype)

@@ -8,11 +8,13 @@ connected: fc6 and fc7 normal with standard deviation .005, their biases at 1, a
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.checks import checked
@@ -53,22 +55,25 @@ class MidCaffeNet(nn.Module):
       classes: outputs of the head.
       hidden: units of fc6 and fc7; none connects pool5 to the head, as for CWR.
       dropout: rate after each of them.
+      dtype: of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
     hidden: Sequence[int] = (2048, 2048)
     dropout: float = 0.5
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and what the head reads: the last hidden layer, or pool5; dropout draws."""
-        maps = nn.relu(CaffeConvolution(96, 11, stride=4, name="conv1")(images))
+        convolution = partial(CaffeConvolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 11, stride=4, name="conv1")(images))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(CaffeConvolution(256, 5, padding=2, groups=2, name="conv2")(maps))
+        maps = nn.relu(convolution(256, 5, padding=2, groups=2, name="conv2")(maps))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(CaffeConvolution(384, 3, padding=1, name="conv3")(maps))
-        maps = nn.relu(CaffeConvolution(384, 3, padding=1, groups=2, name="conv4")(maps))
-        maps = nn.relu(CaffeConvolution(256, 3, padding=1, groups=2, name="conv5")(maps))
+        maps = nn.relu(convolution(384, 3, padding=1, name="conv3")(maps))
+        maps = nn.relu(convolution(384, 3, padding=1, groups=2, name="conv4")(maps))
+        maps = nn.relu(convolution(256, 3, padding=1, groups=2, name="conv5")(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, CAFFE_HEAD)
 
 
@@ -82,28 +87,32 @@ class MidVGG(nn.Module):
       classes: outputs of the head.
       hidden: units of fc6 and fc7; none connects pool5 to the head, as for CWR.
       dropout: rate after each of them.
+      dtype: of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
     hidden: Sequence[int] = (2048, 2048)
     dropout: float = 0.5
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and what the head reads: the last hidden layer, or pool5; dropout draws."""
-        maps = nn.relu(CaffeConvolution(96, 7, stride=2, name="conv1")(images))
+        convolution = partial(CaffeConvolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 7, stride=2, name="conv1")(images))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
-        maps = nn.relu(CaffeConvolution(256, 5, stride=2, padding=1, name="conv2")(maps))
+        maps = nn.relu(convolution(256, 5, stride=2, padding=1, name="conv2")(maps))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
         for name in ("conv3", "conv4", "conv5"):
-            maps = nn.relu(CaffeConvolution(512, 3, padding=1, name=name)(maps))
+            maps = nn.relu(convolution(512, 3, padding=1, name=name)(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, VGG_HEAD)
 
 
 class LinearClassifier(nn.Module):
     """The head alone, over features computed once: what is left to train where pool5 is frozen.
 
-    Its parameters are the `head` of the nets without hidden layers.
+    Its parameters are the `head` of the nets without hidden layers. Like every head it computes in
+    float32.
 
     Attributes:
       classes: outputs.
@@ -167,11 +176,14 @@ def _fully_connected(
     # Caffe's order, so that its dense weights and cached features fit: channel, row, column.
     features = maps.transpose(0, 3, 1, 2).reshape(maps.shape[0], -1)
     for number, width in enumerate(net.hidden, 6):
-        dense = _dense(width, HIDDEN_DEVIATION, HIDDEN_BIAS, f"fc{number}")
+        dense = _dense(width, HIDDEN_DEVIATION, HIDDEN_BIAS, f"fc{number}", net.dtype)
         features = nn.Dropout(net.dropout, deterministic=not train)(nn.relu(dense(features)))
+    features = features.astype(jnp.float32)
     return Outputs(_dense(net.classes, *head, "head")(features), features)
 
 
-def _dense(units: int, deviation: float, bias: float, name: str) -> nn.Dense:
+def _dense(
+    units: int, deviation: float, bias: float, name: str, dtype: DTypeLike = jnp.float32
+) -> nn.Dense:
     weights, biases = nn.initializers.normal(deviation), nn.initializers.constant(bias)
-    return nn.Dense(units, kernel_init=weights, bias_init=biases, name=name)
+    return nn.Dense(units, dtype=dtype, kernel_init=weights, bias_init=biases, name=name)

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 HE_NORMAL = nn.initializers.he_normal()
@@ -22,6 +23,7 @@ class Convolution(nn.Module):
       use_bias: adds one per channel.
       kernel_init: how the kernel begins; normal with variance 2 / (size² · input channels) if not
         given (He et al. 2015, equation 10).
+      dtype: of the computation and what it gives; parameters are float32.
     """
 
     features: int
@@ -29,15 +31,17 @@ class Convolution(nn.Module):
     stride: int = 1
     use_bias: bool = True
     kernel_init: Initializer = HE_NORMAL
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
         """The convolved images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         shape = (self.size, self.size, inputs.shape[-1], self.features)
         kernel = self.param("kernel", self.kernel_init, shape)
-        outputs = convolve(inputs, kernel, self.stride)
+        outputs = convolve(inputs.astype(self.dtype), kernel.astype(self.dtype), self.stride)
         if self.use_bias:
-            outputs = outputs + self.param("bias", nn.initializers.zeros, (self.features,))
+            bias = self.param("bias", nn.initializers.zeros, (self.features,))
+            outputs = outputs + bias.astype(self.dtype)
         return outputs
 
 

@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 
@@ -15,10 +16,12 @@ class IlluminantNet(nn.Module):
     Attributes:
       depth: number of hidden layers.
       width: units of each.
+      dtype: of the dense layers; parameters and the outputs' exp are float32.
     """
 
     depth: int = 2
     width: int = 9
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch f"]) -> Float[Array, "*batch 2"]:
@@ -28,10 +31,12 @@ class IlluminantNet(nn.Module):
         hidden = jnp.moveaxis(features, -1, 0)
         for layer in range(self.depth):
             hidden = nn.relu(self._dense(f"hidden_{layer}", hidden, self.width))
-        return jnp.exp(jnp.moveaxis(self._dense("chromaticity", hidden, 2), 0, -1))
+        outputs = self._dense("chromaticity", hidden, 2).astype(jnp.float32)
+        return jnp.exp(jnp.moveaxis(outputs, 0, -1))
 
     def _dense(self, name: str, inputs: Float[Array, "i *batch"], units: int) -> Array:
         kernel = self.param(f"{name}_kernel", nn.initializers.he_normal(), (inputs.shape[0], units))
         bias = self.param(f"{name}_bias", nn.initializers.zeros, (units,))
+        inputs, kernel, bias = (each.astype(self.dtype) for each in (inputs, kernel, bias))
         product = jnp.einsum("io,i...->o...", kernel, inputs, precision=jax.lax.Precision.HIGHEST)
         return product + bias.reshape(units, *[1] * (inputs.ndim - 1))

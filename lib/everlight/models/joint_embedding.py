@@ -5,6 +5,7 @@ Early layers are shared; then one branch sees to the subject, another to predica
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
@@ -22,19 +23,21 @@ class JointEmbedding(nn.Module):
       trunk: channels of the shared blocks.
       branch: channels of a branch's own block.
       hidden: units of a branch's dense layer.
+      dtype: of the computation below S, P and O; parameters and outputs are float32.
     """
 
     size: int = 300
     trunk: tuple[int, ...] = (32, 64)
     branch: int = 64
     hidden: int = 256
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits are [S, P, O] one after another, `[b, 3 size]`; features both dense layers'."""
         shared = images
         for number, channels in enumerate(self.trunk):
-            shared = _block(shared, channels, f"trunk_{number}")
+            shared = _block(shared, channels, self.dtype, f"trunk_{number}")
         subject, relation = (self._branch(shared, name) for name in ("subject", "relation"))
         # Else the first outputs are ten times as long as unit word vectors, and the steps that
         # shrink them leave the ReLUs before them dead: every image gets the mean embedding.
@@ -48,12 +51,13 @@ class JointEmbedding(nn.Module):
         )
 
     def _branch(self, shared: Float[Array, "b h w c"], name: str) -> Float[Array, "b f"]:
-        own = _block(shared, self.branch, f"{name}_convolution")
-        return nn.relu(nn.Dense(self.hidden, name=f"{name}_dense")(own.reshape(own.shape[0], -1)))
+        own = _block(shared, self.branch, self.dtype, f"{name}_convolution")
+        dense = nn.Dense(self.hidden, dtype=self.dtype, name=f"{name}_dense")
+        return nn.relu(dense(own.reshape(own.shape[0], -1))).astype(jnp.float32)
 
 
-def _block(images: Float[Array, "b h w c"], channels: int, name: str) -> Array:
-    outputs = nn.relu(Convolution(channels, name=name)(images))
+def _block(images: Float[Array, "b h w c"], channels: int, dtype: DTypeLike, name: str) -> Array:
+    outputs = nn.relu(Convolution(channels, dtype=dtype, name=name)(images))
     batch, height, width, depth = outputs.shape
     # Even sides: a reshape and a maximum compile to faster CPU code than a window.
     blocks = outputs.reshape(batch, height // 2, 2, width // 2, 2, depth)

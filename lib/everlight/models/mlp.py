@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import flax.linen as nn
+import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
@@ -16,16 +18,20 @@ class MLP(nn.Module):
       classes: outputs of the head.
       hidden: units of each layer.
       head: linear, or the cosine head that LUCIR needs.
+      dtype: of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
     hidden: Sequence[int] = (128,)
     head: HeadKind = "linear"
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
         """Logits, and the last hidden layer, which the head reads."""
         features = inputs.reshape(inputs.shape[0], -1)
         for number, width in enumerate(self.hidden, 1):
-            features = nn.relu(nn.Dense(width, name=f"hidden{number}")(features))
+            dense = nn.Dense(width, dtype=self.dtype, name=f"hidden{number}")
+            features = nn.relu(dense(features))
+        features = features.astype(jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)

@@ -25,6 +25,7 @@ class BatchNorm(nn.Module):
     In training the batch's mean and population variance normalise, and the running statistics move
     by a tenth towards the mean and the sample variance (divisor n - 1); in evaluation the running
     ones normalise. The statistics carry no gradient, and there is no forward-mode derivative.
+    Inputs of fewer bits are normalised in float32, and given back as they came.
     """
 
     @nn.compact
@@ -36,7 +37,8 @@ class BatchNorm(nn.Module):
         mean = self.variable("batch_stats", "mean", jnp.zeros, channels)
         variance = self.variable("batch_stats", "var", jnp.ones, channels)
         if not train:
-            return (inputs - mean.value) * (scale * _inverse(variance.value)) + bias
+            wide = (inputs - mean.value) * (scale * _inverse(variance.value)) + bias
+            return wide.astype(inputs.dtype)
         outputs, of_batch = normalize(inputs, scale, bias)
         if not self.is_initializing():
             count = inputs.size // channels
@@ -56,11 +58,11 @@ def normalize(
 
 def _forward(inputs: Array, scale: Array, bias: Array) -> tuple:
     axes = tuple(range(inputs.ndim - 1))
-    mean = jnp.mean(inputs, axes)
+    mean = jnp.mean(inputs, axes, dtype=scale.dtype)
     # Two passes: the mean of squares less the mean's square loses digits and saves no time.
     variance = jnp.mean((inputs - mean) ** 2, axes)
     inverse = _inverse(variance)
-    outputs = (inputs - mean) * (scale * inverse) + bias
+    outputs = ((inputs - mean) * (scale * inverse) + bias).astype(inputs.dtype)
     return (outputs, (mean, variance)), (inputs, scale, mean, inverse)
 
 
@@ -68,15 +70,17 @@ def _backward(saved: tuple, gradients: tuple) -> tuple[Array, Array, Array]:
     inputs, scale, mean, inverse = saved
     gradient, _ = gradients
     axes = tuple(range(inputs.ndim - 1))
-    of_bias = jnp.sum(gradient, axes)
-    of_scale = (jnp.sum(gradient * inputs, axes) - mean * of_bias) * inverse
+    of_bias = jnp.sum(gradient, axes, dtype=scale.dtype)
+    product = gradient.astype(scale.dtype) * inputs
+    of_scale = (jnp.sum(product, axes) - mean * of_bias) * inverse
     # scale * inverse * (gradient - mean of it - unit inputs * their mean product with it), with
     # all that is per channel gathered into three factors: one pass over two arrays.
     count = inputs.size // inputs.shape[-1]
     of_gradient = scale * inverse
     of_inputs = -of_gradient * inverse * of_scale / count
     constant = -of_gradient * of_bias / count - of_inputs * mean
-    return of_gradient * gradient + (of_inputs * inputs + constant), of_scale, of_bias
+    wide = of_gradient * gradient + (of_inputs * inputs + constant)
+    return wide.astype(inputs.dtype), of_scale, of_bias
 
 
 def _inverse(variance: Array) -> Array:

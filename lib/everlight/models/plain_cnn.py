@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
@@ -21,12 +22,14 @@ class PlainCNN(nn.Module):
       channels: of each block's convolution; a block halves both sides, rounded down.
       hidden: units of the dense layer.
       head: linear, or the cosine head that LUCIR needs.
+      dtype: of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
     channels: Sequence[int] = (16, 32, 64)
     hidden: int = 128
     head: HeadKind = "linear"
+    dtype: DTypeLike = jnp.float32
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -48,8 +51,9 @@ class PlainCNN(nn.Module):
             )
         maps = images
         for name, width in zip(self.layers, self.channels, strict=False):
-            maps = _pooled(nn.relu(Convolution(width, name=name)(maps)))
-        features = nn.relu(nn.Dense(self.hidden, name="hidden")(maps.reshape(maps.shape[0], -1)))
+            maps = _pooled(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
+        dense = nn.Dense(self.hidden, dtype=self.dtype, name="hidden")
+        features = nn.relu(dense(maps.reshape(maps.shape[0], -1))).astype(jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)
 
 

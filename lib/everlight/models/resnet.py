@@ -1,8 +1,11 @@
 """Residual nets: the reduced one for 32x32 images and ResNet-50 for 224x224 (He et al. 2016)."""
 
+from functools import partial
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
@@ -24,21 +27,23 @@ class ReducedResNet(nn.Module):
       classes: outputs of the head.
       blocks: of each stage; 5 is ResNet-32, 3 is ResNet-20.
       head: "linear" or "cosine".
+      dtype: of the computation below the head; parameters, statistics and outputs are float32.
     """
 
     classes: int
     blocks: int = 5
     head: HeadKind = "linear"
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and the 64 features; in training the batch's statistics normalise."""
-        hidden = NormalizedConvolution(16)(images, train)
+        hidden = NormalizedConvolution(16, dtype=self.dtype)(images, train)
         for width in (16, 32, 64):
             for block in range(self.blocks):
                 stride = 2 if width > 16 and block == 0 else 1
-                hidden = BasicBlock(width, stride)(relu(hidden), train)
-        features = jnp.mean(hidden, axis=(1, 2))
+                hidden = BasicBlock(width, stride, self.dtype)(relu(hidden), train)
+        features = jnp.mean(hidden, axis=(1, 2), dtype=jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)
 
 
@@ -51,21 +56,31 @@ class ResNet50(nn.Module):
     Attributes:
       classes: outputs of the head.
       head: "linear" or "cosine".
+      dtype: of the computation below the head; parameters, statistics and outputs are float32.
+      remat: whether a block's insides are computed again in the backward pass instead of held: a
+        third more operations, for a fifth of what is held. XLA for CPU undoes it.
     """
 
     classes: int
     head: HeadKind = "linear"
+    dtype: DTypeLike = jnp.float32
+    remat: bool = False
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and features; in training the batch's statistics normalise."""
-        hidden = relu(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT)(images, train))
+
+        def rectified(layer: nn.Module, inputs: Array) -> Array:
+            return relu(layer(inputs, train))
+
+        forward = nn.remat(rectified) if self.remat else rectified
+        hidden = forward(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT, self.dtype), images)
         hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
         for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
             for block in range(blocks):
                 stride = 2 if width > 64 and block == 0 else 1
-                hidden = relu(BottleneckBlock(width, stride)(hidden, train))
-        features = jnp.mean(hidden, axis=(1, 2))
+                hidden = forward(BottleneckBlock(width, stride, self.dtype), hidden)
+        features = jnp.mean(hidden, axis=(1, 2), dtype=jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)
 
 
@@ -75,17 +90,22 @@ class BasicBlock(nn.Module):
     Attributes:
       width: output channels.
       stride: of the first convolution.
+      dtype: of the computation and the sum; parameters and statistics are float32.
     """
 
     width: int
     stride: int = 1
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
-        hidden = relu(NormalizedConvolution(self.width, 3, self.stride)(inputs, train))
-        hidden = NormalizedConvolution(self.width)(hidden, train)
-        return hidden + _shortcut(inputs, self.width, self.stride, HE_NORMAL, train)
+        normalized = partial(NormalizedConvolution, dtype=self.dtype)
+        hidden = relu(normalized(self.width, 3, self.stride)(inputs, train))
+        hidden = normalized(self.width)(hidden, train)
+        if inputs.shape[-1] != self.width:
+            inputs = normalized(self.width, 1, self.stride, name="shortcut")(inputs, train)
+        return hidden + inputs
 
 
 class BottleneckBlock(nn.Module):
@@ -94,19 +114,23 @@ class BottleneckBlock(nn.Module):
     Attributes:
       width: channels of the 3x3 convolution; the output has four times as many.
       stride: of the 3x3 convolution.
+      dtype: of the computation and the sum; parameters and statistics are float32.
     """
 
     width: int
     stride: int = 1
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
-        start = HE_NORMAL_OUT
-        hidden = relu(NormalizedConvolution(self.width, 1, 1, start)(inputs, train))
-        hidden = relu(NormalizedConvolution(self.width, 3, self.stride, start)(hidden, train))
-        hidden = NormalizedConvolution(4 * self.width, 1, 1, start)(hidden, train)
-        return hidden + _shortcut(inputs, 4 * self.width, self.stride, start, train)
+        normalized = partial(NormalizedConvolution, kernel_init=HE_NORMAL_OUT, dtype=self.dtype)
+        hidden = relu(normalized(self.width, 1)(inputs, train))
+        hidden = relu(normalized(self.width, 3, self.stride)(hidden, train))
+        hidden = normalized(4 * self.width, 1)(hidden, train)
+        if inputs.shape[-1] != 4 * self.width:
+            inputs = normalized(4 * self.width, 1, self.stride, name="shortcut")(inputs, train)
+        return hidden + inputs
 
 
 class NormalizedConvolution(nn.Module):
@@ -117,24 +141,18 @@ class NormalizedConvolution(nn.Module):
       size: side of the kernel, odd.
       stride: in both directions.
       kernel_init: how the kernel begins.
+      dtype: of the computation and what it gives; parameters and statistics are float32.
     """
 
     features: int
     size: int = 3
     stride: int = 1
     kernel_init: Initializer = HE_NORMAL
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """The normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
-        hidden = Convolution(self.features, self.size, self.stride, False, self.kernel_init)(inputs)
+        shape = (self.features, self.size, self.stride)
+        hidden = Convolution(*shape, False, self.kernel_init, self.dtype)(inputs)
         return BatchNorm()(hidden, train)
-
-
-def _shortcut(
-    inputs: Array, width: int, stride: int, kernel_init: Initializer, train: bool
-) -> Array:
-    """The inputs, brought to `width` channels; called within a block, whose parameters it adds."""
-    if inputs.shape[-1] == width:
-        return inputs
-    return NormalizedConvolution(width, 1, stride, kernel_init, name="shortcut")(inputs, train)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
 from everlight.continual.base import Outputs
@@ -19,6 +20,7 @@ class SmallCNN(nn.Module):
       hidden: units of the dense layer; None connects the last block to the head.
       dropout: rates after the two blocks and the dense layer.
       head_deviation: of the head's first weights; None is one over the root of its inputs.
+      dtype: of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
@@ -26,6 +28,7 @@ class SmallCNN(nn.Module):
     hidden: int | None = 512
     dropout: Sequence[float] = (0.25, 0.25, 0.5)
     head_deviation: float | None = None
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
@@ -33,15 +36,16 @@ class SmallCNN(nn.Module):
         hidden = images
         for width, rate in zip(self.channels, self.dropout[:2], strict=True):
             for _ in range(2):
-                hidden = nn.relu(Convolution(width)(hidden))
+                hidden = nn.relu(Convolution(width, dtype=self.dtype)(hidden))
             # Even sides: a reshape and a maximum compile to faster CPU code than a window.
             batch, height, side, depth = hidden.shape
             blocks = hidden.reshape(batch, height // 2, 2, side // 2, 2, depth)
             hidden = nn.Dropout(rate, deterministic=not train)(jnp.max(blocks, axis=(2, 4)))
         features = hidden.reshape(hidden.shape[0], -1)
         if self.hidden is not None:
-            features = nn.relu(nn.Dense(self.hidden)(features))
+            features = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(features))
             features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
+        features = features.astype(jnp.float32)
         start = (
             nn.initializers.lecun_normal()
             if self.head_deviation is None

@@ -47,9 +47,9 @@ def copied(state):
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
 
 
-def states(runs, chunk=3, state=None):
+def states(runs, chunk=3, state=None, mesh=None):
     return [
-        copied(each) for each in drive_runs(build, PROTOCOL, DATA, runs, join, chunk, None, state)
+        copied(each) for each in drive_runs(build, PROTOCOL, DATA, runs, join, chunk, mesh, state)
     ]
 
 
@@ -103,21 +103,25 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
 
 
 def test_over_two_devices_it_is_what_it_is_on_one(driven):
-    """Three runs on two devices, so that one has a run more, in a process that has two."""
+    """Three runs on two devices, so that one has a run more, in a process that has two; then
+    each run on both devices, which share its batches."""
     code = (
         "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "import numpy as np\n"
-        "from tests.continual.engine.test_runs import some_runs, states\n"
+        "from tests.continual.engine.test_runs import runs_mesh, some_runs, states\n"
         "assert len(jax.devices()) == 2\n"
         "last = states(some_runs())[-1]\n"
         "again = states(some_runs(), state=states(some_runs())[2])[-1]\n"
         "jax.tree.map(np.testing.assert_array_equal, last, again)\n"
-        "print(*np.asarray(last.result.losses).ravel().tolist())\n"
+        "shared = states(some_runs(), mesh=runs_mesh(data=2))[-1]\n"
+        "for each in (last, shared):\n"
+        "    print(*np.asarray(each.result.losses).ravel().tolist())\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    losses = np.array(done.stdout.split(), float).reshape(3, 3, 5)
-    np.testing.assert_allclose(losses, driven[-1].result.losses, atol=1e-5)
+    losses = np.array(done.stdout.split(), float).reshape(2, 3, 3, 5)
+    np.testing.assert_allclose(losses[0], driven[-1].result.losses, atol=1e-5)
+    np.testing.assert_allclose(losses[1], driven[-1].result.losses, atol=1e-4)
 
 
 def test_runs_do_not_talk_to_each_other():
@@ -140,3 +144,8 @@ def test_runs_do_not_talk_to_each_other():
 def test_a_chunk_of_nothing_is_refused():
     with pytest.raises(ValueError, match="chunk=0; give 1 or more"):
         next(drive_runs(build, PROTOCOL, DATA, some_runs(), join, 0, runs_mesh()))
+
+
+def test_devices_that_cannot_be_shared_are_refused():
+    with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
+        runs_mesh(jax.devices()[:1], data=2)

@@ -9,6 +9,7 @@ import pytest
 
 from everlight.continual.engine.steps import Progress, Protocol, begin_task
 from everlight.continual.strategies.expert_gate import (
+    CHOSEN,
     Autoencoder,
     expert_gate,
     reconstruction_error,
@@ -125,6 +126,24 @@ def test_the_gate_takes_the_trained_expert_with_the_least_error():
     expected = np.where(expert[:, None] == 0, *each)
     found = np.asarray(gate_of(setup).predict(memory, learner, INPUTS))
     np.testing.assert_allclose(found[clear], expected[clear], atol=1e-5)
+
+
+def test_a_sample_is_given_to_the_chosen_expert_alone():
+    """Of two experts each takes its samples, filled up to a multiple of `CHOSEN`."""
+    setup, seen = small_setup(), []
+
+    def apply(params, batch_stats, inputs, train, key):
+        jax.debug.callback(lambda _: seen.append(inputs.shape[0]), inputs[0])
+        return setup.apply(params, batch_stats, inputs, train, key)
+
+    memory, learner = after_tasks()[1]
+    many = jnp.tile(INPUTS, (5, 1))
+    found = gate_of(setup._replace(apply=apply)).predict(memory, learner, many)
+    jax.effects_barrier()
+    assert sum(seen) <= len(many) + 2 * (CHOSEN - 1) < 2 * len(many)
+    np.testing.assert_allclose(
+        found, np.tile(gate_of(setup).predict(memory, learner, INPUTS), (5, 1)), atol=1e-6
+    )
 
 
 def test_a_new_expert_starts_from_the_most_related_one():

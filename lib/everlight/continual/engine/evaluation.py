@@ -17,6 +17,7 @@ from everlight.continual.base import (
     Strategy,
     TaskSequence,
 )
+from everlight.meshes import dealt
 
 
 @checked
@@ -46,7 +47,7 @@ def evaluate(
         judged &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
 
     def judge(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
-        inputs = setup.gather(test.index[slots], None)
+        inputs = gathered(setup, test.index[slots], None)
         scores = strategy.predict(memory, learner, inputs)
         told = scores if task is None else strategy.predict_task(memory, learner, inputs, task)
         predictions = Predictions(
@@ -76,16 +77,20 @@ def validate(
     size: Count,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Mean goodness over samples; NaN without any."""
+    """Mean goodness over samples, `size` of them scored at once; NaN without any."""
 
     def mean() -> Float[Array, ""]:
         ready = (memory, learner)
         if strategy.before_evaluation is not None:
             ready = strategy.before_evaluation(*ready, key)
-        scores = predict_samples(setup, strategy, *ready, samples, size)
-        labels = jnp.where(samples.mask[:, None], samples.labels, 0)
-        good = setup.objective.goodness(scores, labels, learner.seen)
-        return jnp.sum(jnp.where(samples.mask, good, 0)) / jnp.sum(samples.mask)
+
+        def goodness(slots: Int[Array, "s"]) -> Float[Array, "s"]:
+            scores = strategy.predict(*ready, gathered(setup, samples.index[slots], None))
+            return setup.objective.goodness(scores, samples.labels[slots], learner.seen)
+
+        nothing = nothing_over(goodness, samples.mask)
+        good = over_blocks(goodness, samples.mask, size, nothing)
+        return jnp.sum(good) / jnp.sum(samples.mask)
 
     return jax.lax.cond(jnp.any(samples.mask), mean, lambda: jnp.float32(jnp.nan))
 
@@ -115,6 +120,13 @@ def sample_features(
     return over_samples(setup, features, samples, size)
 
 
+def gathered(
+    setup: Setup, index: Int[Array, "b"], key: PRNGKeyArray | None
+) -> Float[Array, "b *shape"]:
+    """The network's inputs of stored samples, dealt to the devices that share a run."""
+    return dealt(setup.gather(index, key))
+
+
 def over_samples(
     setup: Setup,
     forward: Callable[[Float[Array, "s *shape"]], Float[Array, "s w"]],
@@ -124,7 +136,7 @@ def over_samples(
     """What `forward` gives for every sample's inputs, `size` at once; 0 for padding."""
 
     def of_slots(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
-        return forward(setup.gather(samples.index[slots], None))
+        return forward(gathered(setup, samples.index[slots], None))
 
     return over_blocks(of_slots, samples.mask, size, nothing_over(of_slots, samples.mask))
 

@@ -2,8 +2,9 @@
 
 Runs are dealt to the devices of the mesh's axis "runs", each of which advances its own without a
 word to the others (`shard_map`); on a device they are vmapped, on CPU one after another, where
-grouped convolutions have no fast kernel. All advance in step, a chunk of epochs at a time, so that
-their state can be saved between chunks: a kill costs a chunk.
+grouped convolutions have no fast kernel. The devices of the axis "data", where the mesh has it,
+share each batch of a run; the compiler (GSPMD) adds up what they found. All advance in step, a
+chunk of epochs at a time, so that their state can be saved between chunks: a kill costs a chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,9 +12,8 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
 
 from everlight.checks import Count, checked
@@ -29,7 +29,7 @@ from everlight.continual.engine.state import (
     learn_epochs,
 )
 from everlight.continual.engine.steps import Protocol
-from everlight.meshes import AXIS, RUNS, SHARED, filled, runs_mesh
+from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh, whole
 
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Which parts of a state have an axis over runs."""
@@ -78,29 +78,35 @@ def drive_runs(
       runs: of equal shapes (`scenarios.same_shapes`).
       join: from `shared` and a run's `own` to its data.
       chunk: epochs between two states, at most; a task's end is one too.
-      mesh: with the axis "runs"; None is all devices.
+      mesh: of `runs_mesh`; None is all devices, a run each. One that spans processes takes as
+        many runs as its axis is long or a multiple of it, and all processes call this alike.
       state: to go on from, whose arrays are taken; None is the beginning.
 
     Raises:
-      ValueError: fewer than one epoch a chunk, and as for `run_sequence`.
+      ValueError: fewer than one epoch a chunk, runs that do not fill a mesh over several
+        processes, and as for `run_sequence`.
     """
     refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
     count = runs.key.shape[0]
     missing = -count % mesh.shape[AXIS]
-    runs = _place(mesh, RUNS, filled(runs, missing))
-    shared = _place(mesh, SHARED, shared)
+    if missing and mesh.is_multi_process:
+        raise ValueError(f"{count} runs on {mesh.shape[AXIS]} devices; give a multiple of these")
+    runs = place(mesh, RUNS, filled(runs, missing) if missing else runs)
+    shared = place(mesh, SHARED, shared)
     parts = _compiled(build, protocol, join, mesh)
     if state is None:
         state = parts.begin(shared, runs)
     else:
-        state = _on_runs(state, partial(filled, missing=missing), partial(_place, mesh, RUNS))
+        fill = partial(filled, missing=missing) if missing else lambda tree: tree
+        state = _on_runs(state, fill, partial(place, mesh, RUNS))
     tasks = runs.sequence.tasks.id.shape[1]
     while (task := int(state.task)) < tasks:
         if int(state.epoch) == 0:
             state = parts.begin_task(shared, runs, state)
         left = protocol.epochs_of(task) - int(state.epoch)
-        state = parts.learn_epochs(shared, runs, state, jnp.int32(min(chunk, left)))
+        epochs = place(mesh, SHARED, np.int32(min(chunk, left)))
+        state = parts.learn_epochs(shared, runs, state, epochs)
         if left <= chunk:
             state = parts.close_task(shared, runs, state)
         yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
@@ -121,7 +127,7 @@ def initial_runs_state(
 @checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Which runs have diverged among the epochs that are done: `losses` is NaN there."""
-    losses = np.asarray(state.result.losses)
+    losses = whole(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
     # After the last task none is begun.
     reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
@@ -162,6 +168,7 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
             mesh=mesh,
             in_specs=(SHARED, RUNS, *given),
             out_specs=of_state,
+            axis_names={AXIS},
             check_vma=False,
         )
         return jax.jit(sharded, donate_argnums=(2,) if takes_state else ())
@@ -189,10 +196,6 @@ def _one_by_one(
 
         every = jax.lax.map(advance, (runs, state.result, state.best))
     return every._replace(task=every.task[0], epoch=every.epoch[0])
-
-
-def _place(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
-    return jax.device_put(tree, NamedSharding(mesh, spec))
 
 
 def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:

@@ -151,7 +151,8 @@ def drive_sequence(
         epoch = int(state.epoch)
         if epoch == 0:
             state = parts.begin_task(*given, state)
-        progress = progress_of(state)
+        # A copy, which every step takes back for the next one; the state stays the caller's.
+        progress = jax.device_put(progress_of(state), may_alias=False)
         opened = parts.open_epoch(*given, task, epoch, progress.memory)
         if announce is not None:
             announce(_epoch_order(*opened))
@@ -252,7 +253,12 @@ def _compiled(build: Build, protocol: Protocol) -> _Parts:
     """The driver's parts, so that a second sequence with the same setup compiles nothing."""
     parts = (begin_state, begin_task_state, _open_epoch, _epoch_step)
     parts += (close_epoch_state, close_task_state)
-    return _Parts(*(jax.jit(partial(part, build, protocol)) for part in parts))
+    return _Parts(
+        *(
+            jax.jit(partial(part, build, protocol), donate_argnums=_DONATED.get(part, ()))
+            for part in parts
+        )
+    )
 
 
 def _open_epoch(
@@ -287,3 +293,7 @@ def _epoch_step(
     task = take_task(strategy, protocol, sequence, number)
     key_epoch = epoch_key(key, number, epoch)
     return epoch_step(setup, strategy, protocol, progress, opened, task, step, key_epoch)
+
+
+_DONATED = {_epoch_step: 6, close_epoch_state: 4}
+"""The argument after the build and the protocol that is the driver's own: an epoch's progress."""

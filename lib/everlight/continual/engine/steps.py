@@ -23,7 +23,7 @@ from everlight.continual.base import (
     Task,
     TaskSequence,
 )
-from everlight.continual.engine.evaluation import evaluate, validate
+from everlight.continual.engine.evaluation import evaluate, gathered, validate
 from everlight.continual.objectives.many_labels import multi_hot
 
 
@@ -176,7 +176,7 @@ def complete_batch(
 
 def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
     """The batch, or a stack of them, with the inputs of its samples, augmented by the key."""
-    inputs = setup.gather(batch.index.reshape(-1), key)
+    inputs = gathered(setup, batch.index.reshape(-1), key)
     return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
 
 

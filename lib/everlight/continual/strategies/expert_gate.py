@@ -19,12 +19,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, Place, Positive, checked
 from everlight.continual.base import Batch, Learner, Setup, Strategy, Task
-from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.engine.steps import shuffle, take_batch
 from everlight.continual.strategies.naive import naive, weighted_mean
 
 BATCH = 32
 """Samples a step of an autoencoder's training."""
+CHOSEN = 32
+"""Samples at once of those for which the gate chose the same expert."""
 
 
 class Autoencoder(NamedTuple):
@@ -117,19 +119,28 @@ def expert_gate(
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        def scores(params: PyTree, batch_stats: PyTree) -> Float[Array, "b c"]:
-            outputs, _ = setup.apply(params, batch_stats, inputs, False, None)
+        def scores(
+            params: PyTree, batch_stats: PyTree, slots: Int[Array, "s"]
+        ) -> Float[Array, "s c"]:
+            outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
             return setup.objective.scores(outputs)
+
+        every = jnp.ones(inputs.shape[0], bool)
+        own = partial(scores, learner.params, learner.batch_stats)
 
         def gated() -> Float[Array, "b c"]:
             expert = jnp.argmin(all_errors(memory, inputs), axis=1)
-            # One after another, so that the activations of one expert at a time are held.
-            every = jax.lax.map(lambda one: scores(*one), (memory.params, memory.batch_stats))
-            return every[expert, jnp.arange(expert.shape[0])]
 
-        return jax.lax.cond(
-            memory.gated, gated, lambda: scores(learner.params, learner.batch_stats)
-        )
+            def of_expert(
+                number: Int[Array, ""], found: Float[Array, "b c"]
+            ) -> Float[Array, "b c"]:
+                stacked = memory.params, memory.batch_stats
+                one = jax.tree.map(lambda leaf: leaf[number], stacked)
+                return over_blocks(partial(scores, *one), expert == number, CHOSEN, found)
+
+            return jax.lax.fori_loop(0, tasks, of_expert, nothing_over(own, every))
+
+        return jax.lax.cond(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
 
     return naive(setup)._replace(
         init=init,

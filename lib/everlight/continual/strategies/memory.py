@@ -107,15 +107,17 @@ def add_herded_exemplars(
     def by_herd(reduce: Callable, values: Array) -> Array:
         return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
 
-    each = jnp.broadcast_to(rows[:, None], (*herd.shape, rows.shape[1]))
     members = by_herd(jax.ops.segment_sum, jnp.ones(herd.shape))
-    mean = by_herd(jax.ops.segment_sum, each) / jnp.maximum(members, 1)[:, None]
+    # One of a sample's labels after another: rows for each at once would be the most memory.
+    total = sum(jax.ops.segment_sum(rows, column, count + 1) for column in herd.T)
+    mean = total / jnp.maximum(members, 1)[:, None]
 
     def choose(carry: tuple, step: Int[Array, ""]) -> tuple:
         total, free = carry
         # |total + row - (step + 1) mean|², less what is the same for all of a herd.
         away = total - (step + 1) * mean
-        distance = squares + 2 * jnp.sum(rows[:, None] * away[herd], axis=2)
+        along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
+        distance = squares + 2 * along.T
         distance = jnp.where(free, distance, jnp.inf)
         nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
         best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, place, size))

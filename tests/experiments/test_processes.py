@@ -1,0 +1,39 @@
+"""Several processes as one run: what cannot be joined, and what one process does alone."""
+
+import jax
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from experiments.common.processes import from_all, is_first, join_processes, told_by_first
+
+
+@pytest.mark.parametrize(
+    ("distributed", "message"),
+    [
+        ("two", "give cluster, or number/processes@host:port, such as 0/2@localhost:1234"),
+        ("0/2@localhost", "give cluster, or number/processes@host:port"),
+        ("2/2@localhost:1234", "processes are counted from 0"),
+    ],
+)
+def test_what_names_no_process_is_refused(distributed, message):
+    with pytest.raises(DataError, match=message):
+        join_processes(distributed)
+
+
+def test_where_there_is_no_cluster_is_told(monkeypatch):
+    def initialize():
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(DataError, match="no cluster tells this process its place"):
+        join_processes("cluster")
+
+
+def test_one_process_tells_itself():
+    join_processes(None)
+    assert is_first()
+    found = {"a": np.arange(3)}
+    assert told_by_first(lambda: found) is found
+    assert told_by_first(lambda: None) is None
+    np.testing.assert_array_equal(from_all(np.arange(3)), [[0, 1, 2]])
