@@ -30,8 +30,8 @@ from experiments.continual.grid import GridRun, run_grid
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
 from experiments.core50.batches import BatchesRun, run_batches
-from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
+from experiments.data import ListSettings, PrepareSettings, list_data, prepare
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
@@ -57,10 +57,11 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
-    "core50 prepare": (PrepareSettings, prepare),
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),
+    "data list": (ListSettings, list_data),
+    "data prepare": (PrepareSettings, prepare),
     "reports": (ReportsSettings, write_index),
     "export": (ExportSettings, export),
 }

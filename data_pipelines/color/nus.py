@@ -83,10 +83,10 @@ class SameScenePairs(NamedTuple):
 
 
 def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
-    """172 pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
+    """Pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
 
-    They were derived by comparing the structure of the thumbnails; they are not the two-camera
-    paper's own list, which has 195 pairs.
+    They are derived by comparing the structure of the thumbnails, 163 as `data prepare` does it;
+    they are not the two-camera paper's own list, which has 195 pairs.
 
     Args:
       path: folder of the list; None is `nus8_64x64` below EVERLIGHT_DATA.

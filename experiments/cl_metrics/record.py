@@ -140,7 +140,7 @@ def icifar_net(plan: Plan) -> Net:
         return SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
 
     said = f"small CNN, channels {plan.channels}, {plan.hidden} hidden units, dropout"
-    return Net(make, (), f"{said} {plan.dropout}")
+    return Net(make, (), f"{said} {plan.dropout}", named=False)
 
 
 def icifar_training(plan: Plan) -> Training:

@@ -109,7 +109,7 @@ class Benchmark(NamedTuple):
     facts: Callable[[str, Method], dict]
     """What tells its runs from any other's, beside method, order and strength."""
     checksums: tuple[int, ...]
-    """Of data, training labels and test labels."""
+    """Of data, training labels, test labels and, where those are learnt from, features."""
     offers: Callable[[str], frozenset[Demand]]
     """What a method may demand in a scenario."""
     shared: Callable[[str, Method], Any]
@@ -129,6 +129,10 @@ class Benchmark(NamedTuple):
     """Grids of methods that have another here than in the table."""
     store: JpegStore | None = None
     """Of images that are read as steps ask for them."""
+    counts: str = ""
+    """Of the data, after the note."""
+    images: ImageSet | None = None
+    """Where each is of one class."""
     one_by_one: bool = False
     """Runs are trained one after another, each by a driver of its own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
@@ -159,6 +163,8 @@ class Net(NamedTuple):
     layers: tuple[str, ...]
     """Of the net below its head, in order; none where they have no names."""
     note: str
+    named: bool = True
+    """Whether its head has the name and the kinds that methods ask for."""
 
 
 class Training(NamedTuple):
@@ -223,11 +229,16 @@ def of_classes(
     if training.tasks > classes:
         raise DataError(f"--tasks {training.tasks} of {classes} classes; give {classes} or fewer")
     sequences = _sequences(images, training.tasks, training.validates)
-    checksums = checksums_of(images.images, images.train_labels, images.test_labels)
+    content = [images.images, images.train_labels, images.test_labels]
+    if stored.images.ndim == 2:
+        content.append(np.asarray(stored.images))
+    checksums = checksums_of(*content)
     every = {"benchmark": name, "net": net.note, "data": list(checksums), **facts}
     always: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}
+    if net.named:
+        always.add("named head")
     if net.layers:
-        always.add("named layers")
+        always.add("hidden layers")
 
     def protocol(scenario: str, method: Method) -> Protocol:
         if scenario == "online":
@@ -245,9 +256,7 @@ def of_classes(
     sizes = sorted(set(np.bincount(np.asarray(sequences(0, "reported").class_task)).tolist()))
     return Benchmark(
         name,
-        f"{note}; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
-        f"{'epochs and ' if training.validates else ''}strengths, {len(images.test_labels):,} "
-        f"test; {training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
+        note,
         "accuracy",
         scenarios,
         "order of classes",
@@ -262,6 +271,10 @@ def of_classes(
         numbered_key,
         keep,
         lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
+        counts=f"; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
+        f"{'epochs and ' if training.validates else ''}strengths, {len(images.test_labels):,} "
+        f"test; {training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
+        images=images,
         sections=lambda folder: [_data(folder, images)],
     )
 
@@ -349,14 +362,9 @@ def _data(folder: Path, images: ImageSet) -> Section:
     )
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
-    return Section(
-        "The data",
-        [],
-        [
-            Figure(
-                "Training images of some classes, as nets see them.",
-                plot_samples(folder / "samples.png", images, short_name),
-            ),
-            Table(caption, [Column("class"), Column("training"), Column("test")], rows),
-        ],
-    )
+    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
+    if not images.images.size:
+        return Section("The data", [], [table])
+    said = "Training images of some classes, as nets see them."
+    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
+    return Section("The data", [], [samples, table])

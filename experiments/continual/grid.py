@@ -72,7 +72,7 @@ def run_grid(settings: GridRun) -> Path:
     for name, each in asked.items():
         benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
         rows = rows_of(benchmark, each)
-        print(f"{name}: {benchmark.note}", flush=True)
+        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
         outcomes[name] = train_rows(folder, benchmark, each, rows, prefix=f"{name}-")
         benchmarks[name] = benchmark
     folder.save_results(
@@ -85,7 +85,10 @@ def run_grid(settings: GridRun) -> Path:
     names = ["naive", *(METHODS if settings.methods is None else settings.methods)]
     rows = [method for name, method in METHODS.items() if name in names]
     summary = [
-        *((f"Data: {name}", benchmark.note) for name, benchmark in benchmarks.items()),
+        *(
+            (f"Data: {name}", benchmark.note + benchmark.counts)
+            for name, benchmark in benchmarks.items()
+        ),
         (
             "Seeds",
             f"{settings.seeds}; ± is the standard deviation over them; what differs between them: "
@@ -95,7 +98,7 @@ def run_grid(settings: GridRun) -> Path:
             "Selection rule",
             RULE.format(measure="score", draws=settings.tuning_orders, what="of the benchmark"),
         ),
-        *((f"Training: {name}", benchmark.training) for name, benchmark in benchmarks.items()),
+        *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
     ]
     title = f"Continual learning: {len(rows)} methods on {len(benchmarks)} benchmarks"

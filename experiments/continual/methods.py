@@ -47,7 +47,8 @@ Demand = Literal[
     "several labels",
     "own classes",
     "chosen classes",
-    "named layers",
+    "named head",
+    "hidden layers",
 ]
 WHY_NOT: dict[Demand, str] = {
     "told": "has to be told the task at the test, which this one does not",
@@ -57,7 +58,8 @@ WHY_NOT: dict[Demand, str] = {
     "own classes": "wants new classes in every task; here known ones come again",
     "chosen classes": "limits the loss to some classes; here it runs over all, so it would be "
     "plain replay",
-    "named layers": "looks into the net by its layers' names, and this net's have none",
+    "named head": "works on the head of a net by its name and kind, and this net's has none",
+    "hidden layers": "needs hidden layers with names, and this net has none",
 }
 
 
@@ -159,7 +161,7 @@ def _bic_of_many(**form: object) -> Method:
     return Method(make, demands=("several labels",), select="last")
 
 
-_TOLD: tuple[Demand, ...] = ("told", "class scores", "named layers")
+_TOLD: tuple[Demand, ...] = ("told", "class scores", "named head", "hidden layers")
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 # Penalties are followed by implicit steps where the optimizer allows, which no strength of a grid
 # makes diverge.
@@ -269,7 +271,7 @@ _ROWS: dict[str, Method] = {
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        demands=("class scores", "own classes", "named layers"),
+        demands=("class scores", "own classes", "named head"),
         select="last",
     ),
     "BiC": Method(

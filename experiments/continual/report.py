@@ -43,7 +43,7 @@ def report_summary(
     last = settings.seed + settings.seeds - 1
     what = benchmark.draws
     return [
-        ("Data", benchmark.note),
+        ("Data", benchmark.note + benchmark.counts),
         (
             "Seeds",
             f"{settings.seeds} ({settings.seed} to {last}), each with its own {what}; ± is the "

@@ -16,12 +16,13 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
 from experiments.continual.benchmark import Benchmark
+from experiments.continual.features import load_on_features
 from experiments.continual.methods import METHODS, Method, why_not, with_published
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING, StrategiesRun
 from experiments.continual.report import report_sections, report_summary
 from experiments.continual.runner import Outcome, Outcomes, Runner
-from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
+from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
 """Options of which the papers' benchmarks have their own kind in their plans."""
@@ -35,9 +36,8 @@ def run_continual(settings: ContinualRun) -> Path:
         be used.
     """
     check_benchmark(settings)
-    return run_strategies(
-        settings, f"run-{settings.benchmark}", lambda: BENCHMARKS[settings.benchmark](settings)
-    )
+    load = BENCHMARKS[settings.benchmark] if settings.features is None else load_on_features
+    return run_strategies(settings, f"run-{settings.benchmark}", lambda: load(settings))
 
 
 def check_benchmark(settings: ContinualRun) -> None:
@@ -50,8 +50,15 @@ def check_benchmark(settings: ContinualRun) -> None:
     check_name("benchmark", name, list(BENCHMARKS))
     if settings.images is not None and name != "images":
         raise DataError(f"--images is for the benchmark 'images', not {name!r}")
+    if settings.data is not None:
+        if name != "images" or settings.images is not None:
+            raise DataError("--data is for the benchmark 'images', in place of --images")
+        if not settings.data.startswith(TFDS):
+            raise DataError(f"--data {settings.data!a}; give tfds:NAME, a set that TFDS prepared")
     if settings.side is not None and name == "digits":
         raise DataError("--side is not for digits, which are images of 8x8")
+    if name not in GENERAL and settings.features is not None:
+        raise DataError(f"--features is not for {name}; give {', '.join(GENERAL)}")
     asked = [option for option in OF_PLANS if getattr(settings, option) is not None]
     if name not in GENERAL and asked:
         option = asked[0].replace("_", "-")

@@ -14,6 +14,7 @@ from data_pipelines.errors import DataError
 from data_pipelines.images.cifar100 import load_cifar100
 from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
+from data_pipelines.images.tfds_sets import load_tfds
 from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.procedural.world import World, load_procedural
 from everlight.checks import Between
@@ -43,6 +44,11 @@ class ContinualRun(StrategiesRun):
     facts, or images for your own."""
     images: Path | None = None
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    data: str | None = None
+    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
+    features: str | None = None
+    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    labels."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all that make sense. naive is always
     among them."""
@@ -52,7 +58,7 @@ class ContinualRun(StrategiesRun):
     tasks: Count | None = None
     """Into which the classes are cut, as equal as it goes."""
     side: Side | None = None
-    """Of the images, in pixels; 32 of your own, which may be of any size."""
+    """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Of your own images each so-manieth of a class is a test image."""
 
@@ -74,7 +80,9 @@ SIZES: dict[Scale, Size] = {
 PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, exemplars=20)
 DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
 HIDDEN = 100
-OWN_SIDE = 32
+OWN_SIDE, TRUNK_SIDE = 32, 224
+"""Of a user's images; the second as EfficientNet-Lite0 was trained."""
+TFDS = "tfds:"
 
 
 def digits(settings: StrategiesRun) -> Benchmark:
@@ -90,7 +98,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
         f"two hidden layers of {HIDDEN} units",
     )
     note = f"{images.name} of 8×8 pixels"
-    return _planned("digits", note, images, stored, net, plan, settings)
+    return of_plan("digits", note, images, stored, net, plan, settings)
 
 
 def procedural(settings: ContinualRun) -> Benchmark:
@@ -118,12 +126,14 @@ def cifar100(settings: ContinualRun) -> Benchmark:
 
 def own_images(settings: ContinualRun) -> Benchmark:
     """A user's own."""
+    side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
+    if settings.data is not None:
+        return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
     if settings.images is None:
         raise DataError(
             "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
-            "of file and label, or an .npz with images and labels"
+            "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
-    side = settings.side or OWN_SIDE
     images, note = load_own_images(settings.images, side, settings.test_every)
     return of_pictures("images", images, settings, note)
 
@@ -161,15 +171,17 @@ def of_pictures(
         f"convolutions of {widths} channels and {shape.hidden} hidden units",
     )
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
-    return _planned(name, said, images, store_images(images), net, plan, settings)
+    return of_plan(name, said, images, store_images(images), net, plan, settings)
 
 
 def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:
     chosen = first_per_class(images, *size.per_class)
-    return shrink_images(chosen, settings.side or size.side)
+    # A trunk has its own size, to which it enlarges small images.
+    largest = chosen.images.shape[1] if settings.features else size.side
+    return shrink_images(chosen, settings.side or largest)
 
 
-def _planned(
+def of_plan(
     name: str,
     note: str,
     images: ImageSet,
@@ -178,6 +190,11 @@ def _planned(
     plan: Plan,
     settings: StrategiesRun,
 ) -> Benchmark:
+    """The record of its parts, learnt by gradient descent with momentum.
+
+    Raises:
+      DataError: more tasks than classes.
+    """
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),

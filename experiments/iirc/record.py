@@ -346,7 +346,7 @@ def record(
         facts=lambda scenario, method: facts | {"seed": seed},
         checksums=checksums_of(images.images, images.train_labels, images.test_labels),
         offers=lambda scenario: frozenset(
-            ("class scores", "several labels", "own classes", "chosen classes", "named layers")
+            ("class scores", "several labels", "own classes", "chosen classes", "named head")
         ),
         shared=lambda scenario, method: shared,
         begin=iirc_begin(plan, classes, tasks, store),

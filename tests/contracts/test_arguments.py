@@ -355,6 +355,19 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "samples": SAMPLES,
         "size": 2,
     },
+    "continual.train": lambda: {
+        "net": models.MLP(4),
+        "images": np.zeros((24, 3), np.float32),
+        "labels": np.arange(24) % 4,
+        "strategy": continual.naive,
+        "tasks": 2,
+        "seeds": 1,
+        "test": 0.2,
+        "epochs": 1,
+        "batch_size": 4,
+        "optimizer": optax.sgd(0.1),
+        "seed": 0,
+    },
     "continual.train_step": lambda: {
         "setup": SETUP,
         "strategy": continual.naive(SETUP),
@@ -550,6 +563,15 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "valid": EXAMPLES,
         "test": EXAMPLES,
     },
+    "scenarios.from_experiences": lambda: {
+        "train": [np.arange(3), np.arange(2, 6)],
+        "train_labels": [np.array([0, 1, 0]), np.array([1, 2, 3, 0])],
+        "test": [np.array([6, 7])],
+        "test_labels": [np.array([0, 3])],
+        "classes": 4,
+        "valid": [np.array([8]), np.array([9])],
+        "valid_labels": [np.array([0]), np.array([2])],
+    },
     "scenarios.iirc": lambda: {
         **LABELS,
         "data_classes": tuple("abcd"),
@@ -635,8 +657,8 @@ def test_the_rows_examples_are_accepted(name):
         function(**given)
         return 0
 
-    if name in ("continual.compile_step", "continual.operations_per_step"):
-        pytest.skip("compiles; its examples are those of run_sequence")
+    if name in ("continual.compile_step", "continual.operations_per_step", "continual.train"):
+        pytest.skip("compiles; its own tests call it")
     call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
 

@@ -20,6 +20,7 @@ from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
+from everlight.continual.training import Scores, Trained, train
 
 __all__ = [
     "Batch",
@@ -29,11 +30,14 @@ __all__ = [
     "Outputs",
     "Predictions",
     "Samples",
+    "Scores",
     "Setup",
     "StepInfo",
     "Strategy",
     "Task",
     "TaskSequence",
+    "Trained",
+    "train",
     *_engine,
     *_objectives,
     *_strategies,
