@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float, Int
 
 from data_pipelines.images.image_set import ImageSet
 from everlight.metrics.accuracy_matrix import (
@@ -25,34 +26,41 @@ from everlight.metrics.cl_score import (
     counted_model_memory,
     summarize_runs,
 )
-from experiments.cl_metrics.methods import Scenario
 from experiments.cl_metrics.paper_table import (
     CRITERIA,
     PAPER_CRITERIA,
     PAPER_SCORES,
     PAPER_STABILITIES,
 )
-from experiments.cl_metrics.plots import (
-    plot_accuracy_over_time,
-    plot_matrices,
-    plot_spiders,
-)
-from experiments.cl_metrics.training import MethodFacts, SequenceRun
-from experiments.common.plots import plot_samples
+from experiments.cl_metrics.plots import plot_spiders
+from experiments.common.plots import plot_curves, plot_matrices, plot_samples
 from experiments.common.report import PAPER, Column, Figure, Section, Table
+from experiments.continual.runner import Cost
+from experiments.continual.selection import Choice
 
 OURS = "ours: mean ± standard deviation over seeds"
+Scenario = Literal["task-aware", "class-incremental"]
+
+
+class SequenceRun(NamedTuple):
+    """What trained sequences leave, as raw arrays."""
+
+    accuracy: Float[np.ndarray, "seeds t t"]
+    """The matrix of its scenario's scoring."""
+    losses: Float[np.ndarray, "seeds t e"]
+    validation: Float[np.ndarray, "seeds t e"]
+    steps: Int[np.ndarray, "seeds t"]
+    """Of each task."""
+    stored_samples: Int[np.ndarray, "seeds t"]
 
 
 class Outcome(NamedTuple):
     """All runs of a method in a scenario."""
 
-    facts: MethodFacts
+    facts: Cost
     runs: SequenceRun
-    """Arrays with a leading axis over seeds."""
-    strength: float
-    grid: Mapping[float, float]
-    """A on validation images of an unreported task order, by strength."""
+    choice: Choice
+    """By A on validation images of an unreported task order."""
 
 
 Outcomes = Mapping[Scenario, Mapping[str, Outcome]]
@@ -144,12 +152,18 @@ def _explanations(scenario: Scenario) -> list[str]:
 def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
     over_time = {
         scenario: {
-            name: jax.vmap(accuracy_over_time)(jnp.asarray(outcome.runs.accuracy))
+            name: np.asarray(jax.vmap(accuracy_over_time)(jnp.asarray(outcome.runs.accuracy)))
             for name, outcome in methods.items()
         }
         for scenario, methods in outcomes.items()
     }
-    picture = plot_accuracy_over_time(folder / "accuracy_over_time.png", over_time)
+    picture = plot_curves(
+        folder / "accuracy_over_time.png",
+        over_time,
+        "accuracy on the tasks learnt so far",
+        top=1,
+        ddof=1,
+    )
     samples = plot_samples(folder / "samples.png", images, lambda name: name.split(",")[0])
     return Section(
         "Accuracy over time",
@@ -308,17 +322,10 @@ def _costs_section(outcomes: Outcomes, images: ImageSet) -> Section:
 
 def _grid_section(outcomes: Outcomes) -> Section:
     rows = [
-        [
-            f"{name}, {scenario}",
-            "; ".join(
-                f"{strength:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
-                for strength, value in outcome.grid.items()
-            ),
-            f"{outcome.strength:g}{_at_the_edge(outcome)}",
-        ]
+        [f"{name}, {scenario}", outcome.choice.told, outcome.choice.chosen]
         for scenario, methods in outcomes.items()
         for name, outcome in methods.items()
-        if outcome.grid
+        if len(outcome.choice.strengths)
     ]
     caption = (
         "A on the validation images of one task order that is not reported, by strength; the "
@@ -326,11 +333,6 @@ def _grid_section(outcomes: Outcomes) -> Section:
     )
     columns = [Column("strategy"), Column("strength: A"), Column("chosen")]
     return Section("How strengths were chosen", [], [Table(caption, columns, rows)])
-
-
-def _at_the_edge(outcome: Outcome) -> str:
-    edge = outcome.strength in (min(outcome.grid), max(outcome.grid))
-    return " (edge of the grid)" if edge else ""
 
 
 def _spread_of(values: np.ndarray, sign: str = "") -> str:

@@ -5,13 +5,14 @@ import pytest
 
 from everlight.metrics.cl_score import WEIGHTINGS, cl_score, cl_stability
 from experiments.cl_metrics.icifar_report import (
-    MethodFacts,
     Outcome,
     SequenceRun,
     _score_table,
     _spiders,
     summarize,
 )
+from experiments.continual.runner import Cost
+from experiments.continual.selection import fixed_strength
 
 TASKS, RUNS, EPOCHS, SAMPLES = 3, 2, 4, 60
 ACCURACY = np.array(
@@ -31,7 +32,7 @@ def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0):
         np.tile(steps, (RUNS, 1)),
         np.tile(stored, (RUNS, 1)),
     )
-    return Outcome(MethodFacts(1_000, copies, 0, operations), runs, 0.0, {})
+    return Outcome(Cost(1_000, copies, 0, operations), runs, fixed_strength())
 
 
 @pytest.fixture(scope="module")
