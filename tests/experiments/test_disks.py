@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or slow: one line, nothing earlier lost, the same command goes on."""
+"""Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
 
 import os
 import shutil
