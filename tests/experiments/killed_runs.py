@@ -20,9 +20,9 @@ import numpy as np
 
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from experiments.continual.benchmark import ContinualRun
 from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
 from experiments.core50 import beginning
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.plans import Plan
