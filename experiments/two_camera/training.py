@@ -120,6 +120,7 @@ def train_nets(
             # A signal waits for the block's end, so that no step of it is lost.
             with uninterrupted():
                 states, losses = train_block(saved["states"], problems)
+                _refuse_diverged(losses, block)
                 history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
                 saved = {"states": states, "losses": history}
                 checkpoints.save(block + 1, saved, facts)
@@ -128,6 +129,21 @@ def train_nets(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
     )
+
+
+def _refuse_diverged(losses: dict[int, Losses], block: int) -> None:
+    """Where no net of a depth learns any more; of some that do, the others are passed over.
+
+    Raises:
+      DataError: with the nets and the tenth of the training.
+    """
+    for depth, own in losses.items():
+        if not np.isfinite(own.valid).any():
+            raise DataError(
+                f"all {own.valid.shape[-1]} nets of {depth} hidden layers diverged in tenth "
+                f"{block + 1} of {BLOCKS} of their training: no validation loss is a finite "
+                "number. Give a lower rate; the checkpoint before it is kept."
+            )
 
 
 def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
