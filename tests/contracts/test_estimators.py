@@ -55,7 +55,7 @@ CORRECTIONS = {
     "Corrected edge moments": edge_moments,
     "Homography": ESTIMATORS["SoG"],
 }
-LEARNT = 16
+LEARNT = 64
 OTHERS = ("APAP", "FFCC")
 
 
