@@ -1,5 +1,6 @@
 """The command line: `python -m experiments <paper> <run> [options]`."""
 
+import dataclasses
 import io
 import os
 import signal
@@ -20,11 +21,14 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.plan_settings import PlannedRun, take_plan_options
 from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
-from experiments.continual.run import ContinualRun, run_continual
+from experiments.continual.grid import GridRun, run_grid
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.static import StaticRun, run_static
 from experiments.data import ListSettings, PrepareSettings, list_data, prepare
@@ -48,6 +52,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
+    "continual grid": (GridRun, run_grid),
     "compare": (CompareRun, run_compare),
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
@@ -118,9 +123,12 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    settings = tyro.cli(settings_type, args=arguments[words:], prog=prog, config=())
+    given, plan = take_plan_options(arguments[words:])
+    if plan and not issubclass(settings_type, PlannedRun):
+        raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")
+    settings = tyro.cli(settings_type, args=given, prog=prog, config=())
     join_processes(getattr(settings, "distributed", None))
-    command(settings)
+    command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
 
 
 def _give_up_output() -> None:

@@ -32,10 +32,11 @@ from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight.models.heads import HeadKind
 from experiments.common.interruption import stop_if_asked
 from experiments.common.progress import progress
-from experiments.continual.benchmark import BENCHMARKS, Benchmark, ContinualRun, assemble
-from experiments.continual.methods import METHODS, Trains
+from experiments.continual.benchmark import Benchmark, Net
+from experiments.continual.methods import Trains
 from experiments.continual.own_images import class_numbers, printable
 from experiments.continual.plan import Plan, planned
+from experiments.continual.table import BENCHMARKS, ContinualRun, of_plan
 
 LITE0 = "efficientnet-lite0"
 SMALLEST = 128
@@ -63,7 +64,8 @@ def load_on_features(settings: ContinualRun) -> Benchmark:
     asked = settings.features
     if asked != LITE0 and not asked.endswith(".npz"):
         raise DataError(f"--features {asked!a}. {_WAY_OUT}")
-    if asked != LITE0 and settings.benchmark == "images" and settings.images is None:
+    own = settings.images is not None or settings.data is not None
+    if asked != LITE0 and settings.benchmark == "images" and not own:
         return _of_file_alone(Path(asked), settings)
     benchmark = BENCHMARKS[settings.benchmark](settings)
     images = benchmark.images
@@ -89,10 +91,9 @@ def _learnt_from(
     def net(trains: Trains, head: HeadKind) -> nn.Module:
         return MLP(classes, (), head)
 
-    left_out = " and ".join(name for name, method in METHODS.items() if method.hidden)
-    net_note = f"a linear head on {features.note}, without {left_out}, which need hidden layers"
+    learnt = Net(net, (), f"a linear head on {features.note}")
     plan = planned(PLAN, settings)
-    return assemble(settings.benchmark, note, images, stored, net, (), net_note, plan)
+    return of_plan(settings.benchmark, note, images, stored, learnt, plan, settings)
 
 
 def _of_trunk(images: ImageSet, folder: Path) -> Features:

@@ -7,17 +7,21 @@ from PIL import Image
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.images.efficientnet import load_efficientnet_lite0
 from data_pipelines.images.image_set import ImageSet
-from experiments.continual import benchmark, features
-from experiments.continual.benchmark import ContinualRun
+from experiments.continual import features, table
 from experiments.continual.features import LITE0, SMALLEST, load_on_features, trunk_features
-from experiments.continual.report import data_section
+from experiments.continual.methods import METHODS
 from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
 
 NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6
+
+
+def stored(found):
+    return found.shared("not told", METHODS["naive"])
 
 
 def some_set(rng):
@@ -30,7 +34,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setattr(benchmark, "load_procedural", lambda *asked: images)
+    monkeypatch.setattr(table, "load_procedural", lambda *asked: images)
     return images
 
 
@@ -61,7 +65,7 @@ def test_features_are_computed_once(tmp_path, trunk):
     first = load_on_features(settings)
     again = load_on_features(settings)
     assert trunk == [(48, 16, 16, 3)]
-    np.testing.assert_array_equal(first.stored.images, again.stored.images)
+    np.testing.assert_array_equal(stored(first).images, stored(again).images)
     (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
     damaged = bytearray(kept.read_bytes())
     damaged[100] ^= 1
@@ -79,7 +83,6 @@ def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
     for said in (
         "a linear head on 1,280 features of EfficientNet-Lite0 at 128×128 pixels",
         "has learnt the 1,000 classes of ImageNet, Tiny-ImageNet&#39;s among them",
-        "without PackNet and HAT, which need hidden layers",
     ):
         assert said in text
 
@@ -88,14 +91,14 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     ours = load_on_features(asked(tmp_path))
     (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
     theirs = load_on_features(asked(tmp_path, features=str(kept)))
-    np.testing.assert_array_equal(ours.stored.images, theirs.stored.images)
+    np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
     assert ours.checksums == theirs.checksums
     assert len(ours.checksums) == 4
-    train = np.asarray(ours.stored.images[:40], np.float64)
-    np.testing.assert_allclose(ours.stored.mean, train.mean(), rtol=1e-5)
-    np.testing.assert_allclose(ours.stored.deviation, train.std(), rtol=1e-5)
-    assert ours.layers == ()
-    assert ours.plan.rate == features.PLAN.rate
+    train = np.asarray(stored(ours).images[:40], np.float64)
+    np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
+    np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
+    assert "hidden layers" not in ours.offers("told")
+    assert ours.facts("told", METHODS["naive"])["rate"] == features.PLAN.rate
 
 
 def save(path, values, labels):
@@ -111,11 +114,11 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     found = load_on_features(asked(tmp_path, benchmark="images", features=path))
     assert found.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
-    np.testing.assert_allclose(found.stored.images[32], values[of_a[4]], rtol=1e-6)
+    np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
     assert found.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
-    assert found.net_note.startswith("a linear head on 3 features of mine.npz")
-    (table,) = data_section(tmp_path, found).items
-    assert table.rows[0] == ["a <b>", "8", "2"]
+    assert found.training.startswith("a linear head on 3 features of mine.npz")
+    (listed,) = found.sections(tmp_path)[0].items
+    assert listed.rows[0] == ["a <b>", "8", "2"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,10 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
     [
         ({"features": "resnet"}, r"--features 'resnet'\. Give --features efficientnet-lite0, or"),
         ({"features": "none.npz"}, r"none\.npz does not exist"),
-        ({"methods": ("HAT",), "scenario": ("told",)}, r"HAT needs hidden layers, and a head on"),
+        (
+            {"methods": ("HAT",), "scenario": ("told",)},
+            r"HAT needs hidden layers with names, and",
+        ),
         ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
         ({"tasks": 5}, r"--tasks 5 of 4 classes"),
     ],
