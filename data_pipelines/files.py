@@ -189,13 +189,54 @@ def opened_archive(path: Path, way_out: str, limit: int = 1 << 40) -> Iterator[A
             yield Archive(path, archive, way_out)
 
 
-def inflate(content: bytes, limit: int) -> bytes:
-    """What a zlib stream holds.
+class Folder:
+    """The files below a folder, or one file alone, as an `Archive` gives those in a zip."""
+
+    def __init__(self, path: Path, way_out: str):
+        """Lists the files; see `opened_source`."""
+        self.path, self.way_out = path, way_out
+        found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        base = path.parent if path.is_file() else path
+        self._paths = {each.relative_to(base).as_posix(): each for each in found}
+
+    def files(self) -> list[tuple[str, int]]:
+        """Names below the folder and sizes of the files, in order."""
+        return [(name, path.stat().st_size) for name, path in self._paths.items()]
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The bytes of a file; raises as `read_bytes` does."""
+        if name not in self._paths:
+            raise DataError(f"{self.path} has no {name}. {self.way_out}")
+        return read_bytes(self._paths[name], limit, self.way_out)
+
+
+@contextmanager
+def opened_source(path: Path, way_out: str) -> Iterator[Archive | Folder]:
+    """What somebody publishes: a folder, a zip, or another file alone.
+
+    Raises:
+      MissingDataError: there is no such file or folder.
+      DataError: it is no whole zip, or a device or a pipe.
+    """
+    with refusing(path, way_out):
+        is_folder = path.is_dir()
+    if is_folder:
+        yield Folder(path, way_out)
+    elif path.suffix.lower() == ".zip":
+        with opened_archive(path, way_out) as archive:
+            yield archive
+    else:
+        with opened(path, 1 << 45, way_out):
+            yield Folder(path, way_out)
+
+
+def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
+    """What a zlib stream holds, or one with gzip's header.
 
     Raises:
       zlib.error, ValueError: it is damaged or cut off, or holds more than `limit` bytes.
     """
-    stream = zlib.decompressobj()
+    stream = zlib.decompressobj(wbits=31 if gzip else 15)
     found = stream.decompress(content, limit)
     if not stream.eof:
         raise ValueError(f"a packed part that is cut off, or of more than {limit:,} bytes")
@@ -215,6 +256,33 @@ def png_size(content: bytes) -> tuple[int, int]:
         raise ValueError("no PNG")
     width, height = struct.unpack(">II", content[16:24])
     return height, width
+
+
+# Tags and types of numbers of TIFF 6.0.
+_WIDTH, _HEIGHT, _SHORT, _LONG = 256, 257, 3, 4
+
+
+def tiff_size(content: bytes) -> tuple[int, int]:
+    """Height and width that a TIFF's first directory states.
+
+    Raises:
+      ValueError: no TIFF, or no size in it.
+    """
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
+    if order is None:
+        raise ValueError("no TIFF")
+    try:
+        (place,) = struct.unpack_from(f"{order}I", content, 4)
+        (count,) = struct.unpack_from(f"{order}H", content, place)
+        sizes = {}
+        for start in range(place + 2, place + 2 + 12 * count, 12):
+            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
+            if kind in (_SHORT, _LONG):
+                code = "H" if kind == _SHORT else "I"
+                (sizes[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
+        return sizes[_HEIGHT], sizes[_WIDTH]
+    except (struct.error, KeyError):
+        raise ValueError("a TIFF without a size") from None
 
 
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.

@@ -65,7 +65,15 @@ def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
       MissingDataError: no such file.
       DataError: damaged, a variable is missing, or it is sparse, complex or of another kind.
     """
-    content = read_bytes(path, BYTES, _WAY_OUT)
+    return decode_mat(read_bytes(path, BYTES, _WAY_OUT), str(path), names)
+
+
+def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarray]:
+    """The same from a file's bytes; `path` names it in messages.
+
+    Raises:
+      DataError: as `read_mat`.
+    """
     with refusing(path, _WAY_OUT):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
 
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_bytes, refusing
@@ -42,3 +44,8 @@ def open_image(path: Path, way_out: str) -> Image.Image:
     if image.width * image.height > PIXELS:
         raise DataError(f"{path} claims {image.width}x{image.height} pixels. {way_out}")
     return image
+
+
+def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
+    """The middle square of an image in RGB, at so many pixels."""
+    return np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))

@@ -7,9 +7,10 @@ whitelist. Whatever else a pickle asks for is refused before it is looked up. Ho
 makes, how deep they lie in each other and how many bytes it copies is bounded.
 """
 
+import io
 import math
 import pickletools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -54,6 +55,18 @@ class _Unbuilt:
         """Of the memo."""
 
 
+class Foreign(NamedTuple):
+    """What the pickles of another library may name too; what stands for it is made here."""
+
+    values: Mapping[tuple[str, str], Any]
+    """By module and name: what stands for a type or constant."""
+    calls: Mapping[tuple[str, str], Callable[..., Any]]
+    """What makes an object from a call's arguments, which may be anything that was read. Where it
+    is a dict, a state that the pickle gives it is dropped."""
+    reference: Callable[[Any], Any]
+    """What stands for an object that the pickle holds a reference to, its persistent id."""
+
+
 class _Objects:
     """The type of Python objects, of which a pickle may hold arrays."""
 
@@ -79,8 +92,8 @@ def _text(value: Any) -> str:
 class _Machine:
     """The stack, the memo, and what the instructions do to them."""
 
-    def __init__(self, name: str, encoding: Encoding, copied: int):
-        self.name, self.encoding = name, encoding
+    def __init__(self, name: str, encoding: Encoding, copied: int, foreign: Foreign | None):
+        self.name, self.encoding, self.foreign = name, encoding, foreign
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.left = copied
@@ -135,6 +148,14 @@ class _Machine:
 
     def resolve(self, module: str, function: str) -> None:
         name = _ADMITTED.get((module, function))
+        if name is None and self.foreign is not None:
+            if (module, function) in self.foreign.values:
+                self.stack.append(self.foreign.values[module, function])
+                return
+            if (module, function) in self.foreign.calls:
+                make = self.foreign.calls[module, function]
+                self.stack.append(_Call(lambda _, *arguments: make(*arguments)))
+                return
         if name is None:
             raise DataError(
                 f"{self.name} asks for {one_line(module)}.{one_line(function)}, which is neither a "
@@ -186,9 +207,17 @@ class _Machine:
             raise _Refused("a call of something that is no function")
         self.stack.append(call.make(self, *arguments))
 
+    def refer(self) -> None:
+        if self.foreign is None:
+            raise _Refused("a reference to something outside")
+        self.stack.append(self.foreign.reference(self.pop()))
+
     def build(self) -> None:
         """Gives an array or a type its state."""
         state, unbuilt = self.pop(), self.pop()
+        if self.foreign is not None and isinstance(unbuilt, dict):
+            self.stack.append(unbuilt)
+            return
         if not isinstance(unbuilt, _Unbuilt) or not isinstance(state, tuple):
             raise _Refused("a state for something that has none")
         built = self.array(*state) if unbuilt.is_array else _with_order(unbuilt, *state)
@@ -410,6 +439,7 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
     "STACK_GLOBAL": lambda machine, _: machine.stack_global(),
     "REDUCE": lambda machine, _: machine.reduce(),
     "BUILD": lambda machine, _: machine.build(),
+    "BINPERSID": lambda machine, _: machine.refer(),
 }
 
 
@@ -450,7 +480,12 @@ def _measure(value: Any, depth: int, known: dict[int, _Extent | None]) -> _Exten
     return extent
 
 
-def load_restricted(source: Path | bytes, name: str, encoding: Encoding = "ASCII") -> Any:
+def load_restricted(
+    source: Path | bytes | io.BytesIO,
+    name: str,
+    encoding: Encoding = "ASCII",
+    foreign: Foreign | None = None,
+) -> Any:
     """What a pickle holds, if that is NumPy arrays and scalars and plain containers.
 
     Plain are dict, list, tuple, set, frozenset, str, bytes, bytearray, bool, numbers and None; keys
@@ -458,10 +493,11 @@ def load_restricted(source: Path | bytes, name: str, encoding: Encoding = "ASCII
     those that are not of objects are read-only.
 
     Args:
-      source: a file, or a pickle's bytes.
+      source: a file, a pickle's bytes, or a stream, which is left where the pickle ends.
       name: how error messages call it.
       encoding: what the 8-bit strings of a Python 2 pickle become: "bytes" keeps them (CIFAR),
         "latin1" decodes them one to one (needed where arrays were pickled by Python 2).
+      foreign: what else the pickle may name.
 
     Raises:
       MissingDataError: no such file.
@@ -469,7 +505,8 @@ def load_restricted(source: Path | bytes, name: str, encoding: Encoding = "ASCII
     """
     content = read_bytes(source, BYTES, _AGAIN) if isinstance(source, Path) else source
     try:
-        machine = _Machine(name, encoding, 2 * len(content))
+        size = content.getbuffer().nbytes if isinstance(content, io.BytesIO) else len(content)
+        machine = _Machine(name, encoding, 2 * size, foreign)
         value = machine.run(pickletools.genops(content))
         _measure(value, 0, {})
     except DataError:

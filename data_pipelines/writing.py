@@ -144,12 +144,13 @@ def check_room(folder: Path, needed: int, what: str) -> None:
         raise cannot_write(folder, error) from error
     if needed + SPARE > free:
         raise DataError(
-            f"{what}: {_amount(needed + SPARE)} are needed in {folder}, but {_amount(free)} are "
+            f"{what}: {amount(needed + SPARE)} are needed in {folder}, but {amount(free)} are "
             "free. Make room, and the same command goes on."
         )
 
 
-def _amount(count: int) -> str:
+def amount(count: int) -> str:
+    """A number of bytes, in MB or GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 

@@ -1,5 +1,6 @@
 """The command line: `python -m experiments <paper> <run> [options]`."""
 
+import dataclasses
 import io
 import os
 import signal
@@ -20,18 +21,22 @@ from experiments.common.interruption import (
     signal_received,
     stopping_on_signals,
 )
+from experiments.common.plan_settings import PlannedRun, take_plan_options
 from experiments.common.processes import join_processes
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
-from experiments.continual.run import ContinualRun, run_continual
+from experiments.continual.grid import GridRun, run_grid
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
 from experiments.core50.batches import BatchesRun, run_batches
-from experiments.core50.prepare import PrepareSettings, prepare
 from experiments.core50.static import StaticRun, run_static
+from experiments.data import ListSettings, PrepareSettings, list_data, prepare
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
+from experiments.two_camera.dataset import DatasetRun, run_dataset
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -43,17 +48,20 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "everlight plan": (PlanSettings, run_plan),
     "two_camera radiometric": (RadiometricRun, run_radiometric),
     "two_camera nus": (NusRun, run_nus),
+    "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
+    "continual grid": (GridRun, run_grid),
     "compare": (CompareRun, run_compare),
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),
     "iirc benchmark": (IIRCRun, run_iirc),
-    "core50 prepare": (PrepareSettings, prepare),
     "core50 batches": (BatchesRun, run_batches),
     "core50 static": (StaticRun, run_static),
     "facts lifelong": (LifelongRun, run_lifelong),
+    "data list": (ListSettings, list_data),
+    "data prepare": (PrepareSettings, prepare),
     "reports": (ReportsSettings, write_index),
     "export": (ExportSettings, export),
 }
@@ -115,9 +123,12 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
-    settings = tyro.cli(settings_type, args=arguments[words:], prog=prog, config=())
+    given, plan = take_plan_options(arguments[words:])
+    if plan and not issubclass(settings_type, PlannedRun):
+        raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")
+    settings = tyro.cli(settings_type, args=given, prog=prog, config=())
     join_processes(getattr(settings, "distributed", None))
-    command(settings)
+    command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
 
 
 def _give_up_output() -> None:

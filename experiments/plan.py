@@ -30,22 +30,17 @@ from everlight.continual import (
     initial_state,
 )
 from everlight.metrics.ranking import Facts
-from everlight.models import JointEmbedding, ReducedResNet, SmallCNN
 from everlight.scenarios import class_incremental, core50, equal_tasks, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
-from experiments.cl_metrics import icifar
-from experiments.cl_metrics.methods import build_method as icifar_method
-from experiments.cl_metrics.methods import join_data
+from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
+from experiments.cl_metrics.record import icifar_begin
+from experiments.continual.benchmark import Begin, Own, RunData
+from experiments.continual.methods import METHODS, Method
+from experiments.continual.runner import build_with
 from experiments.core50 import plans as core50_plans
-from experiments.core50.beginning import make_net
-from experiments.core50.methods import SequenceData as Core50Data
-from experiments.core50.methods import build_method as core50_method
-from experiments.facts import lifelong
-from experiments.facts.methods import SequenceData as FactsData
-from experiments.facts.methods import build_method as facts_method
-from experiments.iirc import iirc as iirc_run
-from experiments.iirc.methods import build_method as iirc_method
-from experiments.iirc.methods import protocol_of
+from experiments.core50 import record as core50_record
+from experiments.facts import record as facts_record
+from experiments.iirc import record as iirc_record
 
 Device = Literal["here", "tpu-v5e"]
 V5E_BYTES = 16e9
@@ -148,23 +143,36 @@ def steps_of(work: Work) -> int:
     )
 
 
+def _work(
+    name: str,
+    begin: Begin,
+    scenario: str,
+    method: Method,
+    protocol: Protocol,
+    shared: PyTree,
+    sequence: TaskSequence,
+    replayed: int = 0,
+) -> Work:
+    build = build_with(begin, scenario, method)
+    data = RunData(shared, Own(sequence.class_task, _number()))
+    return Work(f"{name}: {method.name}", build, protocol, data, sequence, replayed)
+
+
 def _icifar() -> Work:
-    plan = icifar.PLANS["paper"]
+    plan = ICIFAR_PLANS["paper"]
     sequence = class_incremental(
         np.repeat(np.arange(plan.classes), plan.per_class[0]),
         np.repeat(np.arange(plan.classes), plan.per_class[1]),
         equal_tasks(range(plan.classes), plan.tasks),
         plan.classes,
     )
-    net = SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
-    build = icifar_method("EWC", "task-aware", plan.tasks, net, plan.rate)
     images = _images(plan.classes * sum(plan.per_class), plan.side)
-    data = join_data(images, (sequence.class_task, _number()))
-    return Work("cl_metrics icifar: EWC", build, plan.protocol, data, sequence)
+    begin, method = icifar_begin(plan), METHODS["EWC"]
+    return _work("icifar", begin, "told", method, plan.protocol, images, sequence)
 
 
 def _iirc() -> Work:
-    plan = iirc_run.PLANS["paper"]
+    plan, method = iirc_record.PLANS["paper"], METHODS["ER"]
     metadata = official_metadata("iirc_cifar100")
     order = metadata.configurations[0]
     names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))
@@ -177,11 +185,11 @@ def _iirc() -> Work:
         "incomplete",
         metadata.valid_fraction,
     ).sequence
-    classes = len(names) + len(metadata.hierarchy)
-    build = iirc_method("ER", ReducedResNet(classes, plan.blocks), plan.rate, plan.exemplars)
+    begin = iirc_record.iirc_begin(plan, sequence.class_task.shape[0], len(order.tasks))
     images = _images(len(names) * sum(plan.per_class), plan.side)
-    protocol = protocol_of("ER", plan.protocol)
-    return Work("iirc benchmark: ER", build, protocol, images, sequence, plan.exemplars)
+    protocol = iirc_record.iirc_protocol(plan, method)
+    scenario = iirc_record.SCENARIO
+    return _work("iirc", begin, scenario, method, protocol, images, sequence, plan.exemplars)
 
 
 def _core50(net: core50_plans.CaffeNet) -> Work:
@@ -190,14 +198,16 @@ def _core50(net: core50_plans.CaffeNet) -> Work:
     # As many frames of every recording as the release has on average.
     objects, sessions = np.repeat(objects, plan.frames), np.repeat(sessions, plan.frames)
     sequence, length = core50(objects, sessions, "NC"), plan.tuned["NC"]
-    build = core50_method("naive", make_net(plan, 50), 50, plan.dense_rate, plan.gain)
+    begin = core50_record.core50_begin(plan, 50, sequence.tasks.id.shape[0])
     protocol = core50_plans.protocol_of(length, plan.batch_size)
-    data = Core50Data(_images(len(objects), plan.side), {}, _number(), _number())
-    return Work(f"core50 batches: naive in NC, {net}", build, protocol, data, sequence)
+    images = _images(len(objects), plan.side)
+    shared = core50_record.Shared(images, {}, _number(), _number())
+    name, method = f"core50-nc, {net}", METHODS["naive"]
+    return _work(name, begin, "NC", method, protocol, shared, sequence)
 
 
 def _facts() -> Work:
-    plan = lifelong.PLANS["paper"]
+    plan = facts_record.PLANS["paper"]
     wanted = plan.benchmarks["mid-scale"]
     facts, (train, test) = wanted.size.facts, wanted.size.per_fact
     fact_task = np.arange(facts) * wanted.size.tasks // facts
@@ -207,18 +217,17 @@ def _facts() -> Work:
     none = Examples(np.zeros(0, int), np.zeros(0, int))
     sequence = fact_sequence(fact_task, examples[0], none, examples[1])
     words, dimension = 170, 300
-    data = FactsData(
+    shared = facts_record.Shared(
         _images(count, plan.net.side),
         Facts(
             jax.ShapeDtypeStruct((facts, 3), jnp.int32),
             jax.ShapeDtypeStruct((words, dimension), jnp.float32),
         ),
         jax.ShapeDtypeStruct((48,), jnp.int32),
-        _number(),
     )
-    net = JointEmbedding(dimension, plan.net.trunk, plan.net.branch, plan.net.hidden)
-    build = facts_method("IMM mode", net, wanted.size.tasks, plan.net.rate)
-    return Work("facts lifelong: IMM mode, mid-scale", build, wanted.protocol, data, sequence)
+    begin = facts_record.facts_begin(plan.net, dimension, facts, wanted.size.tasks)
+    name, method = "facts, mid-scale", METHODS["IMM mode"]
+    return _work(name, begin, "random", method, wanted.protocol, shared, sequence)
 
 
 WORKS: tuple[Callable[[], Work], ...] = (

@@ -4,38 +4,36 @@ import difflib
 from pathlib import Path
 from typing import NamedTuple
 
-import imagecodecs
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from data_pipelines.arrays import read_npz, take
+from data_pipelines.color.photographs import (
+    checked_lights,
+    linear,
+    read_picture,
+    read_thumbnails,
+)
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.files import leads_outside, png_size, read_bytes, read_csv, read_text, refusing
+from data_pipelines.files import leads_outside, read_csv, read_text, refusing
 from data_pipelines.locations import locate
 from data_pipelines.matlab import read_mat
 
 THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
 RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
 
+CAMERAS = (
+    "Canon1DsMkIII",
+    "Canon600D",
+    "FujifilmXM1",
+    "NikonD5200",
+    "OlympusEPL6",
+    "PanasonicGX1",
+    "SamsungNX2000",
+    "SonyA57",
+)
 # The file of thumbnails that holds each camera's images: the D40's came with its successor's.
-_THUMBNAIL_FILES = {
-    camera: camera
-    for camera in (
-        "Canon1DsMkIII",
-        "Canon600D",
-        "FujifilmXM1",
-        "NikonD5200",
-        "OlympusEPL6",
-        "PanasonicGX1",
-        "SamsungNX2000",
-        "SonyA57",
-    )
-} | {"NikonD40": "NikonD5200"}
+_THUMBNAIL_FILES = dict(zip(CAMERAS, CAMERAS, strict=True)) | {"NikonD40": "NikonD5200"}
 _PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
-
-
-PNG_BYTES, PNG_PIXELS = 500_000_000, 60_000_000
-"""Of the release's images, which have 16 to 24 megapixels."""
 
 
 class NusThumbnails(NamedTuple):
@@ -69,21 +67,11 @@ def load_thumbnails(camera: str, path: Path | None = None) -> NusThumbnails:
         )
     file = f"{_THUMBNAIL_FILES[camera]}.npz"
     found = _locate_thumbnails(path, file)
-    way_out = f"Get it again from {THUMBNAILS_SOURCE}."
-    arrays = read_npz(found, way_out)
-    names, images, illuminants = take(
-        arrays, found, ("names", "images_u16", "illuminant_rgb"), way_out
-    )
-    with refusing(found, way_out):
-        if images.dtype != np.uint16 or images.shape[1:] != (64, 64, 3):
-            raise ValueError(f"images are {images.dtype} of {images.shape}")
-        own = np.char.startswith(names, f"{camera}_")
-        images = images[own]
-        illuminants = _checked_lights(illuminants[own])
+    images, lights, names = read_thumbnails(found, f"Get it again from {THUMBNAILS_SOURCE}.")
+    own = np.char.startswith(names, f"{camera}_")
+    images = images[own]
     mask = images.any(axis=-1).astype(np.float32)
-    return NusThumbnails(
-        images.astype(np.float32) / 65535, mask, illuminants, tuple(names[own].tolist())
-    )
+    return NusThumbnails(images, mask, lights[own], tuple(np.array(names)[own].tolist()))
 
 
 class SameScenePairs(NamedTuple):
@@ -95,10 +83,10 @@ class SameScenePairs(NamedTuple):
 
 
 def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
-    """172 pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
+    """Pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
 
-    They were derived by comparing the structure of the thumbnails; they are not the two-camera
-    paper's own list, which has 195 pairs.
+    They are derived by comparing the structure of the thumbnails, 163 as `data prepare` does it;
+    they are not the two-camera paper's own list, which has 195 pairs.
 
     Args:
       path: folder of the list; None is `nus8_64x64` below EVERLIGHT_DATA.
@@ -156,7 +144,7 @@ class OfficialNus(NamedTuple):
           DataError: not a whole 16-bit RGB PNG, or the chart lies outside.
         """
         path = self.folder / "PNG" / f"{self.names[i]}.PNG"
-        raw = _read_png(path)
+        raw = read_picture(path, RELEASE_SOURCE)
         top, bottom, left, right = self.chart_rectangles[i]
         if not (1 <= top <= bottom <= raw.shape[0] and 1 <= left <= right <= raw.shape[1]):
             raise DataError(
@@ -186,8 +174,7 @@ class OfficialNus(NamedTuple):
         return self._linear(raw), (raw < self.saturation).all(axis=-1)
 
     def _linear(self, raw: np.ndarray) -> np.ndarray:
-        scaled = (raw.astype(np.float32) - self.darkness) / (self.saturation - self.darkness)
-        return np.maximum(scaled, 0, dtype=np.float32)
+        return linear(raw, self.darkness, self.saturation)
 
 
 def load_official(folder: Path, camera: str) -> OfficialNus:
@@ -223,7 +210,7 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
             f"{rectangles.shape}; expected (n, 3) and (n, 4). Get it again."
         )
     with refusing(path, f"Get it again from {RELEASE_SOURCE}."):
-        illuminants = _checked_lights(illuminants)
+        illuminants = checked_lights(illuminants)
         if any(leads_outside(name) for name in names):
             raise ValueError("an image's name leads out of the folder")
         if not darkness.item() < saturation.item():
@@ -236,35 +223,3 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
         float(darkness.item()),
         float(saturation.item()),
     )
-
-
-def _read_png(path: Path) -> np.ndarray:
-    way_out = f"Get it again from {RELEASE_SOURCE}."
-    content = read_bytes(path, PNG_BYTES, way_out)
-    with refusing(path, way_out):
-        height, width = png_size(content)
-        if height * width > PNG_PIXELS:
-            raise ValueError(f"{height}x{width} pixels")
-        pixels = imagecodecs.png_decode(content)
-    pixels = pixels.reshape(*pixels.shape[:2], -1)
-    if pixels.shape[2] != 3 or pixels.dtype != np.uint16:
-        raise DataError(
-            f"{path} has {pixels.shape[2]} channels of {8 * pixels.itemsize} bits, not 3 of 16; "
-            "it is not the release's linear image."
-        )
-    return pixels
-
-
-def _checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
-    """Illuminants as float32.
-
-    Raises:
-      ValueError: one is no light.
-    """
-    if lights.ndim != 2 or lights.shape[1] != 3 or lights.dtype.kind not in "fiu":
-        raise ValueError(
-            f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
-        )
-    if not (np.isfinite(lights) & (lights > 0)).all():
-        raise ValueError("an illuminant is not above 0 or not finite")
-    return lights.astype(np.float32)

@@ -6,7 +6,6 @@ derived from them, as the benchmarks of lifelong fact learning mix the three.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +32,13 @@ PREDICATES = (
     *("lying on", "pull", "talk", "lean on", "fly", "face", "play with", "sleep on", "outside of"),
     *("rest on", "follow", "hit", "feed", "kick", "skate on"),
 )
+ACTIONS = (
+    *("sit on", "park on", "walk", "walk to", "skate on", "lean on", "lying on", "rest on"),
+    *("play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch"),
+    *("drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick"),
+)
+"""Predicates that say what a subject does, and give an <S,P,*> too."""
+OBJECTS = "all/objects.json"
 BYTES = 100_000_000
 """Of a table in the archive; the largest has 4 MB."""
 MOST_PIXELS = 100_000
@@ -99,15 +105,25 @@ def load_vrd() -> BoxedFacts:
     path = locate(ARCHIVE, SOURCE, "0.6 MB")
     way_out = f"Get it again: {SOURCE}."
     with opened_archive(path, way_out) as archive, refusing(path, way_out):
-        categories = _read(archive, "all/objects.json")
-        if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
-            raise TypeError("objects.json is no list of names")
-        actions = _actions(_read(archive, "subset_activities.json"))
+        categories = object_names(archive)
         relations = [
             _relations(part, _read(archive, f"annotations_{part}.json"), len(categories))
             for part in PARTS
         ]
-        return boxed_facts("VRD", categories, PREDICATES, actions, *relations)
+        return boxed_facts("VRD", categories, PREDICATES, ACTIONS, *relations)
+
+
+def object_names(archive: Archive) -> list[str]:
+    """The kinds of objects, in the order in which annotations count them.
+
+    Raises:
+      DataError: the archive lacks them.
+      TypeError: they are no list of names.
+    """
+    categories = _read(archive, OBJECTS)
+    if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
+        raise TypeError(f"{OBJECTS} is no list of names")
+    return categories
 
 
 def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
@@ -219,18 +235,7 @@ def _samples(
 
 
 def _read(archive: Archive, name: str) -> Any:
-    # The list of actions has commas before closing braces, which JSON does not allow.
-    return json.loads(re.sub(r",(\s*[}\]])", r"\1", archive.read(name, BYTES).decode("utf-8")))
-
-
-def _actions(subset: dict[str, Any]) -> list[str]:
-    """Predicates that the list of activities keeps, under the names that they have in VRD."""
-    merged = {name: subset["pred_map"].get(name, name) for name in PREDICATES}
-    return [
-        name
-        for name, kept in merged.items()
-        if subset["pred_rename"].get(kept, kept) in subset["pred_subset"]
-    ]
+    return json.loads(archive.read(name, BYTES).decode("utf-8"))
 
 
 def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.files import one_line, read_bytes, refusing
+from data_pipelines.files import read_bytes, refusing
 from data_pipelines.images.image_set import Channels, ImageSet
+from data_pipelines.images.tfds_sets import read_prepared
 from data_pipelines.locations import data_root
+from data_pipelines.preparing import Files, Source, find
 from data_pipelines.unpickle import load_restricted
 
 SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
@@ -82,6 +84,18 @@ def _read_archive(path: Path) -> ImageSet:
     return _assemble(members, path)
 
 
+def cifar100_files(source: Source) -> Files:
+    """The three files of the official archive, which `load_cifar100` reads.
+
+    Raises:
+      DataError: the source is not the archive.
+    """
+    content = source.read(find(source, ARCHIVE), BYTES)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
+    return {member: lambda content=content: content for member, content in members.items()}
+
+
 def _check_md5(path: Path, content: bytes) -> None:
     found = hashlib.md5(content).hexdigest()
     if found != MD5[path.name]:
@@ -108,32 +122,11 @@ def _assemble(contents: list[bytes], origin: Path) -> ImageSet:
 
 
 def _read_prepared(folder: Path) -> ImageSet:
-    # Here, because the official files must not wait for its import.
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = tfds.builder_from_directory(folder)
-        names = tuple(builder.info.features["label"].names)
-        train, test = builder.as_data_source(["train", "test"])
-        samples = [sample for split in (train, test) for sample in split]
-    # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
-    except Exception as error:
+    found = read_prepared(folder)
+    sizes = len(found.train_labels), len(found.test_labels), len(found.class_names)
+    if sizes != SIZES:
         raise DataError(
-            f"{folder} is no cifar100 that TFDS can read ({type(error).__name__}: "
-            f"{one_line(error)}). "
-            f'Prepare it again with file_format="array_record".'
-        ) from error
-    found = (len(train), len(test), len(names))
-    if found != SIZES:
-        raise DataError(
-            f"{folder} holds (training, test, classes) {found}, expected {SIZES}. "
+            f"{folder} holds (training, test, classes) {sizes}, expected {SIZES}. "
             "Prepare it again, whole."
         )
-    labels = np.array([sample["label"] for sample in samples], np.int32)
-    return ImageSet(
-        "CIFAR-100",
-        np.stack([sample["image"] for sample in samples]),
-        labels[: len(train)],
-        labels[len(train) :],
-        names,
-    )
+    return found._replace(name="CIFAR-100")

@@ -158,7 +158,7 @@ def load_core50(
     """
     if side < 1 or SIDE % side:
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
-    how = f"{SOURCE}, by `python -m experiments core50 prepare RELEASE` or prepare_core50"
+    how = f"{SOURCE}, by `python -m experiments data prepare core50 RELEASE` or prepare_core50"
     folder = locate(FOLDER, how, SIZE) if folder is None else Path(folder)
     whole = folder / f"images_{SIDE}.npy"
     for path in (folder / MANIFEST, whole):

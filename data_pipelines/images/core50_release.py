@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.files import opened_archive, png_size, read_bytes, refusing
+from data_pipelines.files import opened_archive, opened_source, png_size, refusing
 
 SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
 _AGAIN = f"Get it again: {SOURCE}."
@@ -87,13 +87,9 @@ def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]
     """
     if not source.exists():
         raise MissingDataError(f"{source} does not exist. Get {SOURCE} ({SIZE}).")
-    if source.is_dir():
-        paths = [path for path in source.rglob("*") if path.is_file()]
-        files = [(path.relative_to(source).as_posix(), path.stat().st_size) for path in paths]
-        yield files, lambda name: read_bytes(source / name, FRAME_BYTES, _AGAIN)
-        return
-    with opened_archive(source, f"Download it to its end: {SOURCE}.") as archive:
-        yield archive.files(), lambda name: archive.read(name, FRAME_BYTES)
+    opening = opened_source if source.is_dir() else opened_archive
+    with opening(source, f"Download it to its end: {SOURCE}.") as files:
+        yield files.files(), lambda name: files.read(name, FRAME_BYTES)
 
 
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")

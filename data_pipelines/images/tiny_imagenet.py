@@ -2,7 +2,7 @@
 
 A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`. In an npz, the JPEG of
 sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]` (uint8) and its class `label[i]`, an index into
-`names` (words) and `wnids` (WordNet) of `classes.json`.
+`names` (words) and `wnids` (WordNet) of `classes.json`. `tiny_imagenet_release` makes them.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from data_pipelines.images.image_set import ImageSet
 from data_pipelines.locations import locate
 
 SOURCE = (
-    "Tiny-ImageNet of Stanford's CS231n, packed as data_pipelines/images/tiny_imagenet.py describes"
+    "Tiny-ImageNet of Stanford's CS231n, by `python -m experiments data prepare tiny-imagenet ZIP`"
 )
 FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")

@@ -1,7 +1,7 @@
 """`python -m experiments.bench`: ratios for BUILD_NOTES.md, in about nine minutes on two cores.
 
 `--race` measures IIRC's race against the authors' code instead, in about ten, `--many-runs` many
-runs at once.
+runs at once, `--agreement digits` how far strategies agree with Avalanche's.
 """
 
 import os
@@ -13,12 +13,25 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import dataclasses
 import importlib.metadata
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 import tyro
 
+from data_pipelines.errors import DataError
+from experiments.bench.agreement import (
+    MEAN_PLAN,
+    SEEDS,
+    STEP_PLAN,
+    Agreement,
+    Compared,
+    Paired,
+    compare,
+)
+from experiments.bench.agreement_material import TASKS
+from experiments.bench.agreement_runs import VARIABLE, avalanche_python
 from experiments.bench.fact_ranking import RankingSizes, RankingSpeed, ranking_speed
 from experiments.bench.herding import HerdingSpeed, herding_speed
 from experiments.bench.iirc_metrics import MetricSpeed, metric_speed
@@ -146,6 +159,40 @@ def run_many(sizes: ManyRunsSizes, folder: Path) -> str:
     return _many_markdown(sizes, machine, speed)
 
 
+def run_agreement(
+    compared: Compared, folder: Path, cases: Sequence[str] = (), seeds: int = SEEDS
+) -> str:
+    """Compares with Avalanche, writes agreement-*.json into `folder` and returns it as Markdown.
+
+    Args:
+      compared: what is learnt.
+      folder: of the results.
+      cases: names of methods; none is all.
+      seeds: of the means.
+
+    Raises:
+      DataError: there is no Avalanche.
+    """
+    python = avalanche_python()
+    if python is None:
+        raise DataError(
+            f'no avalanche-lib here; install ".[bench]", or name in {VARIABLE} the Python of an '
+            "environment with avalanche-lib and quadprog"
+        )
+    load_before = os.getloadavg()[0]
+    found = compare(python, compared, cases, seeds)
+    machine = _machine(load_before)
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = [row._asdict() for row in found.steps]
+    means = [
+        row._asdict() | {"told": row.told._asdict(), "not_told": row.not_told._asdict()}
+        for row in found.means
+    ]
+    results = found._asdict() | {"steps": steps, "means": means, "machine": machine}
+    (folder / f"agreement-{compared}.json").write_text(json.dumps(results, indent=2))
+    return _agreement_markdown(found, machine)
+
+
 def _machine(load_before: float) -> dict:
     packages = ("jax", "numpy", "flax", "optax", *(("torch",) if has_torch() else ()))
     return {
@@ -248,6 +295,53 @@ def _iirc_markdown(metrics: MetricSpeed, replay: ReplaySpeed, herding: HerdingSp
     )
 
 
+def _agreement_markdown(found: Agreement, machine: dict) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    return "\n\n".join(
+        [
+            f"`python -m experiments.bench --agreement {found.compared}` {_where(machine)}; there "
+            f"{versions}; {found.seconds:,.0f} s.",
+            f"Greatest difference of any weight after {TASKS} tasks of {STEP_PLAN.epochs} epochs, "
+            "from the same weights, batches and replayed samples: as both are shipped, with "
+            "settings that mean the same, and with Avalanche's equation put into everlight's "
+            "strategy. The effect is how far Avalanche's weights are from its plain finetuning's:",
+            _table(
+                "method | as shipped | equation put in | effect | what differs in Avalanche",
+                [
+                    f"{row.name} | {row.as_shipped:.1e} | {row.equated:.1e} "
+                    f"| {'–' if row.effect is None else f'{row.effect:.2f}'} | {row.differs or '–'}"
+                    for row in found.steps
+                ],
+            ),
+            f"Final accuracy, {MEAN_PLAN.epochs} epochs a task: everlight, everlight with "
+            "Avalanche's equations, Avalanche; how far the first two are above the third, seed by "
+            "seed, with the standard error, bold beyond two of these; seconds of a run, of "
+            "everlight once it is compiled:",
+            _table(
+                "method | told: ours | equations | Avalanche | ours above | equations above "
+                "| not told: ours | equations | Avalanche | ours above | equations above "
+                "| s | Avalanche's s",
+                [
+                    f"{row.name} | {_paired(row.told)} | {_paired(row.not_told)} "
+                    f"| {row.our_seconds:.2f} | {row.their_seconds:.1f}"
+                    for row in found.means
+                ],
+            ),
+        ]
+    )
+
+
+def _paired(pair: Paired) -> str:
+    def above(value: float, error: float) -> str:
+        said = f"{value:+.3f} ± {error:.3f}"
+        return said if abs(value) <= 2 * error else f"**{said}**"
+
+    return (
+        f"{pair.ours:.3f} | {pair.equated:.3f} | {pair.theirs:.3f} "
+        f"| {above(pair.above, pair.error)} | {above(pair.equated_above, pair.equated_error)}"
+    )
+
+
 def _ranking_markdown(sizes: RankingSizes, speed: RankingSpeed) -> str:
     images, facts = sizes.part
     return (
@@ -340,15 +434,25 @@ def _rate(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def main(race: bool = False, many_runs: bool = False) -> None:
+def main(
+    race: bool = False,
+    many_runs: bool = False,
+    agreement: Compared | None = None,
+    cases: tuple[str, ...] = (),
+) -> None:
     """Measures and prints; leaves JSON in runs/bench.
 
     Args:
       race: IIRC's race against the authors' code instead of all else.
       many_runs: many runs at once, on one device to eight, instead of all else.
+      agreement: strategies beside avalanche-lib's on digits or on ten classes of Tiny-ImageNet,
+        instead of all else.
+      cases: of that, names of methods; none is all.
     """
     folder = Path("runs/bench")
-    if many_runs:
+    if agreement is not None:
+        print(run_agreement(agreement, folder, cases))
+    elif many_runs:
         sizes = ManyRunsSizes()
         jax.config.update("jax_num_cpu_devices", max(sizes.devices))
         print(run_many(sizes, folder))

@@ -10,7 +10,7 @@ from torch import nn
 from everlight.continual.base import Samples
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.objectives.many_labels import multi_hot
-from experiments.iirc.methods import MOMENTUM, WEIGHT_DECAY
+from experiments.iirc.record import MOMENTUM, WEIGHT_DECAY
 
 PADDING = 4
 

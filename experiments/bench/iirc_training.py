@@ -19,7 +19,6 @@ from data_pipelines.images.iirc_metadata import official_metadata
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual.base import Task, TaskSequence
 from everlight.continual.engine.evaluation import evaluate, validate
-from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.state import Build, SequenceResult
 from everlight.continual.engine.steps import (
@@ -33,16 +32,22 @@ from everlight.continual.engine.steps import (
     open_epoch,
     take_task,
 )
-from everlight.models.resnet import ReducedResNet
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from experiments.bench.net_training import has_torch
 from experiments.bench.timing import median_ratio, seconds_in_turns
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import store_images, train_sequence
-from experiments.iirc.iirc import PLANS
-from experiments.iirc.methods import build_method, protocol_of
+from experiments.continual.benchmark import Own, RunData
+from experiments.continual.runner import build_with
+from experiments.iirc.record import (
+    FORMS,
+    PLANS,
+    SCENARIO,
+    iirc_begin,
+    iirc_protocol,
+    superclass_numbers,
+)
 from experiments.iirc.scores import score_method
-from experiments.iirc.training import Learnt, superclass_numbers
 
 AUTHORS_S, AUTHORS_TRAINING_S = 396.0, 156.0
 """Of the authors' PyTorch code for the race of the default sizes on two cores, not run here."""
@@ -106,7 +111,7 @@ class ReplaySpeed(NamedTuple):
 
 
 class _World(NamedTuple):
-    stored: StoredImages
+    data: RunData
     sequence: TaskSequence
     superclass: Int[np.ndarray, "c"]
     build: Build
@@ -116,20 +121,20 @@ class _World(NamedTuple):
 def race_speed(sizes: TrainingSizes) -> RaceSpeed:
     """Trains ER with 20 exemplars once through every task, driven and then compiled."""
     world, key = _world(sizes), jax.random.key(0)
-    parts = (world.build, world.protocol, world.stored, world.sequence, key)
+    parts = (world.build, world.protocol, world.data, world.sequence, key)
     with tempfile.TemporaryDirectory() as folder, _compilation_seconds() as compilation:
         begin = time.perf_counter()
         result = train_sequence(*parts, Path(folder, "race"), {"bench": "race"})
-        score_method(world.sequence, _learnt(result), world.superclass)
+        score_method(world.sequence, np.asarray(result.evaluation), world.superclass)
         driven = time.perf_counter() - begin
     compilation_s = sum(compilation)
     apart = _parts_of_race(world, result, sizes.part_rounds)
 
     begin = time.perf_counter()
     program = jax.jit(lambda *inputs: run_sequence(world.build, world.protocol, *inputs))
-    compiled = program.lower(world.stored, world.sequence, key).compile()
+    compiled = program.lower(world.data, world.sequence, key).compile()
     ready = time.perf_counter()
-    jax.block_until_ready(compiled(world.stored, world.sequence, key))
+    jax.block_until_ready(compiled(world.data, world.sequence, key))
     done = time.perf_counter()
 
     tasks, classes = world.sequence.tasks.classes.shape
@@ -150,12 +155,12 @@ def race_speed(sizes: TrainingSizes) -> RaceSpeed:
 
 def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[str, float]:
     """Seconds that evaluation, validation and checkpoints take over all tasks."""
-    stored, sequence, superclass, build, protocol = world
+    data, sequence, superclass, build, protocol = world
     size, tasks = protocol.evaluation_batch, sequence.tasks.id.shape[0]
 
     @jax.jit
-    def evaluate_all(stored, sequence, memory, learner):
-        left = (*build(stored), memory)
+    def evaluate_all(data, sequence, memory, learner):
+        left = (*build(data), memory)
 
         def after_task(seen):
             return evaluate(*left, learner._replace(seen=seen), sequence, size)
@@ -163,8 +168,8 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
         return jax.lax.map(after_task, jnp.cumsum(sequence.tasks.classes, axis=0) > 0)
 
     @jax.jit
-    def validate_all(stored, sequence, memory, learner):
-        left = (*build(stored), memory, learner)
+    def validate_all(data, sequence, memory, learner):
+        left = (*build(data), memory, learner)
         return jax.lax.map(
             lambda samples: validate(*left, samples, size, jax.random.key(0)),
             sequence.tasks.valid,
@@ -172,11 +177,11 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
 
     with tempfile.TemporaryDirectory() as folder:
         checkpoints, numbers = Checkpoints(Path(folder)), iter(range(1, rounds + 2))
-        inputs = (stored, sequence, result.memory, result.learner)
+        inputs = (data, sequence, result.memory, result.learner)
         seconds = seconds_in_turns(
             {
                 "evaluation": lambda: evaluate_all(*inputs),
-                "scores": lambda: score_method(sequence, _learnt(result), superclass),
+                "scores": lambda: score_method(sequence, np.asarray(result.evaluation), superclass),
                 "validation": lambda: validate_all(*inputs),
                 "checkpoint": lambda: checkpoints.save(next(numbers), result),
             },
@@ -198,19 +203,19 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     world = _world(sizes)
     number, key = jnp.asarray(sizes.replay_task), jax.random.key(0)
     epoch, reach = _epoch_programs(world, number)
-    progress = reach(world.stored, world.sequence, key)
+    progress = reach(world.data, world.sequence, key)
     memory, learner, _ = progress
-    _, strategy = world.build(world.stored)
+    _, strategy = world.build(world.data)
     task = take_task(strategy, world.protocol, world.sequence, number)
     samples = strategy.epoch_data(memory, task).samples
     contestants: dict[str, Callable[[], object]] = {
-        "everlight": lambda: epoch(world.stored, world.sequence, progress, key)
+        "everlight": lambda: epoch(world.data, world.sequence, progress, key)
     }
     if has_torch():
         from experiments.bench.iirc_torch import torch_epoch
 
         contestants["torch"] = torch_epoch(
-            world.stored,
+            world.data.shared,
             samples,
             learner.seen,
             sizes.blocks,
@@ -235,8 +240,8 @@ def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Ca
     build, protocol = world.build, world.protocol
 
     @jax.jit
-    def reach(stored: StoredImages, sequence: TaskSequence, key: PRNGKeyArray) -> Progress:
-        parts = (*build(stored), protocol)
+    def reach(data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> Progress:
+        parts = (*build(data), protocol)
         _, strategy, _ = parts
 
         def begin(task_number: Int[Array, ""], progress: Progress) -> tuple[Progress, Task]:
@@ -251,9 +256,9 @@ def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Ca
 
     @jax.jit
     def epoch(
-        stored: StoredImages, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
+        stored: RunData, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
     ) -> Progress:
-        setup, strategy = build(stored)
+        setup, strategy = build(data)
         task = take_task(strategy, protocol, sequence, number)
         opened = open_epoch(strategy, progress.memory, task, key)
 
@@ -279,14 +284,15 @@ def _world(sizes: TrainingSizes) -> _World:
         train, test, names, hierarchy, configuration, valid_fraction=valid_fraction
     ).sequence
     plan = PLANS["paper"]
-    net = ReducedResNet(sequence.class_task.shape[0], sizes.blocks)
     protocol = replace(plan.protocol, epochs=1, first_epochs=1, batch_size=sizes.batch_size)
+    plan = replace(plan, blocks=sizes.blocks, protocol=protocol)
+    begin = iirc_begin(plan, sequence.class_task.shape[0], len(tasks))
     return _World(
-        stored,
+        RunData(stored, Own(sequence.class_task, jnp.float32(0))),
         sequence,
         superclass_numbers(hierarchy, configuration),
-        build_method("ER", net, plan.rate, plan.exemplars),
-        protocol_of("ER", protocol),
+        build_with(begin, SCENARIO, FORMS["ER"]),
+        iirc_protocol(plan, FORMS["ER"]),
     )
 
 
@@ -304,8 +310,3 @@ def _compilation_seconds() -> Iterator[list[float]]:
         yield seconds
     finally:
         monitoring.unregister_event_duration_listener(add)
-
-
-def _learnt(result: SequenceResult) -> Learnt:
-    arrays: tuple[Any, ...] = (result.evaluation, result.losses, result.validation)
-    return Learnt(*map(np.asarray, (*arrays, result.usage.steps)))

@@ -7,6 +7,8 @@ Scales:
   cpu: real images, 100 classes of Tiny-ImageNet, 200 training images each at 16x16, in ten tasks;
     a smaller net, less dropout, five epochs; five strategies, five seeds.
   paper: CIFAR-100 below EVERLIGHT_DATA, the paper's net, ten seeds; meant for an accelerator.
+
+A preset of the one runner, which has the benchmark for any strategy: `continual run icifar`.
 """
 
 import dataclasses
@@ -15,63 +17,22 @@ from pathlib import Path
 
 import numpy as np
 
-from everlight.continual.engine.sequence import Protocol
 from experiments.cl_metrics import CITATION
-from experiments.cl_metrics.icifar_report import Outcome, report_sections
-from experiments.cl_metrics.methods import SCENARIOS, Scenario
-from experiments.cl_metrics.training import DataSet, Plan, Trainer, load_images
+from experiments.cl_metrics.icifar_report import Outcome, Scenario, SequenceRun, report_sections
+from experiments.cl_metrics.record import PAPER_METHODS, PLANS, DataSet, Plan, load_images, record
+from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.report import Section, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale
+from experiments.common.settings import Count, Scale
+from experiments.continual.benchmark import Draw
+from experiments.continual.runner import Runner
 
-TUNING_SEED = 1_000
-"""Task orders from here on choose strengths and are never reported."""
-
-# The paper names neither epochs nor batches; its CE of .4492 for Naive means 22 epochs at its
-# epsilon of 10.
-PLANS: Mapping[Scale, Plan] = {
-    "demo": Plan(
-        data="procedural",
-        tasks=5,
-        classes=20,
-        side=16,
-        channels=(16, 32),
-        hidden=64,
-        protocol=Protocol(epochs=6),
-        seeds=2,
-        methods=("Naive", "Cumulative", "EWC"),
-        strengths_tried=2,
-    ),
-    "cpu": Plan(
-        data="tiny-imagenet",
-        tasks=10,
-        classes=100,
-        side=16,
-        channels=(16, 32),
-        hidden=64,
-        protocol=Protocol(epochs=5),
-        seeds=5,
-        # The paper's dropout leaves so small a net at chance.
-        dropout=(0.0, 0.0, 0.25),
-        rate=3e-3,
-        per_class=(200, 50),
-    ),
-    "paper": Plan(
-        data="cifar100",
-        tasks=10,
-        classes=100,
-        side=32,
-        channels=(32, 64),
-        hidden=512,
-        protocol=Protocol(epochs=22),
-        seeds=10,
-        per_class=(500, 100),
-    ),
-}
+SCENARIOS: Mapping[Scenario, str] = {"task-aware": "told", "class-incremental": "not told"}
+"""The paper's words for the runner's."""
 
 
 @dataclasses.dataclass(frozen=True)
-class ICifarRun(RunSettings):
+class ICifarRun(PlannedRun):
     """Ten tasks of ten classes: five strategies, all criteria and the CL score."""
 
     data: DataSet | None = None
@@ -92,31 +53,39 @@ def icifar_sections(
     folder: RunFolder, settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS
 ) -> tuple[list[tuple[str, str]], list[Section]]:
     """Trains everything and gives the report's summary and body."""
-    plan = plans[settings.scale]
+    plan = changed_plan(plans[settings.scale], settings.plan)
     plan = dataclasses.replace(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
     )
     images = load_images(plan, settings.seed)
-    seeds = [settings.seed + number for number in range(plan.seeds)]
-    trainer = Trainer(folder, plan, images, seeds, TUNING_SEED + settings.seed)
-    outcomes: dict[Scenario, dict[str, Outcome]] = {}
-    for scenario in SCENARIOS:
-        outcomes[scenario] = {}
-        for name in plan.methods:
-            grid = trainer.try_strengths(name, scenario)
-            strength = max(grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=0.0)
-            runs = trainer.train(name, scenario, strength)
-            facts = trainer.facts(name, scenario)
-            outcomes[scenario][name] = Outcome(facts, runs, strength, grid)
+    benchmark = record(plan, images, tuple(SCENARIOS.values()))
+    runner = Runner(folder, benchmark, settings.seed)
+
+    def outcome(scenario: str, name: str) -> Outcome:
+        method = benchmark.row(PAPER_METHODS[name])
+        choice = runner.choose(scenario, method)
+        kept = runner.train(scenario, method, choice.strength, plan.seeds)
+        runs = SequenceRun(
+            *(np.stack([each[key] for each in kept]) for key in ("matrix", "losses", "validation")),
+            np.diff(np.stack([each["steps"] for each in kept]), prepend=0),
+            np.stack([each["stored_samples"] for each in kept]),
+        )
+        return Outcome(runner.cost(scenario, method), runs, choice)
+
+    outcomes = {
+        words: {name: outcome(scenario, name) for name in plan.methods}
+        for words, scenario in SCENARIOS.items()
+    }
     folder.save_results(
         **{
             f"{scenario}/{name}/{field}": value
             for scenario, by_name in outcomes.items()
-            for name, outcome in by_name.items()
-            for field, value in outcome.runs._asdict().items()
+            for name, found in by_name.items()
+            for field, value in found.runs._asdict().items()
         }
     )
     per_class = np.bincount(images.train_labels)
+    last = settings.seed + plan.seeds - 1
     summary = [
         ("Paper", CITATION),
         (
@@ -124,20 +93,16 @@ def icifar_sections(
             f"{images.name}: {plan.classes} classes of {per_class.min()} training images (a tenth "
             f"of them validates), {plan.side}×{plan.side} pixels, in {plan.tasks} tasks",
         ),
-        ("Seeds", f"{plan.seeds} ({seeds[0]} to {seeds[-1]}), each with a task order of its own"),
+        ("Seeds", f"{plan.seeds} ({settings.seed} to {last}), each with a task order of its own"),
         (
             "Selection rule",
             "epoch: best in-task validation, of equals the last; strength: greatest A on the "
             "validation images of a task order that is not reported",
         ),
-        (
-            "Training",
-            f"small CNN, channels {plan.channels}, {plan.hidden} hidden units, dropout "
-            f"{plan.dropout}; Adam at "
-            f"{plan.rate:g}, anew at every task; {plan.protocol}",
-        ),
+        ("Training", benchmark.training),
         ("Duration", folder.duration()),
     ]
-    trained_on = int(np.sum(trainer.sequence(settings.seed).tasks.train.mask))
+    first = benchmark.sequence("told", PAPER_METHODS["Naive"], Draw("reported", settings.seed, 0))
+    trained_on = int(np.sum(first.tasks.train.mask))
     paper_data = plan.data == "cifar100"
     return summary, report_sections(folder.path, outcomes, images, trained_on, paper_data)

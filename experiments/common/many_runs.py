@@ -124,10 +124,12 @@ def train_streamed(
     protocol: Protocol,
     shared: Any,
     keep: Callable[[SequenceResult], dict[str, Any]],
-    announce: Announce,
+    announce: Announce | None = None,
     join: Join = shared_alone,
 ) -> list[dict[str, np.ndarray]]:
     """The same one run after another, for images that are read as steps ask for them.
+
+    Seconds that are logged are those of a run that was not stopped.
 
     Args:
       folder, units, build, protocol, shared, keep, join: as for `train_units`.
@@ -142,6 +144,8 @@ def train_streamed(
     for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)
         parts = (build, protocol, data, unit.sequence, unit.key, keep, announce)
+        continued = (folder.checkpoints / unit.name).exists()
+        began = time.monotonic()
         try:
             arrays, place = train_unit(folder, unit.name, unit.facts, *parts), NOWHERE
         except DivergedRunError as error:
@@ -149,6 +153,8 @@ def train_streamed(
             folder.give_up_unit(unit.name)
             arrays, place = {}, error.place
         found[unit.name] = {**arrays, DIVERGED_AT: np.array(place)}
+        seconds = None if continued else time.monotonic() - began
+        folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(found[unit.name]))
     return [found[unit.name] for unit in units]
 
 

@@ -1,10 +1,13 @@
 """One style for all pictures, drawn without a display."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -13,10 +16,15 @@ from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
 from data_pipelines.images.image_set import ImageSet
 from data_pipelines.writing import written_whole
+from everlight.plots import COLORS, plot_accuracy_matrix
 
 # Names come from data, and a dollar in one begins no formula.
 mpl.rcParams["text.parse_math"] = False
 
+LINES = ("-", "--", ":", "-.")
+COLUMNS = 6
+"""Matrices side by side."""
+Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 STYLE = {
     "figure.dpi": 130,
     "font.size": 10,
@@ -31,12 +39,20 @@ STYLE = {
 
 
 def new_canvas(
-    columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1
+    columns: int = 1,
+    width: float = 5.0,
+    height: float = 3.6,
+    rows: int = 1,
+    projection: Literal["polar"] | None = None,
 ) -> tuple[Canvas, list]:
     """Axes in the house's style, row by row, each `width` by `height` inches."""
     with plt.rc_context(STYLE):
         canvas, axes = plt.subplots(
-            rows, columns, figsize=(width * columns, height * rows), squeeze=False
+            rows,
+            columns,
+            figsize=(width * columns, height * rows),
+            squeeze=False,
+            subplot_kw={"projection": projection},
         )
     return canvas, list(axes.flat)
 
@@ -56,6 +72,87 @@ def save(canvas: Canvas, path: Path) -> Path:
         canvas.savefig(unfinished, format="png")
     plt.close(canvas)
     return path
+
+
+def plot_curves(
+    path: Path,
+    panels: Mapping[str, Curves],
+    ylabel: str | Mapping[str, str],
+    xlabel: str = "tasks learnt",
+    order: Sequence[str] = (),
+    published: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    paper: str = "",
+    top: float | None = None,
+    rows: int = 1,
+    ddof: int = 0,
+) -> Path:
+    """Means over runs with bands of one deviation: a panel a title, a curve a method.
+
+    What has one value alone, learnt all at once, is a level line.
+
+    Args:
+      path: of the picture.
+      panels: curves by title and method.
+      ylabel: of all panels, or of each.
+      xlabel: of all panels.
+      order: of names, which begins that of the legend and of colours.
+      published: dashed curves in the methods' colours, by title and method.
+      paper: their name in the legend.
+      top: of the vertical axis; None is as the curves have it.
+      rows: of panels.
+      ddof: of the deviation.
+    """
+    names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
+    looks = dict(zip(names, itertools.cycle(itertools.product(LINES, COLORS)), strict=False))
+    columns = -(-len(panels) // rows)
+    height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
+    canvas, axes = new_canvas(columns, 5.0, height, rows)
+    drawn = {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            line, color = looks[name]
+            mean = values.mean(axis=0)
+            if len(mean) == 1:
+                drawn[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
+                continue
+            spread = values.std(axis=0, ddof=ddof) if len(values) > ddof else 0 * mean
+            places = 1 + np.arange(len(mean))
+            marker = "o" if len(places) < 20 else None
+            (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)
+            axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
+            axis.set_xticks(places[:: -(-len(places) // 10)])
+            theirs = (published or {}).get(title, {}).get(name)
+            if theirs:
+                axis.plot(places, theirs, "--", color=color, lw=1)
+                drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
+        said = ylabel if isinstance(ylabel, str) else ylabel[title]
+        axis.set(title=title, xlabel=xlabel, ylabel=said, ylim=(0, top))
+    handles = [drawn[name] for name in [*names, paper] if name in drawn]
+    canvas.legend(
+        handles,
+        [name for name in [*names, paper] if name in drawn],
+        loc="outside right center",
+        fontsize="small",
+    )
+    return save(canvas, path)
+
+
+def plot_matrices(
+    path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]], measure: str = "accuracy"
+) -> Path:
+    """What was measured after each task (row) on each task (column), in rows, on one scale."""
+    columns = min(COLUMNS, len(matrices))
+    canvas, axes = new_canvas(columns, 2.2, 2.5, -(-len(matrices) // columns))
+    for axis in axes[len(matrices) :]:
+        axis.set_visible(False)
+    for place, (axis, (name, matrix)) in enumerate(zip(axes, matrices.items(), strict=False)):
+        plot_accuracy_matrix(matrix, axis).set_title(name, fontsize="medium")
+        if place % columns:
+            axis.set_ylabel("")
+        if place < len(matrices) - columns:
+            axis.set_xlabel("")
+    canvas.colorbar(axes[0].images[0], ax=axes, label=measure, shrink=0.8)
+    return save(canvas, path)
 
 
 def plot_samples(

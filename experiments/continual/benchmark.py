@@ -1,240 +1,320 @@
-"""The record that the runner takes, and the table of benchmarks that fill it."""
+"""The record that the runner takes, and how images with classes fill it."""
 
-import dataclasses
 import functools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import tyro
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from data_pipelines.errors import DataError
-from data_pipelines.images.cifar100 import load_cifar100
-from data_pipelines.images.digits import load_digits
-from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
-from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
-from data_pipelines.procedural.world import World, load_procedural
-from everlight.checks import Between
-from everlight.continual import StoredImages, TaskSequence
-from everlight.models import MLP, PlainCNN
+from data_pipelines.images.image_set import ImageSet
+from data_pipelines.images.jpeg_store import JpegStore
+from everlight.continual import (
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    flax_setup,
+    softmax_objective,
+)
+from everlight.models import MLP
 from everlight.models.heads import HeadKind
 from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
-from experiments.common.sequences import store_images
-from experiments.common.settings import Count, Scale
-from experiments.continual.methods import Trains
-from experiments.continual.own_images import load_own_images
-from experiments.continual.plan import Plan, StrategiesRun, planned
+from experiments.common.plots import plot_samples
+from experiments.common.report import Column, Figure, Section, Table
+from experiments.common.run_folder import RunFolder
+from experiments.continual.methods import Demand, Method, Needs, Trains
 
-MOMENTUM = 0.9
+TUNING_SEED = 1_000
+"""Orders of classes from the run's seed and this on choose strengths and are never reported."""
 VALID = 0.1
 """Share of each class's training images that choose strengths, and more where that is none."""
+MOST_LISTED = 200
+"""Classes that a report lists."""
+NAME = 24
+"""Characters of a class's name that a picture shows."""
 
 Use = Literal["reported", "tuning"]
+Arrays = dict[str, np.ndarray]
+
+
+class Draw(NamedTuple):
+    """Which of a benchmark's sequences."""
+
+    use: Use
+    seed: int
+    """The run's."""
+    number: int
+
+    @property
+    def first(self) -> int:
+        """The seed from which this use counts on."""
+        return self.seed + (TUNING_SEED if self.use == "tuning" else 0)
+
+    @property
+    def order(self) -> int:
+        """Tells it from any other of the benchmark."""
+        return self.first + self.number
+
+
+class Own(NamedTuple):
+    """What differs between the runs of a method."""
+
+    class_task: Int[Array, "c"]
+    strength: Float[Array, ""]
+
+
+class RunData(NamedTuple):
+    """What a compiled sequence gets as its data; other values compile nothing."""
+
+    shared: Any
+    own: Own
+
+
+Begin = Callable[[str, Method, RunData], tuple[Setup, Needs]]
+"""What a strategy is made from in a scenario, but for its strength."""
+
+
+class Scores(NamedTuple):
+    """A run in the one measure that a benchmark has; NaN where nothing is told."""
+
+    over_time: Float[np.ndarray, "t"]
+    """On all that was learnt so far, after every task."""
+    matrix: Float[np.ndarray, "t t"]
+    """R[i, j] after task i on task j."""
 
 
 class Benchmark(NamedTuple):
-    """Data, net and plan; the same methods run on all of them."""
+    """Data, net and training; the same methods run on all of them."""
 
     name: str
     note: str
     """The data actually used, said in every report."""
-    images: ImageSet
-    stored: StoredImages
-    """The same as nets read them."""
-    net: Callable[[Trains, HeadKind], nn.Module]
+    measure: str
+    """What scores are of."""
+    scenarios: tuple[str, ...]
+    """Several ways to learn or to test the same."""
+    draws: str
+    """What each seed has of its own."""
+    training: str
+    """Net, optimizer and length, for the report."""
+    facts: Callable[[str, Method], dict]
+    """What tells its runs from any other's, beside method, order and strength."""
+    checksums: tuple[int, ...]
+    """Of data, training labels, test labels and, where those are learnt from, features."""
+    offers: Callable[[str], frozenset[Demand]]
+    """What a method may demand in a scenario."""
+    shared: Callable[[str, Method], Any]
+    """Data of all runs of a method, on the device."""
+    begin: Begin
+    protocol: Callable[[str, Method], Protocol]
+    sequence: Callable[[str, Method, Draw], TaskSequence]
+    """Those of a scenario and method are all of one shape, whichever are asked for."""
+    key: Callable[[Draw], PRNGKeyArray]
+    keep: Callable[[str, Method, SequenceResult], dict[str, Any]]
+    """The arrays that a run leaves, beside losses, steps and samples stored."""
+    scores: Callable[[str, Arrays, TaskSequence], Scores]
+    """From them, and the sequence that was learnt."""
+    goodness: Callable[[str, Arrays, TaskSequence], float] | None = None
+    """By which strengths are chosen; None is the score after the last task."""
+    strengths: Mapping[str, tuple[float, ...]] = {}
+    """Grids of methods that have another here than in the table."""
+    store: JpegStore | None = None
+    """Of images that are read as steps ask for them."""
+    counts: str = ""
+    """Of the data, after the note."""
+    images: ImageSet | None = None
+    """Where each is of one class."""
+    one_by_one: bool = False
+    """Runs are trained one after another, each by a driver of its own."""
+    prepare: Callable[[RunFolder], "Benchmark"] | None = None
+    """Learns in the run's folder what comes before the first task, and gives the benchmark with
+    it."""
+    sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
+    """What the report shows of the data, its pictures below the run's folder."""
+
+    def opened(self, folder: RunFolder) -> "Benchmark":
+        """The benchmark with all that comes before the first task."""
+        return self if self.prepare is None else self.prepare(folder)
+
+    def row(self, method: Method) -> Method:
+        """A method with the grid that it has here."""
+        return method._replace(strengths=self.strengths.get(method.name, method.strengths))
+
+    def judge(self, scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
+        """By which strengths are chosen."""
+        if self.goodness is not None:
+            return self.goodness(scenario, arrays, sequence)
+        return float(self.scores(scenario, arrays, sequence).over_time[-1])
+
+
+class Net(NamedTuple):
+    """Of images with classes."""
+
+    make: Callable[[Trains, HeadKind], nn.Module]
     layers: tuple[str, ...]
-    """Of the net below its head, in order."""
-    net_note: str
-    plan: Plan
-    sequence: Callable[[int, Use], TaskSequence]
-    """From the number of an order of classes, and whether it is tested on validation samples, to
-    tasks; all of one shape, whichever are asked for."""
-
-    @property
-    def classes(self) -> int:
-        """Of all tasks."""
-        return len(self.images.class_names)
-
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
-        """Gradient descent with momentum."""
-        return optax.sgd(self.plan.rate, momentum=MOMENTUM)
-
-    @property
-    def reach(self) -> float:
-        """So far does a constant gradient carry in the end, as implicit steps on penalties need."""
-        return self.plan.rate / (1 - MOMENTUM)
-
-    @property
-    def checksums(self) -> list[int]:
-        """Of images, training labels and test labels."""
-        data = self.images
-        content = np.ascontiguousarray(data.images), data.train_labels, data.test_labels
-        return [zlib.crc32(array.tobytes()) for array in content]
-
-    @property
-    def facts(self) -> dict:
-        """What tells it from any other: plan, net and data."""
-        return {
-            "benchmark": self.name,
-            "net": self.net_note,
-            "data": self.checksums,
-            **self.plan._asdict(),
-        }
+    """Of the net below its head, in order; none where they have no names."""
+    note: str
+    named: bool = True
+    """Whether its head has the name and the kinds that methods ask for."""
 
 
-Side = Annotated[int, Between(8, 512)]
+class Training(NamedTuple):
+    """Of images with classes."""
+
+    tasks: int
+    protocol: Protocol
+    """Of tasks with boundaries."""
+    online_batch: int
+    """Samples a step where every sample comes once."""
+    optimizer: optax.GradientTransformation
+    exemplars: int
+    note: str
+    reach: float | None = None
+    """As in `Needs`."""
+    validates: bool = False
+    """Whether the held-out images choose epochs too."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ContinualRun(StrategiesRun):
-    """Any strategies on any benchmark, on a folder of your own images too."""
+def classes_begin(net: Net, training: Training, classes: int) -> Begin:
+    """What strategies are made from: softmax over the seen classes, or over a told task's own."""
 
-    benchmark: tyro.conf.Positional[str] = ""
-    """digits, procedural, tiny-imagenet, cifar100, or images for your own."""
-    images: Path | None = None
-    """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
-    methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
-    scale: Scale = "demo"
-    """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
-    images at 16 pixels, 100 of 200, or 100 of 500 at 32."""
-    tasks: Count | None = None
-    """Into which the classes are cut, as equal as it goes."""
-    side: Side | None = None
-    """Of the images, in pixels; 32 of your own, which may be of any size."""
-    test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of your own images each so-manieth of a class is a test image."""
-
-
-class Size(NamedTuple):
-    """How much of a data set a scale takes."""
-
-    classes: int
-    per_class: tuple[int, int]
-    """At most so many training and test images of each."""
-    side: int
-
-
-SIZES: dict[Scale, Size] = {
-    "demo": Size(20, (100, 50), 16),
-    "cpu": Size(100, (200, 50), 16),
-    "paper": Size(100, (500, 100), 32),
-}
-PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, exemplars=20)
-DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
-HIDDEN = 100
-OWN_SIDE = 32
-
-
-def digits(settings: StrategiesRun) -> Benchmark:
-    """Handwritten digits of 8x8, which ship with scikit-learn."""
-    images = load_digits()
-    values = jnp.asarray(images.images[..., :1])
-    train = values[: len(images.train_labels)]
-    stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
-    layers, net_note = ("hidden1", "hidden2"), f"two hidden layers of {HIDDEN} units"
-
-    def net(trains: Trains, head: HeadKind) -> nn.Module:
-        return MLP(10, (HIDDEN, HIDDEN) if trains == "net" else (), head, plan.dtype)
-
-    plan = planned(DIGITS, settings)
-    note = f"{images.name} of 8×8 pixels"
-    return _benchmark("digits", note, images, stored, net, layers, net_note, plan)
-
-
-def procedural(settings: ContinualRun) -> Benchmark:
-    """The procedural world; no data needed."""
-    size = SIZES[settings.scale]
-    subclasses = -(-size.classes // 10)
-    world = World(size.classes // subclasses, subclasses, seed=settings.seed)
-    images = load_procedural(world, *size.per_class)
-    return of_pictures("procedural", _resized(images, settings, size), settings)
-
-
-def tiny_imagenet(settings: ContinualRun) -> Benchmark:
-    """Tiny-ImageNet at 32x32."""
-    size = SIZES[settings.scale]
-    images = load_tiny_imagenet_32(range(size.classes))
-    return of_pictures("tiny-imagenet", _resized(images, settings, size), settings)
-
-
-def cifar100(settings: ContinualRun) -> Benchmark:
-    """CIFAR-100."""
-    size = SIZES[settings.scale]
-    images = first_classes(load_cifar100(), size.classes)
-    return of_pictures("cifar100", _resized(images, settings, size), settings)
-
-
-def own_images(settings: ContinualRun) -> Benchmark:
-    """A user's own."""
-    if settings.images is None:
-        raise DataError(
-            "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
-            "of file and label, or an .npz with images and labels"
+    def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
+        group = data.own.class_task if scenario == "told" else None
+        module = net.make(method.trains, method.head)
+        setup = flax_setup(module, data.shared, softmax_objective(group), training.optimizer)
+        return setup, Needs(
+            training.tasks,
+            classes,
+            training.exemplars,
+            reach=training.reach,
+            layers=net.layers if method.trains == "net" else (),
+            class_group=group,
         )
-    side = settings.side or OWN_SIDE
-    images, note = load_own_images(settings.images, side, settings.test_every)
-    return of_pictures("images", images, settings, note)
+
+    return begin
 
 
-BENCHMARKS: dict[str, Callable[[ContinualRun], Benchmark]] = {
-    "digits": digits,
-    "procedural": procedural,
-    "tiny-imagenet": tiny_imagenet,
-    "cifar100": cifar100,
-    "images": own_images,
-}
-
-
-def of_pictures(
-    name: str, images: ImageSet, settings: StrategiesRun, note: str | None = None
-) -> Benchmark:
-    """A benchmark of colour images, learnt by a small convolutional net."""
-    side, classes = images.images.shape[1], len(images.class_names)
-    shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
-    widths = ", ".join(map(str, shape.channels))
-    net_note = f"convolutions of {widths} channels and {shape.hidden} hidden units"
-
-    def net(trains: Trains, head: HeadKind) -> nn.Module:
-        if trains == "head":
-            return MLP(classes, (), head)
-        return shape.clone(head=head, dtype=plan.dtype)
-
-    plan = planned(PICTURES, settings)
-    said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
-    stored = store_images(images)
-    return _benchmark(name, said, images, stored, net, shape.layers, net_note, plan)
-
-
-def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:
-    chosen = first_per_class(images, *size.per_class)
-    return shrink_images(chosen, settings.side or size.side)
-
-
-def _benchmark(
+def of_classes(
     name: str,
     note: str,
     images: ImageSet,
     stored: StoredImages,
-    net: Callable[[Trains, HeadKind], nn.Module],
-    layers: tuple[str, ...],
-    net_note: str,
-    plan: Plan,
+    net: Net,
+    training: Training,
+    scenarios: tuple[str, ...],
+    facts: dict,
 ) -> Benchmark:
+    """A benchmark of images, each of one class, whose classes come in tasks.
+
+    Args:
+      name, note, scenarios: of the record; scenarios among told, not told and online.
+      images: of all classes.
+      stored: the same as nets read them.
+      net, training: what learns, and how.
+      facts: what tells its runs from any other's, beside net and data.
+
+    Raises:
+      DataError: more tasks than classes.
+    """
     classes = len(images.class_names)
-    if plan.tasks > classes:
-        raise DataError(f"--tasks {plan.tasks} of {classes} classes; give {classes} or fewer")
-    sequence = _sequences(images, plan.tasks)
-    return Benchmark(name, note, images, stored, net, layers, net_note, plan, sequence)
+    if training.tasks > classes:
+        raise DataError(f"--tasks {training.tasks} of {classes} classes; give {classes} or fewer")
+    sequences = _sequences(images, training.tasks, training.validates)
+    content = [images.images, images.train_labels, images.test_labels]
+    if stored.images.ndim == 2:
+        content.append(np.asarray(stored.images))
+    checksums = checksums_of(*content)
+    every = {"benchmark": name, "net": net.note, "data": list(checksums), **facts}
+    always: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}
+    if net.named:
+        always.add("named head")
+    if net.layers:
+        always.add("hidden layers")
+
+    def protocol(scenario: str, method: Method) -> Protocol:
+        if scenario == "online":
+            return Protocol(epochs=1, batch_size=training.online_batch, select="last")
+        return training.protocol
+
+    def keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Array]:
+        told, not_told = result.evaluation.task_aware, result.evaluation.class_incremental
+        return {
+            "matrix": told if scenario == "told" else not_told,
+            "validation": result.validation,
+        }
+
+    held_out = len(images.train_labels) - int(np.sum(sequences(0, "reported").tasks.train.mask))
+    sizes = sorted(set(np.bincount(np.asarray(sequences(0, "reported").class_task)).tolist()))
+    return Benchmark(
+        name,
+        note,
+        "accuracy",
+        scenarios,
+        "order of classes",
+        f"{net.note}, {training.note}",
+        lambda scenario, method: every,
+        checksums,
+        lambda scenario: frozenset(always | ({"told"} if scenario == "told" else set())),
+        lambda scenario, method: stored,
+        classes_begin(net, training, classes),
+        protocol,
+        lambda scenario, method, draw: sequences(draw.order, draw.use),
+        numbered_key,
+        keep,
+        lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
+        counts=f"; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
+        f"{'epochs and ' if training.validates else ''}strengths, {len(images.test_labels):,} "
+        f"test; {training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
+        images=images,
+        sections=lambda folder: [_data(folder, images)],
+    )
 
 
-def _sequences(images: ImageSet, tasks: int) -> Callable[[int, Use], TaskSequence]:
+def run_data(shared: Any, sequence: TaskSequence, strength: float = 1.0) -> RunData:
+    """The data of one run."""
+    return RunData(shared, Own(sequence.class_task, jnp.float32(strength)))
+
+
+def checksums_of(*arrays: np.ndarray) -> tuple[int, ...]:
+    """Of data, training labels and test labels."""
+    return tuple(zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in arrays)
+
+
+def numbered_key(draw: Draw) -> PRNGKeyArray:
+    """The key of a numbered order, however many there are."""
+    return jax.random.split(jax.random.key(draw.first), draw.number + 1)[draw.number]
+
+
+def of_matrix(matrix: Float[np.ndarray, "t t"]) -> Scores:
+    """Scores of which the tasks so far weigh alike."""
+    learned = np.tri(len(matrix), dtype=bool)
+    return Scores(np.mean(matrix, axis=1, where=learned), matrix)
+
+
+def short_name(name: str) -> str:
+    """A class's name as a picture shows it."""
+    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+
+
+def head_or(shape: nn.Module, classes: int) -> Callable[[Trains, HeadKind], nn.Module]:
+    """A net with the method's head, or for methods that train no net a head over the inputs."""
+
+    def make(trains: Trains, head: HeadKind) -> nn.Module:
+        return shape.clone(head=head) if trains == "net" else MLP(classes, (), head)
+
+    return make
+
+
+def _sequences(images: ImageSet, tasks: int, validates: bool) -> Callable[[int, Use], TaskSequence]:
     classes = len(images.class_names)
     counts = np.bincount(images.train_labels, minlength=classes)
     # Every class has one that validates, whatever rounding makes of one over its size.
@@ -253,7 +333,8 @@ def _sequences(images: ImageSet, tasks: int) -> Callable[[int, Use], TaskSequenc
         drawn = ordered(np.random.default_rng(order).permutation(classes))
         if use == "tuning":
             drawn = tested_on_validation(drawn)
-        return _not_validating(same_shapes([drawn, *shapes])[0])
+        found = same_shapes([drawn, *shapes])[0]
+        return found if validates else _not_validating(found)
 
     return sequence
 
@@ -263,3 +344,27 @@ def _not_validating(sequence: TaskSequence) -> TaskSequence:
     valid = sequence.tasks.valid
     none = valid._replace(mask=jnp.zeros_like(valid.mask))
     return sequence._replace(tasks=sequence.tasks._replace(valid=none))
+
+
+def _data(folder: Path, images: ImageSet) -> Section:
+    classes = len(images.class_names)
+    train, test = (
+        np.bincount(labels, minlength=classes)
+        for labels in (images.train_labels, images.test_labels)
+    )
+    rows = [
+        [name, f"{train[label]:,}", f"{test[label]:,}"]
+        for label, name in enumerate(images.class_names[:MOST_LISTED])
+    ]
+    caption = (
+        "Images of each class; those that choose epochs and strengths are among the training "
+        "images."
+    )
+    if classes > MOST_LISTED:
+        caption += f" The first {MOST_LISTED} of {classes:,}."
+    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
+    if not images.images.size:
+        return Section("The data", [], [table])
+    said = "Training images of some classes, as nets see them."
+    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
+    return Section("The data", [], [samples, table])

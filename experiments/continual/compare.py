@@ -15,13 +15,12 @@ from scipy import stats
 
 from data_pipelines.errors import DataError
 from data_pipelines.writing import read_sealed
+from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
-from experiments.continual.methods import SCENARIOS, Scenario
 from experiments.continual.own_images import printable
-from experiments.continual.plots import plot_over_time
-from experiments.continual.report import over_time, spread
+from experiments.continual.report import spread
 
 LEVEL = 0.95
 
@@ -41,7 +40,8 @@ class Finished(NamedTuple):
     labels: tuple[int, ...]
     """Checksums of the labels: where they agree, an order of classes is the same tasks."""
     orders: Int[np.ndarray, "seeds"]
-    matrices: dict[tuple[Scenario, str], Float[np.ndarray, "seeds t t"]]
+    over_time: dict[tuple[str, str], Float[np.ndarray, "seeds t"]]
+    """By scenario and method."""
 
 
 class Interval(NamedTuple):
@@ -91,8 +91,7 @@ def run_compare(settings: CompareRun) -> Path:
     ]
     sections = [
         _section(folder.path, scenario, runs)
-        for scenario in SCENARIOS
-        if any(scenario == key[0] for run in runs for key in run.matrices)
+        for scenario in dict.fromkeys(key[0] for run in runs for key in run.over_time)
     ]
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections)
 
@@ -103,18 +102,18 @@ def _read(folder: Path) -> Finished:
     arrays = read_sealed(path, way_out)
     if "orders" not in arrays or "data" not in arrays:
         raise DataError(f"{path} has no orders of classes. {way_out}")
-    matrices = {
+    over_time = {
         (key.split("/")[0], key.split("/")[1]): value
         for key, value in arrays.items()
-        if key.endswith("/matrices")
+        if key.endswith("/over_time")
     }
     labels = tuple(arrays["data"].tolist()[1:])
-    return Finished(printable(folder.resolve().name), labels, arrays["orders"], matrices)
+    return Finished(printable(folder.resolve().name), labels, arrays["orders"], over_time)
 
 
-def _section(folder: Path, scenario: Scenario, runs: Sequence[Finished]) -> Section:
+def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
     first, *others = runs
-    names = dict.fromkeys(name for run in runs for kind, name in run.matrices if kind == scenario)
+    names = dict.fromkeys(name for run in runs for kind, name in run.over_time if kind == scenario)
     columns = [Column("method"), *(Column(run.name, "final accuracy") for run in runs)]
     for other in others:
         columns += [
@@ -123,20 +122,19 @@ def _section(folder: Path, scenario: Scenario, runs: Sequence[Finished]) -> Sect
         ]
     rows = []
     for name in names:
-        found = [run.matrices.get((scenario, name)) for run in runs]
-        row = [name, *("–" if each is None else spread(_final(each)) for each in found)]
+        found = [run.over_time.get((scenario, name)) for run in runs]
+        row = [name, *("–" if each is None else spread(each[:, -1]) for each in found)]
         for other, theirs in zip(others, found[1:], strict=True):
             row += _difference(first, found[0], other, theirs)
         rows.append(row)
     curves = {
-        f"{name}, {run.name}": over_time(run.matrices[scenario, name])
+        f"{name}, {run.name}": run.over_time[scenario, name]
         for name in names
         for run in runs
-        if (scenario, name) in run.matrices
+        if (scenario, name) in run.over_time
     }
-    picture = plot_over_time(
-        folder / f"compared_{scenario.replace(' ', '_')}.png", {scenario: curves}
-    )
+    path = folder / f"compared_{scenario.replace(' ', '_')}.png"
+    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far", ddof=1)
     return Section(
         scenario.capitalize(),
         [],
@@ -149,18 +147,14 @@ def _section(folder: Path, scenario: Scenario, runs: Sequence[Finished]) -> Sect
 
 def _difference(
     first: Finished,
-    ours: Float[np.ndarray, "n t t"] | None,
+    ours: Float[np.ndarray, "n t"] | None,
     other: Finished,
-    theirs: Float[np.ndarray, "m t t"] | None,
+    theirs: Float[np.ndarray, "m t"] | None,
 ) -> list[str]:
     if ours is None or theirs is None:
         return ["–", "–"]
     _, here, there = np.intersect1d(first.orders, other.orders, return_indices=True)
-    differences = _final(theirs)[there] - _final(ours)[here]
+    differences = theirs[there, -1] - ours[here, -1]
     mean, half = paired_interval(differences)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return [f"{mean:+.3f}{interval}", f"{np.sum(differences > 0)} of {len(differences)}"]
-
-
-def _final(matrices: Float[np.ndarray, "n t t"]) -> Float[np.ndarray, "n"]:
-    return matrices[:, -1].mean(axis=1)

@@ -8,16 +8,16 @@ No data needed: the digits ship with scikit-learn. A preset of `continual run`.
 import dataclasses
 from pathlib import Path
 
-from experiments.continual.benchmark import digits
 from experiments.continual.plan import OPTIONS, Option, Seeds, StrategiesRun
 from experiments.continual.run import run_strategies
+from experiments.continual.table import digits
 
 
 @dataclasses.dataclass(frozen=True)
 class DigitsRun(StrategiesRun):
     """Every strategy on split digits: five tasks of two, told, not told, and online."""
 
-    scenario: tuple[Option, ...] = tuple(OPTIONS)
+    scenario: tuple[Option, ...] | None = tuple(OPTIONS)
     """Whether the test tells the task; online it does not, and every sample comes once."""
     seeds: Seeds = 10
     """Runs of every method, each with its own order of classes; more can be added later."""

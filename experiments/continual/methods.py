@@ -1,9 +1,10 @@
-"""The one table of strategies: how each is made, its strengths, and what it needs."""
+"""The one table of methods: how each is made, its strengths, and what it demands of a benchmark."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from jaxtyping import Array, Float, Int
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.continual import (
     Setup,
@@ -33,31 +34,66 @@ from everlight.continual import (
     reservoir_replay,
     si,
     streaming_lda,
+    unlimited_replay,
 )
 from everlight.models.heads import HeadKind
+from everlight.scenarios.iirc import Setting
 
-Scenario = Literal["told", "not told", "online"]
-SCENARIOS: tuple[Scenario, ...] = ("told", "not told", "online")
-"""The test tells the task; it does not; it does not, and every sample comes once."""
 Trains = Literal["net", "head"]
+Demand = Literal[
+    "told",
+    "class scores",
+    "one label",
+    "several labels",
+    "own classes",
+    "chosen classes",
+    "named head",
+    "hidden layers",
+]
+WHY_NOT: dict[Demand, str] = {
+    "told": "has to be told the task at the test, which this one does not",
+    "class scores": "works on scores of classes; here outputs are embeddings",
+    "one label": "is made for one label a sample; here there are several",
+    "several labels": "is a form for several labels a sample; here there is one",
+    "own classes": "wants new classes in every task; here known ones come again",
+    "chosen classes": "limits the loss to some classes; here it runs over all, so it would be "
+    "plain replay",
+    "named head": "works on the head of a net by its name and kind, and this net's has none",
+    "hidden layers": "needs hidden layers with names, and this net has none",
+}
+
+
+def flattened(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
+    """Inputs as they are, for ExpertGate's gate."""
+    return inputs.reshape(inputs.shape[0], -1)
 
 
 class Needs(NamedTuple):
     """What a strategy is made from beside the setup."""
 
-    strength: Float[Array, ""]
-    """Of its penalty, where it has one."""
-    reach: float
-    """The optimizer's rate, divided by 1 − m with momentum m: for implicit steps on penalties."""
     tasks: int
     """Of the sequence."""
     classes: int
     exemplars: int
     """Of every class, where it keeps any; a reservoir has as many in all."""
-    layers: tuple[str, ...]
+    strength: Float[Array, ""] | float = 0.0
+    """Of its penalty, where it has one."""
+    reach: float | None = None
+    """The optimizer's rate, divided by 1 − m with momentum m: for implicit steps on penalties; None
+    adds their gradients."""
+    layers: tuple[str, ...] = ()
     """Of the net below its head, in order."""
-    class_group: Int[Array, "c"] | None
+    class_group: Int[Array, "c"] | None = None
     """The head of each class, where every task has one; None is one head."""
+    labels: int = 1
+    """Of a sample, at most."""
+    importance_samples: int = 1024
+    """Of a task, that say which parameters matter."""
+    gain: float = 1.0
+    """CWR's, of the weights consolidated at the first task."""
+    gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
+    """What ExpertGate's gate sees of inputs."""
+    gate_hidden: int = 16
 
     @property
     def capacity(self) -> int:
@@ -70,34 +106,104 @@ class Method(NamedTuple):
 
     make: Callable[[Setup, Needs], Strategy]
     strengths: tuple[float, ...] = ()
-    """From which one is chosen; none where there is nothing to choose."""
+    """From which one is chosen; none where there is nothing to choose, one where it is fixed."""
+    published: float | None = None
+    """The strength that its paper recommends, where it recommends one."""
     trains: Trains = "net"
     """The whole net, or a head over what a frozen trunk gives (or over the inputs)."""
     head: HeadKind = "linear"
-    scenarios: tuple[Scenario, ...] = SCENARIOS
-    """In which it makes sense."""
+    demands: tuple[Demand, ...] = ()
+    """Of a benchmark, without which it makes no sense."""
+    select: Literal["best", "last"] = "best"
+    """The epoch that it keeps where a benchmark validates within tasks."""
+    anew: bool = False
+    """Whether it learns all samples so far from the beginning, which takes longer."""
+    setting: Setting = "incomplete"
+    """Which labels it is told where samples get others later (IIRC)."""
+    name: str = ""
+    version: str = ""
+    """Of a user's file: what an earlier one left is not taken for its own."""
+
+    @property
+    def label(self) -> str:
+        """In the names of units."""
+        return f"{self.name}@{self.version}" if self.version else self.name
 
 
-# Penalties are followed by implicit steps, which no strength of a grid makes diverge.
-METHODS: dict[str, Method] = {
+def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
+    """Why a method makes no sense where no more is offered; None where it does."""
+    missing = [demand for demand in method.demands if demand not in offers]
+    return WHY_NOT[missing[0]] if missing else None
+
+
+def with_published(methods: Sequence[Method]) -> list[Method]:
+    """Each with a second row for its published strength, where it has one."""
+    rows = []
+    for method in methods:
+        rows.append(method)
+        if method.published is not None and len(method.strengths) > 1:
+            rows.append(
+                method._replace(
+                    name=f"{method.name}, published", strengths=(method.published,), published=None
+                )
+            )
+    return rows
+
+
+def _restart_scale(params: PyTree) -> PyTree:
+    return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
+
+
+def _bic_of_many(**form: object) -> Method:
+    def make(setup: Setup, needs: Needs) -> Strategy:
+        return bic(setup, needs.exemplars, needs.labels, **form)
+
+    return Method(make, demands=("several labels",), select="last")
+
+
+_TOLD: tuple[Demand, ...] = ("told", "class scores", "named head", "hidden layers")
+_COUNTING: tuple[Demand, ...] = ("class scores", "one label")
+# Penalties are followed by implicit steps where the optimizer allows, which no strength of a grid
+# makes diverge.
+_ROWS: dict[str, Method] = {
     "naive": Method(lambda setup, needs: naive(setup)),
-    "cumulative": Method(lambda setup, needs: cumulative(setup)),
-    "joint": Method(lambda setup, needs: joint(setup, needs.tasks)),
+    "cumulative": Method(lambda setup, needs: cumulative(setup), anew=True),
+    "joint": Method(lambda setup, needs: joint(setup, needs.tasks), anew=True, setting="joint"),
+    "incremental joint": Method(
+        lambda setup, needs: naive(setup),
+        demands=("several labels",),
+        setting="incremental joint",
+    ),
     "EWC": Method(
-        lambda setup, needs: ewc(setup, needs.strength, implicit_rate=needs.reach),
+        lambda setup, needs: ewc(
+            setup,
+            needs.strength,
+            fisher_samples=needs.importance_samples,
+            implicit_rate=needs.reach,
+        ),
         (100, 1e3, 1e4, 1e5, 1e6),
     ),
     "online EWC": Method(
-        lambda setup, needs: ewc(setup, needs.strength, online=True, implicit_rate=needs.reach),
+        lambda setup, needs: ewc(
+            setup,
+            needs.strength,
+            online=True,
+            fisher_samples=needs.importance_samples,
+            implicit_rate=needs.reach,
+        ),
         (100, 1e3, 1e4, 1e5, 1e6),
     ),
     "SI": Method(
         lambda setup, needs: si(setup, needs.strength, implicit_rate=needs.reach),
         (0.01, 0.1, 1, 10, 100),
+        published=0.1,
     ),
     "MAS": Method(
-        lambda setup, needs: mas(setup, needs.strength, implicit_rate=needs.reach),
+        lambda setup, needs: mas(
+            setup, needs.strength, needs.importance_samples, implicit_rate=needs.reach
+        ),
         (0.01, 0.1, 1, 10, 100),
+        published=1,
     ),
     "LwF": Method(
         lambda setup, needs: lwf(
@@ -107,6 +213,8 @@ METHODS: dict[str, Method] = {
             groups=1 if needs.class_group is None else needs.tasks,
         ),
         (0.3, 1, 3, 10),
+        published=1,
+        demands=_COUNTING,
     ),
     "IMM mean": Method(
         lambda setup, needs: imm(setup, "mean", needs.strength, implicit_rate=needs.reach),
@@ -116,37 +224,95 @@ METHODS: dict[str, Method] = {
         lambda setup, needs: imm(setup, "mode", needs.strength, implicit_rate=needs.reach),
         (1e-3, 1e-2, 1e-1, 1),
     ),
-    "ER": Method(lambda setup, needs: experience_replay(setup, needs.exemplars)),
-    "ER, reservoir": Method(lambda setup, needs: reservoir_replay(setup, needs.capacity)),
-    "DER++": Method(lambda setup, needs: der_plus_plus(setup, needs.capacity)),
-    "ER-ACE": Method(lambda setup, needs: er_ace(setup, needs.capacity)),
-    "GDumb": Method(lambda setup, needs: gdumb(setup, needs.capacity, epochs=64)),
-    "A-GEM": Method(lambda setup, needs: agem(setup, needs.exemplars)),
-    "GEM": Method(lambda setup, needs: gem(setup, needs.tasks, needs.capacity // needs.tasks)),
-    "iCaRL": Method(lambda setup, needs: icarl(setup, needs.exemplars, classifier="nearest mean")),
-    "LUCIR": Method(
-        lambda setup, needs: lucir(setup, needs.exemplars, strength=needs.strength),
-        (0.5, 1, 2, 5),
-        head="cosine",
+    "ER": Method(lambda setup, needs: experience_replay(setup, needs.exemplars, needs.labels)),
+    "ER, reservoir": Method(
+        lambda setup, needs: reservoir_replay(setup, needs.capacity, needs.labels)
     ),
-    "BiC": Method(lambda setup, needs: bic(setup, needs.exemplars, loss="softmax")),
-    "ExpertGate": Method(
-        lambda setup, needs: expert_gate(
-            setup, needs.tasks, lambda inputs: inputs.reshape(inputs.shape[0], -1), hidden=16
+    "ER-infinite": Method(lambda setup, needs: unlimited_replay(setup)),
+    "DER++": Method(
+        lambda setup, needs: der_plus_plus(setup, needs.capacity, labels=needs.labels),
+        demands=("class scores",),
+    ),
+    "ER-ACE": Method(
+        lambda setup, needs: er_ace(setup, needs.capacity, needs.labels),
+        demands=("class scores", "chosen classes"),
+    ),
+    "GDumb": Method(
+        lambda setup, needs: gdumb(setup, needs.capacity, epochs=64, labels=needs.labels)
+    ),
+    # With several labels in IIRC's form.
+    "A-GEM": Method(
+        lambda setup, needs: agem(setup, needs.exemplars, needs.labels, apart=needs.labels > 1),
+        select="last",
+    ),
+    "GEM": Method(
+        lambda setup, needs: gem(
+            setup, needs.tasks, max(1, needs.capacity // needs.tasks), labels=needs.labels
         )
     ),
-    "PackNet": Method(lambda setup, needs: packnet(setup), scenarios=("told",)),
-    "HAT": Method(lambda setup, needs: hat(setup, needs.tasks, needs.layers), scenarios=("told",)),
-    "CWR": Method(lambda setup, needs: cwr(setup, 1.0), trains="head"),
+    "iCaRL": Method(
+        lambda setup, needs: icarl(setup, needs.exemplars, classifier="nearest mean"),
+        demands=("class scores", "one label", "own classes"),
+        select="last",
+    ),
+    "iCaRL-CNN": Method(
+        lambda setup, needs: icarl(setup, needs.exemplars, needs.labels),
+        demands=("several labels",),
+        select="last",
+    ),
+    "iCaRL-norm": Method(
+        lambda setup, needs: icarl(setup, needs.exemplars, needs.labels, _restart_scale),
+        head="cosine",
+        demands=("several labels",),
+        select="last",
+    ),
+    "LUCIR": Method(
+        lambda setup, needs: lucir(setup, needs.exemplars, needs.labels, needs.strength),
+        (0.5, 1, 2, 5),
+        published=5,
+        head="cosine",
+        demands=("class scores", "own classes", "named head"),
+        select="last",
+    ),
+    "BiC": Method(
+        lambda setup, needs: bic(
+            setup,
+            needs.exemplars,
+            needs.labels,
+            loss="softmax" if needs.labels == 1 else "binary",
+        ),
+        demands=("class scores", "own classes"),
+        select="last",
+    ),
+    # BiC's other stages 1 and 2.
+    "BiC-whole": _bic_of_many(weigh_labels=False),
+    "BiC-even": _bic_of_many(fit="even entropy"),
+    "BiC-pwJS": _bic_of_many(fit="goodness"),
+    "BiC-whole-pwJS": _bic_of_many(weigh_labels=False, fit="goodness"),
+    "ExpertGate": Method(
+        lambda setup, needs: expert_gate(setup, needs.tasks, needs.gate, hidden=needs.gate_hidden)
+    ),
+    "PackNet": Method(lambda setup, needs: packnet(setup), demands=_TOLD),
+    "HAT": Method(lambda setup, needs: hat(setup, needs.tasks, needs.layers), demands=_TOLD),
+    "CWR": Method(lambda setup, needs: cwr(setup, needs.gain), trains="head", demands=_COUNTING),
+    "CWR as coded": Method(
+        lambda setup, needs: cwr(setup, needs.gain, "code"), trains="head", demands=_COUNTING
+    ),
     "streaming LDA": Method(
         lambda setup, needs: streaming_lda(setup, needs.strength),
         (1e-4, 1e-3, 1e-2, 1e-1),
+        published=1e-4,
         trains="head",
+        demands=_COUNTING,
     ),
-    "nearest mean": Method(lambda setup, needs: nearest_mean(setup), trains="head"),
+    "nearest mean": Method(
+        lambda setup, needs: nearest_mean(setup), trains="head", demands=_COUNTING
+    ),
     "RanPAC": Method(
         lambda setup, needs: ranpac(setup, 1000, needs.strength),
         (1e2, 1e3, 1e4, 1e5),
         trains="head",
+        demands=_COUNTING,
     ),
 }
+METHODS: dict[str, Method] = {name: row._replace(name=name) for name, row in _ROWS.items()}

@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from PIL import Image, ImageOps
 
 from data_pipelines.arrays import read_npz, take
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, read_csv, refusing
 from data_pipelines.images.image_set import ImageSet, every_nth, split_off
-from data_pipelines.pictures import FORMATS, opened_image
+from data_pipelines.pictures import FORMATS, opened_image, square
 
 FEWEST = 3
 """Images of a class: to train, to choose strengths and to test."""
@@ -88,9 +88,7 @@ def load_own_images(source: Path, side: int, test_every: int) -> OwnImages:
         files = _from_csv(source) if source.suffix == ".csv" else _from_folder(source)
         squares, counted = _decode(source, files, side)
         labels = files.labels
-    class_names = _class_names(source, labels)
-    place = {class_name: number for number, class_name in enumerate(class_names)}
-    number = np.array([place[printable(label)] for label in labels], np.int32)
+    class_names, number = class_numbers(source, labels)
     images = split_off(name, squares, number, every_nth(number, test_every), class_names)
     note = (
         f"{name}: {len(squares):,} images of {len(class_names)} classes, of which "
@@ -98,6 +96,19 @@ def load_own_images(source: Path, side: int, test_every: int) -> OwnImages:
         f"square of each at {side}×{side} pixels"
     )
     return OwnImages(images, "; ".join([note, *counted]))
+
+
+def class_numbers(
+    source: Path, labels: Sequence[str]
+) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+    """The classes, in the order of their printable names, and the place among them of each label.
+
+    Raises:
+      DataError: an empty label, two that hardly differ, a class of too few, fewer than two classes.
+    """
+    class_names = _class_names(source, labels)
+    place = {class_name: number for number, class_name in enumerate(class_names)}
+    return class_names, np.array([place[printable(label)] for label in labels], np.int32)
 
 
 def printable(name: str) -> str:
@@ -215,13 +226,9 @@ def _read(path: Path, side: int) -> _Read:
             upright = ImageOps.exif_transpose(image)
             if upright.mode != "RGB":
                 kinds.append(_KINDS[upright.mode])
-            return _Read(_square(upright.convert("RGB"), side), kinds)
+            return _Read(square(upright.convert("RGB"), side), kinds)
     except DataError:
         return _Read(None, [])
-
-
-def _square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
-    return np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))
 
 
 def _from_npz(
@@ -244,8 +251,8 @@ def _from_npz(
     if images.shape[-1] == 1:
         kinds["grey"] = len(images)
     squares = _room(len(images), side)
-    for square, image in zip(squares, images, strict=True):
-        square[...] = _square(Image.fromarray(np.broadcast_to(image, (*image.shape[:2], 3))), side)
+    for place, image in zip(squares, images, strict=True):
+        place[...] = square(Image.fromarray(np.broadcast_to(image, (*image.shape[:2], 3))), side)
     return squares, [str(label) for label in labels.tolist()], _said_of_kinds(kinds)
 
 
@@ -271,7 +278,6 @@ def _said_of_kinds(kinds: Counter) -> list[str]:
 
 
 def _class_names(source: Path, labels: Sequence[str]) -> tuple[str, ...]:
-    """The classes, in the order of their printable names."""
     counts = Counter(labels)
     alike: dict[str, list[str]] = {}
     for label in counts:

@@ -4,7 +4,6 @@ import importlib.util
 import sys
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_bytes
@@ -16,16 +15,7 @@ _FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a St
 _BYTES = 10_000_000
 
 
-class OwnStrategy(NamedTuple):
-    """A row for the table of methods."""
-
-    name: str
-    method: Method
-    version: str
-    """Of the file's content: what an earlier version left is not taken for its own."""
-
-
-def load_strategy(asked: str) -> OwnStrategy:
+def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
     Raises:
@@ -67,4 +57,4 @@ def load_strategy(asked: str) -> OwnStrategy:
             )
         return strategy
 
-    return OwnStrategy(name, Method(make), version)
+    return Method(make, name=name, version=version)

@@ -4,18 +4,17 @@ import dataclasses
 from typing import Annotated, Literal, NamedTuple
 
 from everlight.checks import Between
-from experiments.common.settings import Count, RunSettings
-from experiments.continual.methods import Scenario
+from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.settings import Count
+from experiments.continual.benchmark import TUNING_SEED
 
-TUNING_SEED = 1_000
-"""Orders of classes from the run's seed and this on choose strengths and are never reported."""
-WIDENING = ("methods", "strategy", "scenario", "seeds")
+WIDENING = ("methods", "strategy", "scenario", "seeds", "published")
 """Settings that say which runs there are, and change none of them."""
 
 Seeds = Annotated[int, Between(1, TUNING_SEED)]
 Rate = Annotated[float, Between(1e-9, 100)]
 Option = Literal["told", "not-told", "online"]
-OPTIONS: dict[Option, Scenario] = {"told": "told", "not-told": "not told", "online": "online"}
+OPTIONS: dict[Option, str] = {"told": "told", "not-told": "not told", "online": "online"}
 
 
 Dtype = Literal["float32", "bfloat16"]
@@ -40,15 +39,19 @@ class Plan(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StrategiesRun(RunSettings):
+class StrategiesRun(PlannedRun):
     """Strategies on a benchmark; None is the benchmark's own value."""
 
     methods: tuple[str, ...] | None = None
-    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
+    among them."""
     strategy: tuple[str, ...] = ()
     """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
-    scenario: tuple[Option, ...] = ("not-told",)
-    """Whether the test tells the task; online it does not, and every sample comes once."""
+    scenario: tuple[Option, ...] | None = None
+    """Whether the test tells the task; online it does not, and every sample comes once. None is not
+    told."""
+    published: bool = True
+    """Also the strength that a method's paper recommends, as a row beside the tuned one."""
     seeds: Seeds = 3
     """Runs of every method, each with its own order of classes; more can be added later."""
     epochs: Count | None = None
@@ -65,16 +68,21 @@ class StrategiesRun(RunSettings):
     """Unreported orders of classes whose validation samples choose strengths."""
 
     @property
-    def scenarios(self) -> tuple[Scenario, ...]:
+    def scenarios(self) -> tuple[str, ...]:
         """In the order of `OPTIONS`."""
-        return tuple(OPTIONS[option] for option in OPTIONS if option in self.scenario)
+        asked = ("not-told",) if self.scenario is None else self.scenario
+        return tuple(OPTIONS[option] for option in OPTIONS if option in asked)
 
 
 def planned(default: Plan, settings: StrategiesRun) -> Plan:
-    """The plan with what the settings give."""
+    """The plan with what the settings give.
+
+    Raises:
+      DataError: a setting of the plan that there is not, or a value that it cannot have.
+    """
     asked = {
         name: value for name in Plan._fields if (value := getattr(settings, name, None)) is not None
     }
     if settings.batch_size is not None:
         asked["online_batch"] = settings.batch_size
-    return default._replace(**asked)
+    return changed_plan(default._replace(**asked), settings.plan)

@@ -6,7 +6,7 @@
 Seeds, methods and scenarios can be added to a finished run: what was trained is read back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,17 @@ from data_pipelines.errors import DataError
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
-from experiments.continual.benchmark import BENCHMARKS, Benchmark, ContinualRun
-from experiments.continual.methods import METHODS, Method, Scenario
+from experiments.continual.benchmark import Benchmark
+from experiments.continual.features import load_on_features
+from experiments.continual.methods import METHODS, Method, why_not, with_published
 from experiments.continual.own_strategy import load_strategy
-from experiments.continual.plan import OPTIONS, WIDENING, StrategiesRun
+from experiments.continual.plan import WIDENING, StrategiesRun
 from experiments.continual.report import report_sections, report_summary
-from experiments.continual.runner import Outcome, Runner, rows_of
+from experiments.continual.runner import Outcome, Outcomes, Runner
+from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
+
+OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
+"""Options of which the papers' benchmarks have their own kind in their plans."""
 
 
 def run_continual(settings: ContinualRun) -> Path:
@@ -30,14 +35,36 @@ def run_continual(settings: ContinualRun) -> Path:
       DataError: a benchmark or method that there is not; data, settings or a strategy that cannot
         be used.
     """
-    check_name("benchmark", settings.benchmark, list(BENCHMARKS))
-    if settings.images is not None and settings.benchmark != "images":
-        raise DataError(f"--images is for the benchmark 'images', not {settings.benchmark!r}")
-    if settings.side is not None and settings.benchmark == "digits":
+    check_benchmark(settings)
+    load = BENCHMARKS[settings.benchmark] if settings.features is None else load_on_features
+    return run_strategies(settings, f"run-{settings.benchmark}", lambda: load(settings))
+
+
+def check_benchmark(settings: ContinualRun) -> None:
+    """Refuses a benchmark that there is not, and options that it has not.
+
+    Raises:
+      DataError: which.
+    """
+    name = settings.benchmark
+    check_name("benchmark", name, list(BENCHMARKS))
+    if settings.images is not None and name != "images":
+        raise DataError(f"--images is for the benchmark 'images', not {name!r}")
+    if settings.data is not None:
+        if name != "images" or settings.images is not None:
+            raise DataError("--data is for the benchmark 'images', in place of --images")
+        if not settings.data.startswith(TFDS):
+            raise DataError(f"--data {settings.data!a}; give tfds:NAME, a set that TFDS prepared")
+    if settings.side is not None and name == "digits":
         raise DataError("--side is not for digits, which are images of 8x8")
-    return run_strategies(
-        settings, f"run-{settings.benchmark}", lambda: BENCHMARKS[settings.benchmark](settings)
-    )
+    if name not in GENERAL and settings.features is not None:
+        raise DataError(f"--features is not for {name}; give {', '.join(GENERAL)}")
+    asked = [option for option in OF_PLANS if getattr(settings, option) is not None]
+    if name not in GENERAL and asked:
+        option = asked[0].replace("_", "-")
+        raise DataError(f"--{option} is not for {name}, which has a plan: --plan.NAME VALUE")
+    if name not in (*GENERAL, "icifar") and settings.scenario is not None:
+        raise DataError(f"--scenario is not for {name}, which has its own")
 
 
 def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchmark]) -> Path:
@@ -55,42 +82,79 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     own = [load_strategy(asked) for asked in settings.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
-    rows = rows_of(settings, own)
-    _refuse_nowhere(settings, rows)
     benchmark = load()
+    rows = rows_of(benchmark, settings, own)
+    refuse_nowhere(benchmark, settings.methods or (), rows)
     folder = RunFolder("continual", run, settings, shared=True, widening=WIDENING)
-    runner = Runner(folder, benchmark, settings, own)
-    for each in own:
-        runner.strategy(settings.scenarios[0], each.method)
-    outcomes: dict[Scenario, dict[str, Outcome]] = {}
-    for scenario in settings.scenarios:
-        outcomes[scenario] = {}
-        for name, method in rows.items():
-            if scenario in method.scenarios:
-                outcome = runner.outcome(scenario, name, method)
-                outcomes[scenario][name] = outcome
-                print(f"{scenario}, {name}: {outcome.final.mean():.3f} in the end", flush=True)
-    orders = settings.seed + np.arange(settings.seeds)
+    benchmark = benchmark.opened(folder)
+    outcomes = train_rows(folder, benchmark, settings, rows)
     folder.save_results(
-        orders=orders,
+        orders=settings.seed + np.arange(settings.seeds),
         data=np.array(benchmark.checksums),
-        **{
-            f"{scenario}/{name}/{field}": value
-            for scenario, by_name in outcomes.items()
-            for name, outcome in by_name.items()
-            for field, value in outcome.arrays.items()
-        },
+        **arrays_of(outcomes),
     )
     summary = report_summary(benchmark, settings, folder.duration())
-    title = f"Continual learning of {benchmark.images.name}: {len(rows)} methods"
+    title = f"Continual learning of {benchmark.name}: {len(rows)} methods"
     return write_report(
-        folder.path, title, summary, report_sections(folder.path, benchmark, outcomes)
+        folder.path, title, summary, report_sections(folder.path, benchmark, outcomes, rows)
     )
 
 
-def _refuse_nowhere(settings: StrategiesRun, rows: dict[str, Method]) -> None:
-    for name in settings.methods or ():
-        possible = rows[name].scenarios
-        if not set(possible) & set(settings.scenarios):
-            options = " ".join(option for option in OPTIONS if OPTIONS[option] in possible)
-            raise DataError(f"{name} makes sense only with --scenario {options}")
+def rows_of(
+    benchmark: Benchmark, settings: StrategiesRun, own: Sequence[Method] = ()
+) -> list[Method]:
+    """The methods asked for, in the table's order, naive among them, and the user's own."""
+    asked = {*(METHODS if settings.methods is None else settings.methods), "naive"}
+    rows = [benchmark.row(method) for name, method in METHODS.items() if name in asked]
+    return [*(with_published(rows) if settings.published else rows), *own]
+
+
+def refuse_nowhere(benchmark: Benchmark, asked: Sequence[str], rows: Sequence[Method]) -> None:
+    """Refuses methods that were asked for and make sense in no scenario.
+
+    Raises:
+      DataError: which, and why.
+    """
+    for method in rows:
+        reasons = {
+            scenario: why_not(method, benchmark.offers(scenario))
+            for scenario in benchmark.scenarios
+        }
+        if method.name in asked and all(reasons.values()):
+            told = why_not(method, benchmark.offers("told")) is None
+            way_out = "; give --scenario told" if told else ""
+            raise DataError(f"{method.name} {next(iter(reasons.values()))}{way_out}")
+
+
+def train_rows(
+    folder: RunFolder,
+    benchmark: Benchmark,
+    settings: StrategiesRun,
+    rows: Sequence[Method],
+    prefix: str = "",
+) -> Outcomes:
+    """Every method in every scenario where it makes sense; `prefix` as in `Runner`."""
+    runner = Runner(folder, benchmark, settings.seed, settings.tuning_orders, prefix)
+    for method in rows:
+        # A user's own, before anything is trained.
+        if method.version:
+            runner.strategy(benchmark.scenarios[0], method)
+    outcomes: dict[str, dict[str, Outcome]] = {}
+    for scenario in benchmark.scenarios:
+        found = outcomes.setdefault(scenario, {})
+        for method in rows:
+            if why_not(method, benchmark.offers(scenario)) is None:
+                found[method.name] = runner.outcome(scenario, method, settings.seeds)
+                final = found[method.name].final.mean()
+                print(f"{scenario}, {method.name}: {final:.3f} in the end", flush=True)
+    return outcomes
+
+
+def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:
+    """All of them under names of their own."""
+    return {
+        f"{scenario}/{name}/{field}": value
+        for scenario, by_name in outcomes.items()
+        for name, outcome in by_name.items()
+        for field, value in outcome.arrays.items()
+    }

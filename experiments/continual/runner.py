@@ -1,52 +1,50 @@
 """The one runner: any methods on a benchmark, all seeds through `train_units`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Float, Int
 
-from everlight.continual import (
-    Build,
-    Protocol,
-    SequenceResult,
-    Setup,
-    StoredImages,
-    Strategy,
-    flax_setup,
-    online_protocol,
-    softmax_objective,
+from everlight.continual import Build, Protocol, SequenceResult, Setup, Strategy
+from everlight.continual.engine.sequence import initial_state, operations_per_step
+from experiments.common.many_runs import (
+    DIVERGED_AT,
+    Unit,
+    has_diverged,
+    refuse_diverged,
+    train_streamed,
+    train_units,
 )
-from experiments.common.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 from experiments.common.run_folder import RunFolder
-from experiments.continual.benchmark import Benchmark, Use
-from experiments.continual.methods import METHODS, Method, Needs, Scenario
-from experiments.continual.own_strategy import OwnStrategy
-from experiments.continual.plan import TUNING_SEED, StrategiesRun
-from experiments.continual.selection import Choice, choose_strength
-
-
-class Own(NamedTuple):
-    """What differs between the runs of a method."""
-
-    class_task: Int[Array, "c"]
-    strength: Float[Array, ""]
-
-
-class RunData(NamedTuple):
-    """What a compiled sequence gets as its data; other values compile nothing."""
-
-    images: StoredImages
-    own: Own
+from experiments.common.streaming import naming_files
+from experiments.continual.benchmark import (
+    Arrays,
+    Begin,
+    Benchmark,
+    Draw,
+    Own,
+    RunData,
+    Scores,
+    Use,
+    run_data,
+)
+from experiments.continual.methods import Method
+from experiments.continual.selection import Choice, choose_strength, fixed_strength
 
 
 class Outcome(NamedTuple):
     """A method in a scenario; the first axis is over seeds."""
 
+    over_time: Float[np.ndarray, "seeds t"]
+    """The benchmark's measure on all learnt so far, after every task; NaN where the run diverged,
+    or learns nothing before the last."""
     matrices: Float[np.ndarray, "seeds t t"]
-    """Accuracies, R[i, j] after task i on task j; NaN where the run diverged."""
+    """The same by task, R[i, j] after task i on task j."""
     diverged_at: Int[np.ndarray, "seeds 2"]
     """Task and epoch; -1 and -1 where it did not."""
     steps: Int[np.ndarray, "seeds t"]
@@ -65,8 +63,8 @@ class Outcome(NamedTuple):
 
     @property
     def final(self) -> Float[np.ndarray, "seeds"]:
-        """Mean accuracy on all tasks after the last."""
-        return self.matrices[:, -1].mean(axis=1)
+        """After the last task, on all."""
+        return self.over_time[:, -1]
 
     @property
     def diverged(self) -> int:
@@ -74,131 +72,210 @@ class Outcome(NamedTuple):
         return int(np.sum(self.diverged_at[:, 0] >= 0))
 
 
-Outcomes = Mapping[Scenario, Mapping[str, Outcome]]
+Outcomes = Mapping[str, Mapping[str, Outcome]]
+"""By scenario and method."""
 
 
-def rows_of(settings: StrategiesRun, own: Sequence[OwnStrategy]) -> dict[str, Method]:
-    """The methods asked for, in the table's order, naive among them, and the user's own."""
-    asked = {*(METHODS if settings.methods is None else settings.methods), "naive"}
-    rows = {name: method for name, method in METHODS.items() if name in asked}
-    return rows | {each.name: each.method for each in own}
+def build_with(begin: Begin, scenario: str, method: Method) -> Build:
+    """How the engine builds a method from what a benchmark gives it."""
+
+    def build(data: RunData) -> tuple[Setup, Strategy]:
+        setup, needs = begin(scenario, method, data)
+        return setup, method.make(setup, needs._replace(strength=data.own.strength))
+
+    return build
+
+
+class Cost(NamedTuple):
+    """What does not depend on the run."""
+
+    parameters: int
+    parameter_copies: int
+    """Held from the second task on, by the counting of the metrics' paper."""
+    memory_bytes: int
+    """Occupied by the strategy's memory."""
+    operations: float
+    """Of one step, from the compiled step's cost analysis."""
 
 
 class Runner:
-    """Trains methods on a benchmark's orders; what was trained before is read back."""
+    """Trains methods on a benchmark's sequences; what was trained before is read back."""
 
     def __init__(
         self,
         folder: RunFolder,
         benchmark: Benchmark,
-        settings: StrategiesRun,
-        own: Sequence[OwnStrategy] = (),
+        seed: int,
+        tuning_draws: int = 1,
+        prefix: str = "",
     ):
-        self._folder, self._benchmark, self._settings = folder, benchmark, settings
-        self._facts = benchmark.facts
-        self._versions = {each.name: f"{each.name}@{each.version}" for each in own}
+        """Of a run's seed; `prefix` begins the names of units where a folder has several."""
+        self.benchmark = benchmark
+        self._folder, self._seed, self._prefix = folder, seed, prefix
+        self._tuning_draws = tuning_draws
+        self._builds: dict[tuple[str, Method], Build] = {}
 
-    def outcome(self, scenario: Scenario, name: str, method: Method) -> Outcome:
-        """The method's runs on the reported orders, its strength chosen on the others."""
-        build = self.build(scenario, method)
-        protocol = self._protocol(scenario, method)
-        first = self._settings.seed
-
-        def unit(use: Use, number: int, strength: float) -> Unit:
-            order = number + first + (TUNING_SEED if use == "tuning" else 0)
-            sequence = self._benchmark.sequence(order, use)
-            label = f"{scenario}-{self._versions.get(name, name)}-{order}"
-            facts = {"scenario": scenario, "method": name, "order": order, "strength": strength}
-            return Unit(
-                f"strength-{label}-{strength:g}" if use == "tuning" else label,
-                facts | self._facts,
-                sequence,
-                _numbered_key(order - number, number),
-                Own(sequence.class_task, jnp.float32(strength)),
-            )
-
-        def train(units: list[Unit]) -> list[dict[str, np.ndarray]]:
-            shared = self._benchmark.stored
-            return train_units(
-                self._folder, units, build, protocol, shared, _keep(scenario), RunData
-            )
-
-        orders = range(self._settings.tuning_orders)
-        tuning = train(
-            [unit("tuning", number, value) for value in method.strengths for number in orders]
-        )
-        finals = np.array([_matrix(arrays)[-1].mean() for arrays in tuning])
-        choice = choose_strength(
-            method.strengths, finals.reshape(len(method.strengths), len(orders))
-        )
-        seeds = range(self._settings.seeds)
-        units = [unit("reported", number, choice.strength) for number in seeds]
-        kept = train(units)
+    def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
+        """The method's runs on the reported draws, its strength chosen on others."""
+        choice = self.choose(scenario, method)
+        units = self._units(scenario, method, "reported", [choice.strength], seeds)
+        kept = self._train(scenario, method, units)
         # Programs of other strategies are of no use to the next one.
         jax.clear_caches()
-        took = {event["unit"]: event["seconds"] for event in self._folder.logged()}
+        self._builds.clear()
+        found = [
+            self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
+        ]
+        tasks = len(found[0].over_time)
         return Outcome(
-            np.stack([_matrix(arrays) for arrays in kept]),
+            np.stack([each.over_time for each in found]),
+            np.stack([each.matrix for each in found]),
+            np.stack([arrays[DIVERGED_AT] for arrays in kept]),
             *(
-                np.stack([arrays[field] for arrays in kept])
-                for field in (DIVERGED_AT, "steps", "stored_samples")
+                np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
+                for name in ("steps", "stored_samples")
             ),
-            np.array([took.get(unit.name, np.nan) for unit in units]),
+            np.array([arrays["seconds"] for arrays in kept]),
             choice,
         )
 
-    def build(self, scenario: Scenario, method: Method) -> Build:
-        """How the engine builds the method for the benchmark's net."""
-        benchmark, plan = self._benchmark, self._benchmark.plan
-        net = benchmark.net(method.trains, method.head)
+    def choose(self, scenario: str, method: Method) -> Choice:
+        """The method's strength by the one rule."""
+        strengths = method.strengths
+        if len(strengths) < 2:
+            return fixed_strength(*strengths)
+        units = self._units(scenario, method, "tuning", strengths, self._tuning_draws)
+        found = [
+            np.nan
+            if has_diverged(arrays)
+            else self.benchmark.judge(scenario, arrays, unit.sequence)
+            for arrays, unit in zip(self._train(scenario, method, units), units, strict=True)
+        ]
+        return choose_strength(strengths, np.reshape(found, (len(strengths), -1)))
 
-        def build(data: RunData) -> tuple[Setup, Strategy]:
-            group = data.own.class_task if scenario == "told" else None
-            setup = flax_setup(net, data.images, softmax_objective(group), benchmark.optimizer)
-            needs = Needs(
-                strength=data.own.strength,
-                reach=benchmark.reach,
-                tasks=plan.tasks,
-                classes=benchmark.classes,
-                exemplars=plan.exemplars,
-                layers=benchmark.layers if method.trains == "net" else (),
-                class_group=group,
-            )
-            return setup, method.make(setup, needs)
+    def train(self, scenario: str, method: Method, strength: float, seeds: int) -> list[Arrays]:
+        """What the method's runs on the reported draws keep.
 
-        return build
+        Raises:
+          DivergedRunError: which did, and where.
+        """
+        units = self._units(scenario, method, "reported", [strength], seeds)
+        kept = self._train(scenario, method, units)
+        refuse_diverged(units, kept)
+        return kept
 
-    def strategy(self, scenario: Scenario, method: Method) -> Strategy:
+    def build(self, scenario: str, method: Method) -> Build:
+        """How the engine builds the method."""
+        asked = scenario, method
+        if asked not in self._builds:
+            self._builds[asked] = build_with(self.benchmark.begin, scenario, method)
+        return self._builds[asked]
+
+    def data(self, scenario: str, method: Method, draw: Draw) -> RunData:
+        """Of a run without a strength."""
+        sequence = self.benchmark.sequence(scenario, method, draw)
+        return run_data(self.benchmark.shared(scenario, method), sequence)
+
+    def strategy(self, scenario: str, method: Method) -> Strategy:
         """As it is built for the runs, to see whether that can be done and what it needs."""
-        nothing = Own(jnp.zeros(self._benchmark.classes, int), jnp.float32(1))
-        return self.build(scenario, method)(RunData(self._benchmark.stored, nothing))[1]
+        data = self.data(scenario, method, Draw("reported", self._seed, 0))
+        return self.build(scenario, method)(data)[1]
 
-    def _protocol(self, scenario: Scenario, method: Method) -> Protocol:
-        plan = self._benchmark.plan
-        if scenario != "online":
-            return Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last")
-        if self.strategy(scenario, method).needs_boundaries:
-            return Protocol(epochs=1, batch_size=plan.online_batch, select="last")
-        return online_protocol(plan.online_batch)
+    def cost(self, scenario: str, method: Method) -> Cost:
+        """Counted from shapes and from the compiled step."""
+        draw = Draw("reported", self._seed, 0)
+        data = self.data(scenario, method, draw)
+        build, sequence = (
+            self.build(scenario, method),
+            self.benchmark.sequence(scenario, method, draw),
+        )
+        parts = (build, self.protocol(scenario, method), data, sequence, jax.random.key(0))
+        result = initial_state(*parts).result
+        return Cost(
+            sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
+            build(data)[1].parameter_copies,
+            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
+            operations_per_step(*parts),
+        )
+
+    def protocol(self, scenario: str, method: Method) -> Protocol:
+        """The benchmark's; online without boundaries for methods that can do without."""
+        protocol = self.benchmark.protocol(scenario, method)
+        if scenario != "online" or self.strategy(scenario, method).needs_boundaries:
+            return protocol
+        return dataclasses.replace(protocol, boundaries=False)
+
+    def _units(
+        self,
+        scenario: str,
+        method: Method,
+        use: Use,
+        strengths: Sequence[float],
+        count: int,
+    ) -> list[Unit]:
+        """Of every strength and draw."""
+        benchmark, units = self.benchmark, []
+        for strength in strengths:
+            for number in range(count):
+                draw = Draw(use, self._seed, number)
+                label = f"{scenario}-{method.label}-{draw.order}"
+                name = f"strength-{label}-{strength:g}" if use == "tuning" else label
+                facts = {
+                    "scenario": scenario,
+                    "method": method.name,
+                    "order": draw.order,
+                    "strength": strength,
+                }
+                sequence = benchmark.sequence(scenario, method, draw)
+                units.append(
+                    Unit(
+                        f"{self._prefix}{name}",
+                        facts | benchmark.facts(scenario, method),
+                        sequence,
+                        benchmark.key(draw),
+                        Own(sequence.class_task, jnp.float32(strength)),
+                    )
+                )
+        return units
+
+    def _train(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+        """What the runs keep, and the seconds that they took."""
+        kept = self._train_units(scenario, method, units)
+        took = {event.get("unit"): event.get("seconds") for event in self._folder.logged()}
+        return [
+            {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
+            for arrays, unit in zip(kept, units, strict=True)
+        ]
+
+    def _train_units(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+        benchmark = self.benchmark
+
+        def keep(result: SequenceResult) -> dict[str, Any]:
+            kept = benchmark.keep(scenario, method, result)
+            return {**kept, "losses": result.losses, **result.usage._asdict()}
+
+        parts = (
+            self._folder,
+            units,
+            self.build(scenario, method),
+            self.protocol(scenario, method),
+            benchmark.shared(scenario, method),
+            keep,
+        )
+        store = benchmark.store
+        if store is None and not benchmark.one_by_one:
+            return train_units(*parts, RunData)
+        with nullcontext() if store is None else naming_files(store):
+            return train_streamed(*parts, None if store is None else store.announce, RunData)
+
+    def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
+        sequence = unit.sequence
+        if not has_diverged(arrays):
+            return self.benchmark.scores(scenario, arrays, sequence)
+        tasks = sequence.tasks.id.shape[0]
+        return Scores(np.full(tasks, np.nan), np.full((tasks, tasks), np.nan))
 
 
-def _numbered_key(first: int, number: int) -> PRNGKeyArray:
-    """The key of a numbered order, however many there are."""
-    return jax.random.split(jax.random.key(first), number + 1)[number]
-
-
-def _keep(scenario: Scenario) -> Callable[[SequenceResult], dict[str, Array]]:
-    def keep(result: SequenceResult) -> dict[str, Array]:
-        told, not_told = result.evaluation.task_aware, result.evaluation.class_incremental
-        return {
-            "matrix": told if scenario == "told" else not_told,
-            "losses": result.losses,
-            **result.usage._asdict(),
-        }
-
-    return keep
-
-
-def _matrix(arrays: dict[str, np.ndarray]) -> Float[np.ndarray, "t t"]:
-    matrix = arrays["matrix"]
-    return np.full_like(matrix, np.nan) if has_diverged(arrays) else matrix
+def _padded(values: Int[np.ndarray, "some"], tasks: int) -> Int[np.ndarray, "t"]:
+    """What learns everything as one task took it all at the last."""
+    return np.pad(values, (tasks - len(values), 0))

@@ -7,22 +7,35 @@ The scales are those of `plans.py`; demo and cpu need no data.
 """
 
 import dataclasses
+import functools
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import jax
 import numpy as np
 
 from data_pipelines.errors import DataError
 from everlight.checks import Between
+from everlight.continual.engine.state import SequenceResult
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
+from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, check_methods
+from experiments.common.settings import Count, Scale, check_methods
+from experiments.continual.benchmark import Benchmark, Draw
+from experiments.continual.methods import Method
+from experiments.continual.runner import Runner
 from experiments.core50 import CITATION
-from experiments.core50.beginning import begin_with, check_weights, load_frames, thin_test
+from experiments.core50.beginning import (
+    begin_with,
+    check_weights,
+    load_frames,
+    thin_test,
+    trunk_features,
+)
 from experiments.core50.findings import Outcomes
-from experiments.core50.methods import METHODS, PAPER_METHODS
 from experiments.core50.paper_table import PAPER_CURVES, paper_name, paper_net
 from experiments.core50.plans import (
     PLANS,
@@ -32,13 +45,13 @@ from experiments.core50.plans import (
     Plan,
     choose_net,
 )
+from experiments.core50.record import FIXED, PAPER_METHODS, evaluating, length_of, record
 from experiments.core50.report import report_sections
-from experiments.core50.scores import Outcome, score_method
-from experiments.core50.training import Trainer
+from experiments.core50.scores import Cost, Outcome, score_method
 
 
 @dataclasses.dataclass(frozen=True)
-class BatchesRun(RunSettings):
+class BatchesRun(PlannedRun):
     """CORe50: new instances (NI), new classes (NC) or both (NIC); naive, CWR and others."""
 
     scenarios: tuple[BatchScenario, ...] = SCENARIOS
@@ -64,8 +77,8 @@ class BatchesRun(RunSettings):
 
 def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    check_methods(settings.methods, METHODS)
-    plan = choose_net(plans[settings.scale], settings.net)
+    check_methods(settings.methods, FIXED)
+    plan = choose_net(changed_plan(plans[settings.scale], settings.plan), settings.net)
     plan = dataclasses.replace(
         plan,
         orders=plan.orders if settings.orders is None else settings.orders,
@@ -75,19 +88,35 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     if not 1 <= plan.orders <= RUNS:
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
     check_weights(plan, settings.weights)
-    folder = RunFolder("core50", "batches", settings)
+    folder = RunFolder("core50", "batches", settings, shared=True)
     whole = load_frames(plan, settings.seed, settings.partial)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
-    trainer = Trainer(folder, plan, frames, beginning, settings.level, settings.seed)
+    features = functools.cache(lambda: trunk_features(beginning, plan))
+    benchmark = record(
+        plan, frames, settings.level, settings.seed, settings.scenarios, beginning, features
+    )
+
+    @functools.cache
+    def cost(name: str) -> Cost:
+        # Counted in the scenario that is asked for first; in the others it is the same.
+        scenario, method = settings.scenarios[0], FIXED[name]
+        found = Runner(folder, benchmark, settings.seed).cost(scenario, method)
+        values = benchmark.shared(scenario, method).frames.images
+        frame = features().operations if method.trains == "head" else 0.0
+        sample = values.nbytes // len(values)
+        return Cost(found.parameters, found.memory_bytes, sample, found.operations, frame)
 
     def outcome(scenario: BatchScenario, name: str) -> Outcome:
-        orders = range(plan.orders)
+        method, orders = FIXED[name], plan.orders
         if name == "cumulative":
-            orders = orders[: plan.cumulative_orders.get(scenario)]
-        learnt = [trainer.train(scenario, name, order) for order in orders]
-        sequences = [trainer.sequence(scenario, order) for order in orders]
-        return score_method(trainer.cost(scenario, name), sequences, learnt)
+            orders = min(orders, plan.cumulative_orders.get(scenario, orders))
+        runner = Runner(folder, _timed(benchmark, settings.seed), settings.seed)
+        strength = runner.choose(scenario, method).strength
+        learnt = runner.train(scenario, method, strength, orders)
+        draws = [Draw("reported", settings.seed, order) for order in range(orders)]
+        sequences = [benchmark.sequence(scenario, method, draw) for draw in draws]
+        return score_method(cost(name), sequences, learnt)
 
     outcomes = {
         scenario: {
@@ -111,7 +140,8 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         ("Paper", CITATION),
         (
             "Data",
-            f"{frames.name}, {plan.side}×{plan.side} pixels, {trainer.classes} classes "
+            f"{frames.name}, {plan.side}×{plan.side} pixels, "
+            f"{50 if settings.level == 'object' else 10} classes "
             f"({settings.level} level), {len(frames.images) - tested:,} training frames",
         ),
         (
@@ -128,7 +158,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
             f"of {plan.batch_size}; fully connected layers of the whole net at "
             f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
         ),
-        ("Steps of each batch", _lengths(trainer, outcomes)),
+        ("Steps of each batch", _lengths(plan, outcomes)),
         (
             "Scenarios",
             "NI: new instances of known classes in every batch; NC: new classes; NIC: new "
@@ -150,17 +180,36 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     paper = paper_name(plan.net, plan.data == "core50")
     # The published accuracies are of objects.
     published = PAPER_CURVES[paper_net(plan.net)] if settings.level == "object" else {}
-    sections = report_sections(folder.path, outcomes, trainer, frames, published, paper)
+    splits = {
+        scenario: benchmark.sequence(scenario, FIXED["naive"], Draw("reported", settings.seed, 0))
+        for scenario in outcomes
+    }
+    sections = report_sections(folder.path, outcomes, splits, frames, published, paper)
     title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
 
 
-def _lengths(trainer: Trainer, outcomes: Outcomes) -> str:
+def _timed(benchmark: Benchmark, seed: int) -> Benchmark:
+    """The benchmark whose runs keep the seconds of an evaluation too."""
+    programs = functools.cache(lambda *asked: evaluating(benchmark, *asked, seed))
+
+    def keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Any]:
+        evaluate = programs(scenario, method)(result)
+        jax.block_until_ready(evaluate())  # compiles
+        start = time.monotonic()
+        jax.block_until_ready(evaluate())
+        spent = time.monotonic() - start
+        return {**benchmark.keep(scenario, method, result), "evaluation_seconds": spent}
+
+    return benchmark._replace(keep=keep)
+
+
+def _lengths(plan: Plan, outcomes: Outcomes) -> str:
     """Of the methods that were run; those with equal lengths together."""
     alike: dict[str, list[str]] = {}
     for scenario, by_name in outcomes.items():
         for name in by_name:
-            length = trainer.length(name, scenario)
+            length = length_of(plan, scenario, FIXED[name])
             later = length.rate * length.later_factor
             words = f"{length.first} at {length.rate:g}, then {length.later} at {later:g}"
             alike.setdefault(words, []).append(f"{name} in {scenario}")

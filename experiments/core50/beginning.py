@@ -37,8 +37,9 @@ from everlight.models.caffe_nets import (
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS
+from experiments.common.many_runs import DIVERGED_AT, Unit, refuse_diverged, train_streamed
 from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import store_images, train_unit
+from experiments.common.sequences import store_images
 from experiments.core50.plans import Plan, Pretraining
 
 OTHER_WORLD = 1_000
@@ -210,17 +211,17 @@ def _learn_other_objects(
         setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
         return setup, naive(setup)
 
-    arrays = train_unit(
+    sequence = class_incremental(
+        images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
+    )
+    unit = Unit("pretraining", facts, sequence, jax.random.key(OTHER_WORLD + seed))
+    protocol = Protocol(epochs=pretraining.epochs, select="last")
+    (arrays,) = train_streamed(
         folder,
-        "pretraining",
-        facts,
+        [unit],
         build,
-        Protocol(epochs=pretraining.epochs, select="last"),
+        protocol,
         stored,
-        class_incremental(
-            images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
-        ),
-        jax.random.key(OTHER_WORLD + seed),
         lambda result: {
             "accuracy": result.evaluation.accuracy,
             **{
@@ -230,6 +231,8 @@ def _learn_other_objects(
             },
         },
     )
+    refuse_diverged([unit], [arrays])
+    del arrays[DIVERGED_AT]
     accuracy = float(arrays.pop("accuracy")[0])
     layers: Layers = {}
     for name, value in arrays.items():

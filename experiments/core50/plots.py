@@ -5,53 +5,17 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
-from matplotlib.lines import Line2D
 
 from data_pipelines.images.core50 import Core50
 from everlight.plots import COLORS
 from everlight.scenarios.core50 import TEST_SESSIONS
 from experiments.common.plots import new_canvas, save
-from experiments.core50.methods import METHODS
+from experiments.core50.record import FIXED
 from experiments.core50.scores import ROC_POINTS
 
-Curves = Mapping[str, Float[np.ndarray, "runs t"]]
 Published = Mapping[str, tuple[float, ...]]
 LOOKS = [(color, line) for line in ("-", "-.") for color in COLORS]
-METHOD_LOOKS = dict(zip(METHODS, LOOKS, strict=False))
-
-
-def plot_curves(
-    path: Path,
-    panels: Mapping[str, Curves],
-    published: Mapping[str, Published],
-    paper_name: str,
-    ylabel: str,
-) -> Path:
-    """Mean and deviation after every batch, a panel per scenario; published ones dashed."""
-    canvas, axes = new_canvas(len(panels), 4.6, 3.9)
-    lines = {}
-    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
-        for name, values in curves.items():
-            batches = 1 + np.arange(values.shape[1])
-            mean, spread = values.mean(axis=0), values.std(axis=0)
-            marker = "o" if len(batches) < 20 else None
-            color, line = METHOD_LOOKS[name]
-            (lines[name],) = axis.plot(batches, mean, line, color=color, marker=marker, ms=3)
-            axis.fill_between(batches, mean - spread, mean + spread, color=color, alpha=0.15, lw=0)
-            paper = published.get(title, {}).get(name)
-            if paper:
-                axis.plot(batches, paper, color=color, linestyle="--", lw=1)
-        axis.set(title=title, xlabel="batches learnt", ylim=(0, 100))
-        if len(batches) < 20:
-            axis.set_xticks(batches)
-    axes[0].set_ylabel(ylabel)
-    # A panel may lack a strategy: the order is the methods', as in every legend.
-    handles = {name: lines[name] for name in METHODS if name in lines}
-    if published:
-        handles[paper_name] = Line2D([], [], color="black", linestyle="--", lw=1)
-    columns = min(4, 2 * len(panels))
-    canvas.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
-    return save(canvas, path)
+METHOD_LOOKS = dict(zip(FIXED, LOOKS, strict=False))
 
 
 def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "points"]]]) -> Path:
@@ -60,7 +24,7 @@ def plot_roc(path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "po
     canvas.set_layout_engine("compressed")
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         axis.plot([0, 1], [0, 1], color="#999999", linestyle=":")
-        for name in [each for each in METHODS if each in curves]:
+        for name in [each for each in FIXED if each in curves]:
             color, line = METHOD_LOOKS[name]
             axis.plot(ROC_POINTS, curves[name], line, color=color, label=name)
         axis.set(title=title, xlabel="unknown samples accepted", xlim=(0, 1), ylim=(0, 1))

@@ -7,11 +7,13 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.images.core50 import Core50
+from everlight.continual.base import TaskSequence
+from experiments.common.plots import plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.core50.findings import Outcomes, findings_table
-from experiments.core50.plots import Published, plot_curves, plot_roc, plot_sessions
+from experiments.core50.plots import Published, plot_roc, plot_sessions
+from experiments.core50.record import FIXED
 from experiments.core50.scores import Outcome
-from experiments.core50.training import Trainer
 
 MOST_COLUMNS = 10
 """Of a table of batches; of more batches, so many are shown."""
@@ -20,19 +22,35 @@ MOST_COLUMNS = 10
 def report_sections(
     path: Path,
     outcomes: Outcomes,
-    trainer: Trainer,
+    splits: Mapping[str, TaskSequence],
     frames: Core50,
     published: Mapping[str, Published],
     paper: str,
 ) -> list[Section]:
-    """All sections; pictures are written into the run's folder; `paper` marks published numbers."""
+    """All sections; pictures are written into the run's folder.
+
+    Args:
+      path: of the run's folder.
+      outcomes: by scenario and method.
+      splits: of each scenario, in the first run's order.
+      frames: that were learnt.
+      published: accuracies, by scenario.
+      paper: marks them.
+    """
     curves = {
         scenario: {name: 100 * outcome.accuracy for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
     }
     dashed = f" Dashed: {paper}." if published else ""
     picture = plot_curves(
-        path / "curves.png", curves, published, paper, "accuracy on the full test set, %"
+        path / "curves.png",
+        curves,
+        "accuracy on the full test set, %",
+        "batches learnt",
+        tuple(FIXED),
+        published,
+        paper,
+        100,
     )
     caption = (
         "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
@@ -52,7 +70,7 @@ def report_sections(
                 "the test set, one a batch, in the sequence's time with compilation; – where "
                 "it was stopped and continued."
             ],
-            [_cost_table(scenario, outcomes, published, trainer) for scenario in outcomes],
+            [_cost_table(scenario, outcomes, published, splits[scenario]) for scenario in outcomes],
         ),
         # The paper's findings are read from curves of objects.
         *(
@@ -69,7 +87,7 @@ def report_sections(
                     "7 and 10 are the test set.",
                     plot_sessions(path / "sessions.png", frames),
                 ),
-                _batches(trainer, outcomes),
+                _batches(splits),
             ],
         ),
     ]
@@ -94,9 +112,9 @@ def _batch_table(
 
 
 def _cost_table(
-    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], trainer: Trainer
+    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], split: TaskSequence
 ) -> Table:
-    frames = int(np.sum(trainer.sequence(scenario).tasks.train.mask))
+    frames = int(np.sum(split.tasks.train.mask))
     by_name, theirs = outcomes[scenario], published.get(scenario, {})
     rows = []
     for name, outcome in by_name.items():
@@ -149,7 +167,14 @@ def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
         Figure(
             "Option 1: accuracy on the test samples of the classes learnt so far, which grow in "
             "number.",
-            plot_curves(path / "partial.png", partial, {}, "", "accuracy on the classes so far, %"),
+            plot_curves(
+                path / "partial.png",
+                partial,
+                "accuracy on the classes so far, %",
+                "batches learnt",
+                tuple(FIXED),
+                top=100,
+            ),
         )
     ]
     asked = [scenario for scenario, by_name in outcomes.items() if _moments(by_name)]
@@ -200,10 +225,9 @@ def _areas(outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
-def _batches(trainer: Trainer, outcomes: Outcomes) -> Table:
+def _batches(splits: Mapping[str, TaskSequence]) -> Table:
     rows = []
-    for scenario in outcomes:
-        sequence = trainer.sequence(scenario)
+    for scenario, sequence in splits.items():
         sizes = np.asarray(sequence.tasks.train.mask).sum(axis=1)
         new = np.asarray(sequence.tasks.classes).sum(axis=1)
         rows.append(

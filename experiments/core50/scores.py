@@ -9,10 +9,24 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.continual.base import TaskSequence
 from everlight.metrics.open_set import partial_test_accuracy, rejection_curve, roc_area
-from experiments.core50.training import Cost, Learnt
+from experiments.continual.benchmark import Arrays
 
 ROC_POINTS = np.linspace(0, 1, 51)
 """Shares of unknown samples accepted at which the ROC curve is kept."""
+
+
+class Cost(NamedTuple):
+    """What does not depend on the order."""
+
+    parameters: int
+    """That learn."""
+    memory_bytes: int
+    """Of the strategy's own memory."""
+    sample_bytes: int
+    """Of a sample, where samples are held."""
+    step_operations: float
+    frame_operations: float
+    """Of a frame before the first step: the frozen trunk's; else 0."""
 
 
 class Outcome(NamedTuple):
@@ -49,17 +63,18 @@ class Outcome(NamedTuple):
         return float(np.nan if np.isnan(share).all() else np.nanmax(share))
 
 
-def score_method(cost: Cost, sequences: list[TaskSequence], learnt: list[Learnt]) -> Outcome:
+def score_method(cost: Cost, sequences: list[TaskSequence], learnt: list[Arrays]) -> Outcome:
     """Scores what a method left on each of its sequences."""
     runs = []
     for sequence, left in zip(sequences, learnt, strict=True):
         seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
         known = seen[:, sequence.test.labels[:, 0]]
         partial, roc, area = _open_set(
-            jnp.asarray(left.confidence), jnp.asarray(left.correct), known, sequence.test.mask
+            jnp.asarray(left["confidence"]), jnp.asarray(left["correct"]), known, sequence.test.mask
         )
-        spent = left.seconds, left.evaluation_seconds
-        runs.append((left.accuracy, partial, roc, area, left.steps, left.stored_samples, *spent))
+        steps = np.diff(left["steps"], prepend=0)
+        told = (left[name] for name in ("stored_samples", "seconds", "evaluation_seconds"))
+        runs.append((left["accuracy"], partial, roc, area, steps, *told))
     return Outcome(cost, *(np.stack(leaves) for leaves in zip(*runs, strict=True)))
 
 

@@ -9,7 +9,7 @@ The scales are those of `plans.py`; demo and cpu need no data.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -17,10 +17,14 @@ from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
 from data_pipelines.images.core50 import Core50, category_of
+from everlight.continual.engine.state import SequenceResult
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
+from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings, Scale
+from experiments.common.settings import Scale
+from experiments.continual.methods import Method
+from experiments.continual.runner import Runner
 from experiments.core50 import CITATION
 from experiments.core50.beginning import (
     Beginning,
@@ -33,7 +37,7 @@ from experiments.core50.fusion import fuse_adjacent
 from experiments.core50.paper_table import PAPER_STATIC, paper_name, paper_net
 from experiments.core50.plans import PLANS, CaffeNet, Plan, choose_net
 from experiments.core50.plots import plot_lines
-from experiments.core50.training import Evaluate, Trainer
+from experiments.core50.record import FIXED, SCRATCH, TUNING, evaluating, record
 
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Frames that are fused, as far as the recordings reach."""
@@ -41,14 +45,15 @@ FUSED = 8
 """In the table, beside single frames; fewer where the recordings are shorter."""
 LEARNT = (1, 2, 4, 6, 8, 10)
 """So many sessions, from the first on, the SVM learns, to be tested on the others."""
-STRATEGIES = SCRATCH, SVM, TUNING = ("from scratch", "frozen + SVM", "fine-tuning")
+SVM = "frozen + SVM"
+STRATEGIES = (SCRATCH, SVM, TUNING)
 
 Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
 """By level, strategy and window."""
 
 
 @dataclasses.dataclass(frozen=True)
-class StaticRun(RunSettings):
+class StaticRun(PlannedRun):
     """CORe50, all at once: from scratch, frozen features with an SVM, fine-tuning."""
 
     levels: tuple[Level, ...] = ("object", "category")
@@ -63,7 +68,7 @@ class StaticRun(RunSettings):
 
 def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    plan = choose_net(plans[settings.scale], settings.net)
+    plan = choose_net(changed_plan(plans[settings.scale], settings.plan), settings.net)
     check_weights(plan, settings.weights)
     folder = RunFolder("core50", "static", settings)
     frames = load_frames(plan, settings.seed, settings.partial)
@@ -127,7 +132,6 @@ class _Benchmark:
         self._folder, self._plan, self._frames = folder, plan, frames
         self._beginning, self._seed = beginning, seed
         self._features = np.asarray(trunk_features(beginning, plan).values)
-        self._trainers: dict[Level, Trainer] = {}
         self.tested = np.isin(frames.session, TEST_SESSIONS)
         self._recording = (frames.session * OBJECTS + frames.object)[self.tested]
         # A wider one would fuse no more frames than a recording has.
@@ -139,7 +143,7 @@ class _Benchmark:
         labels, tested = self._labels(level), self.tested
         found = {}
         for name in STRATEGIES:
-            confidence = self._svm(level) if name == SVM else self._net(level, name == SCRATCH)
+            confidence = self._svm(level) if name == SVM else self._net(level, name)
             found[name] = {
                 window: _accuracy(
                     fuse_adjacent(confidence, self._recording, window), labels[tested]
@@ -189,18 +193,17 @@ class _Benchmark:
             self._folder.save_unit(f"svm-{level}", facts, **found)
         return found["confidence"]
 
-    def _net(self, level: Level, scratch: bool) -> Float[np.ndarray, "m c"]:
-        plan = self._plan
-        if level not in self._trainers:
-            parts = (self._folder, plan, self._frames, self._beginning, level, self._seed)
-            self._trainers[level] = Trainer(*parts)
-        length = plan.scratch if scratch else plan.fine_tuning
-        unit = f"{'scratch' if scratch else 'tuning'}-{level}"
+    def _net(self, level: Level, scenario: str) -> Float[np.ndarray, "m c"]:
+        parts = self._plan, self._frames, level, self._seed, (scenario,), self._beginning
+        benchmark, naive = record(*parts), FIXED["naive"]
+        evaluate = evaluating(benchmark, scenario, naive, self._seed)
 
-        def keep(result: object, evaluate: Evaluate) -> dict:
-            return {"confidence": jax.nn.softmax(evaluate())}
+        def keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Any]:
+            return {"confidence": jax.nn.softmax(evaluate(result)())}
 
-        found = self._trainers[level].train_unit(unit, "naive", "static", 0, length, keep, scratch)
+        kept = benchmark._replace(keep=keep)
+        runner = Runner(self._folder, kept, self._seed, prefix=f"{level}-")
+        (found,) = runner.train(scenario, naive, 0.0, 1)
         return found["confidence"]
 
 

@@ -33,6 +33,8 @@ Split = Literal["random", "semantic"]
 SPLITS: tuple[Split, ...] = ("random", "semantic")
 VRD_VECTORS = "vrd_spo_facts/vrd_word_embeddings.npz"
 VRD_SOURCE = "word2vec's GoogleNews vectors of Visual Relationship Detection's words"
+TOP = 5
+"""A fact is found where it is among the nearest so many; 5 in the paper."""
 CHUNK = 1 << 13
 """Images that are made at once and then laid into the device's array."""
 HELD_OUT = 10
@@ -74,7 +76,7 @@ class Part(NamedTuple):
     """None where it is not annotated what is where."""
 
 
-class Benchmark(NamedTuple):
+class FactSet(NamedTuple):
     """A label space with its examples, divided twice."""
 
     facts: tuple[Fact, ...]
@@ -117,7 +119,7 @@ def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts
 
 def make_benchmark(
     source: BoxedFacts, data: DataSet, size: Size, seed: int, words: WordFile = OWN_WORDS
-) -> Benchmark:
+) -> FactSet:
     """Chooses facts and examples, and divides them into tasks."""
     train, test = source.facts.train, source.facts.test
     everything = len(source.facts.facts)
@@ -140,7 +142,7 @@ def make_benchmark(
         "random": random_split(*kept, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
-    return Benchmark(facts, pieces, vectors, counts[0][chosen], *parts, fact_task, semantic)
+    return FactSet(facts, pieces, vectors, counts[0][chosen], *parts, fact_task, semantic)
 
 
 def number_pieces(facts: Sequence[Fact]) -> tuple[Int[np.ndarray, "f 3"], list[str]]:
@@ -189,7 +191,7 @@ def _word_vectors(data: DataSet, vocabulary: list[str], words: WordFile) -> Word
     return default_word_vectors(vocabulary)
 
 
-def load_images(benchmark: Benchmark, side: int, photographs: Path | None) -> StoredImages:
+def load_images(benchmark: FactSet, side: int, photographs: Path | None) -> StoredImages:
     """All images of a benchmark on the device, made in chunks; training first.
 
     They are normalised by the channels of the first chunk of training images.

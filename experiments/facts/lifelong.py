@@ -21,23 +21,26 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.facts.vrd import box_features
 from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.steps import Protocol
-from everlight.metrics.ranking import Ranks, rank_facts
+from everlight.metrics.ranking import Facts, Ranks, rank_facts
+from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Count, RunSettings, Scale
+from experiments.common.settings import Bytes, Count, Scale
+from experiments.continual.benchmark import Draw
+from experiments.continual.runner import Runner
+from experiments.continual.selection import Choice, fixed_strength
 from experiments.facts import CITATION
 from experiments.facts.benchmarks import (
     SPLITS,
-    Benchmark,
     DataSet,
+    FactSet,
     Size,
     Split,
     WordFile,
@@ -46,84 +49,39 @@ from experiments.facts.benchmarks import (
     make_benchmark,
 )
 from experiments.facts.layout import LAYOUT, NO_INPUT, layout_embeddings
-from experiments.facts.methods import METHODS, SEQUENTIAL, nearest_facts
+from experiments.facts.record import (
+    METHODS_HERE,
+    PLANS,
+    SEQUENTIAL,
+    BenchmarkPlan,
+    Plan,
+    initial_ranking,
+    nearest_facts,
+    net_name,
+    pictures,
+    record,
+    shown_samples,
+    sizes,
+)
 from experiments.facts.release import open_photographs, read_benchmark, split_folders, there_are
 from experiments.facts.report import report_sections
-from experiments.facts.scores import Groups, Outcome, Results, group_tests, score_ranks
-from experiments.facts.training import BenchmarkPlan, Net, Trainer
+from experiments.facts.scores import (
+    Groups,
+    Outcome,
+    Outcomes,
+    Results,
+    group_tests,
+    score_ranks,
+)
 
-TUNING_SEED = 1_000
-"""Nets from here on choose strengths and are never reported."""
 NAMED_WORDS = 20
 """Of those without a vector, in the report."""
 Features = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "m f"]]
 """Of training and of test examples."""
-PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a scale changes."""
-
-    data: DataSet
-    net: Net
-    benchmarks: Mapping[str, BenchmarkPlan]
-    scenes: tuple[int, int] = (1500, 400)
-    """Of the procedural world, for training and testing."""
-
-
-def _select_last(epochs: int, batch_size: int) -> Protocol:
-    # The last epoch: joint's task would be judged on the last task's validation alone.
-    return Protocol(epochs=epochs, batch_size=batch_size, select="last")
-
-
-PLANS: Mapping[Scale, Plan] = {
-    "demo": Plan(
-        data="procedural",
-        net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
-        benchmarks={
-            "mid-scale": BenchmarkPlan(
-                Size(60, 4, (60, 20)),
-                ("ExpertGate", "finetune", "IMM mode", "MAS", "joint"),
-                _select_last(6, 32),
-                seeds=1,
-                strengths_tried=2,
-            )
-        },
-    ),
-    "cpu": Plan(
-        data="vrd",
-        net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
-        benchmarks={
-            "mid-scale": BenchmarkPlan(
-                Size(186, 4, (25, 10)), tuple(METHODS), _select_last(6, 32), seeds=3
-            ),
-            "large-scale": BenchmarkPlan(
-                Size(None, 8, (20, 3)),
-                PAPER_METHODS,
-                _select_last(4, 32),
-                seeds=3,
-                strengths_tried=0,
-            ),
-        },
-    ),
-    "paper": Plan(
-        data="vrd",
-        net=Net(side=64, trunk=(64, 128, 256), branch=256, hidden=1024),
-        benchmarks={
-            "mid-scale": BenchmarkPlan(
-                Size(186, 4, (150, 75)), tuple(METHODS), _select_last(30, 64), seeds=5
-            ),
-            "large-scale": BenchmarkPlan(
-                Size(None, 8, (100_000, 100_000)), tuple(METHODS), _select_last(10, 64), seeds=3
-            ),
-        },
-    ),
-}
-
-
-@dataclass(frozen=True)
-class LifelongRun(RunSettings):
+class LifelongRun(PlannedRun):
     """Lifelong fact learning: up to seven strategies and joint on random and semantic splits."""
 
     data: DataSet | None = None
@@ -145,7 +103,7 @@ class LifelongRun(RunSettings):
 
 def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    plan = plans[settings.scale]
+    plan = changed_plan(plans[settings.scale], settings.plan)
     plan = dataclasses.replace(plan, data=settings.data or plan.data)
     if settings.photographs and not settings.splits and plan.data != "vrd":
         raise DataError(f"--photographs: {plan.data} has none; give --data vrd or --splits")
@@ -154,9 +112,15 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
     results: dict[str, Results] = {}
     for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
-        benchmark, images = source.make(wanted.size)
-        trainer = Trainer(folder, name, wanted, plan.net, benchmark, images)
-        results[name] = _run_benchmark(trainer, wanted, settings.seed, _strengths(results))
+        fact_set, images = source.make(wanted.size)
+        benchmark = record(name, wanted, plan.net, fact_set, images)
+        runner = Runner(folder, benchmark, settings.seed, prefix=f"{name}-")
+        shown = shown_samples(fact_set), pictures(fact_set, images)
+        before = next(reversed(results.values())).choices if results else {}
+        groups = group_tests(fact_set)
+        parts = runner, wanted, fact_set, groups, settings.seed
+        outcomes, choices = _train(*parts, before, shown[0])
+        results[name] = Results(fact_set, wanted.seeds, outcomes, choices, groups, *shown)
     folder.save_results(**_arrays(results))
     seeds = ", ".join(f"{name}: {each.seeds}" for name, each in results.items())
     summary = [
@@ -164,7 +128,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         (
             "Data",
             "; ".join(
-                [f"{name}: {_sizes(each)}" for name, each in results.items()]
+                [f"{name}: {sizes(each.benchmark)}" for name, each in results.items()]
                 + [f"{name}: left out, there is no such split" for name in source.left_out]
             ),
         ),
@@ -178,10 +142,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ),
         (
             "Training",
-            f"joint embedding, channels {plan.net.trunk} and {plan.net.branch}, "
-            f"{plan.net.hidden} hidden units a branch; Adam at {plan.net.rate:g}, anew at every "
-            "task; ExpertGate's gate sees normalised images as means of 8×8 blocks, no pretrained "
-            "net",
+            net_name(plan.net),
         ),
         ("Duration", folder.duration()),
     ]
@@ -200,7 +161,7 @@ class Source(NamedTuple):
     plans: Mapping[str, BenchmarkPlan]
     left_out: tuple[str, ...]
     """Benchmarks that it cannot make."""
-    make: Callable[[Size], tuple[Benchmark, StoredImages | JpegStore]]
+    make: Callable[[Size], tuple[FactSet, StoredImages | JpegStore]]
     """A benchmark with its images, all on the device or read as they are asked for."""
 
 
@@ -208,7 +169,7 @@ def _open_data(settings: LifelongRun, plan: Plan) -> Source:
     data = load_source(plan.data, plan.scenes, settings.seed)
     words = WordFile(settings.words, settings.unknown_words)
 
-    def make(size: Size) -> tuple[Benchmark, StoredImages]:
+    def make(size: Size) -> tuple[FactSet, StoredImages]:
         benchmark = make_benchmark(data, plan.data, size, settings.seed, words)
         return benchmark, load_images(benchmark, plan.net.side, settings.photographs)
 
@@ -246,7 +207,7 @@ def _open_splits(settings: LifelongRun, plan: Plan) -> Source:
         raise MissingDataError(f"{needed}: {first} needs both, and its strengths serve the rest")
     words = WordFile(settings.words, settings.unknown_words)
 
-    def make(size: Size) -> tuple[Benchmark, JpegStore]:
+    def make(size: Size) -> tuple[FactSet, JpegStore]:
         benchmark = read_benchmark(settings.splits, size, words)
         side, limit = plan.net.side, settings.memory_limit
         return benchmark, open_photographs(benchmark, settings.photographs, side, limit)
@@ -270,47 +231,58 @@ def _words(results: Mapping[str, Results]) -> str:
     return f"{words[0].source}; {len(unknown)} words without one count as zeros: {named}"
 
 
-def _strengths(results: Mapping[str, Results]) -> Mapping[tuple[Split, str], float]:
-    """Those chosen on the benchmark before."""
-    return next(reversed(results.values())).strengths if results else {}
-
-
-def _run_benchmark(
-    trainer: Trainer, plan: BenchmarkPlan, seed: int, before: Mapping[tuple[Split, str], float]
-) -> Results:
-    benchmark, seeds = trainer.benchmark, [seed + number for number in range(plan.seeds)]
-    groups = group_tests(benchmark)
+def _train(
+    runner: Runner,
+    plan: BenchmarkPlan,
+    fact_set: FactSet,
+    groups: Groups,
+    seed: int,
+    before: Mapping[tuple[Split, str], Choice],
+    shown: Int[np.ndarray, "s"],
+) -> tuple[Outcomes, dict[tuple[Split, str], Choice]]:
+    """Every method on both splits, with strengths chosen here or, by the plan, before."""
+    benchmark = runner.benchmark
+    draws = [Draw("reported", seed, number) for number in range(plan.seeds)]
+    initial = initial_ranking(benchmark, METHODS_HERE[plan.methods[0]])
     outcomes: dict[Split, dict[str, Outcome]] = {}
-    grids, strengths = {}, {}
+    choices: dict[tuple[Split, str], Choice] = {}
     for split in SPLITS:
         kept = {}
         for name in plan.methods:
-            grid = trainer.try_strengths(name, split, TUNING_SEED + seed)
-            default = before.get((split, name), 0.0)
-            strength = max(
-                grid, key=lambda value: np.nan_to_num(grid[value], nan=-1), default=default
-            )
-            if METHODS[name].strengths:
-                grids[split, name], strengths[split, name] = grid, strength
-            kept[name] = trainer.train(name, split, strength, seeds)
-        initial = [trainer.initial_ranks(split, each) for each in seeds]
+            method = benchmark.row(METHODS_HERE[name])
+            tried = _middle(method.strengths, plan.strengths_tried)
+            choice = runner.choose(split, method._replace(strengths=tried))
+            if method.strengths:
+                if not tried:
+                    choice = fixed_strength(before[split, name].strength)
+                choices[split, name] = choice
+            kept[name] = runner.train(split, method, choice.strength, plan.seeds)
+        sequence = benchmark.sequence(split, METHODS_HERE["finetune"], draws[0])
+        starts = [initial(split, draw) for draw in draws]
         outcomes[split] = {
             name: _stack(
                 [
-                    _score(
-                        one, start if name in SEQUENTIAL else None, trainer.sequence(split), groups
-                    )
-                    for one, start in zip(runs, initial, strict=True)
+                    _score(one, start if name in SEQUENTIAL else None, sequence, groups)
+                    for one, start in zip(runs, starts, strict=True)
                 ]
             )
             for name, runs in kept.items()
         }
-        for name, features in _baselines(benchmark).items():
+        facts = benchmark.shared(split, METHODS_HERE["finetune"]).facts
+        for name, features in _baselines(fact_set).items():
             outcomes[split][name] = _stack(
-                [_score_layout(trainer, split, features, each, groups) for each in seeds]
+                [
+                    _score_layout(fact_set, facts, sequence, features, draw.order, groups, shown)
+                    for draw in draws
+                ]
             )
-    shown = trainer.shown, trainer.pictures()
-    return Results(benchmark, plan.seeds, outcomes, grids, strengths, groups, *shown)
+    return outcomes, choices
+
+
+def _middle(strengths: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """So many of them around the middle."""
+    first = max(0, len(strengths) // 2 - count // 2)
+    return strengths[first : first + count]
 
 
 def _score(
@@ -322,7 +294,7 @@ def _score(
     return score_ranks(ranks, kept["found"][-1], initial, sequence, groups)
 
 
-def _baselines(benchmark: Benchmark) -> dict[str, Features]:
+def _baselines(benchmark: FactSet) -> dict[str, Features]:
     """Layout only where boxes are known."""
     parts = benchmark.train, benchmark.test
     nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
@@ -332,23 +304,20 @@ def _baselines(benchmark: Benchmark) -> dict[str, Features]:
 
 
 def _score_layout(
-    trainer: Trainer, split: Split, features: Features, seed: int, groups: Groups
+    fact_set: FactSet,
+    facts: Facts,
+    sequence: TaskSequence,
+    features: Features,
+    seed: int,
+    groups: Groups,
+    shown: Int[np.ndarray, "s"],
 ) -> Outcome:
-    benchmark = trainer.benchmark
-    embedded = jnp.asarray(
-        layout_embeddings(
-            features, benchmark.pieces[benchmark.train.fact], benchmark.words.vectors, seed
-        )
-    )
-    ranks = _ranked(
-        embedded,
-        jnp.asarray(benchmark.test.fact),
-        trainer.facts,
-        jnp.asarray(benchmark.fact_task[split]),
-    )
-    found = nearest_facts(embedded[trainer.shown], trainer.facts)
+    vectors, pieces = fact_set.words.vectors, fact_set.pieces[fact_set.train.fact]
+    embedded = jnp.asarray(layout_embeddings(features, pieces, vectors, seed))
+    ranks = _ranked(embedded, jnp.asarray(fact_set.test.fact), facts, sequence.class_task)
+    found = np.asarray(nearest_facts(embedded[shown], facts))
     ranks = Ranks(*(rank[None] for rank in ranks))
-    return score_ranks(ranks, np.asarray(found), None, trainer.sequence(split), groups)
+    return score_ranks(ranks, found, None, sequence, groups)
 
 
 _ranked = jax.jit(rank_facts)
@@ -368,12 +337,3 @@ def _arrays(results: Mapping[str, Results]) -> dict[str, np.ndarray]:
                     field = "/".join(key.name for key in path)
                     found[f"{name}/{split}/{method}/{field}"] = leaf
     return found
-
-
-def _sizes(result: Results) -> str:
-    benchmark = result.benchmark
-    tasks = int(benchmark.fact_task["random"].max()) + 1
-    return (
-        f"{len(benchmark.facts):,} facts in {tasks} tasks, {len(benchmark.train.fact):,} training "
-        f"and {len(benchmark.test.fact):,} test examples"
-    )

@@ -18,8 +18,6 @@ from experiments.common.plots import new_canvas, save
 LEAVES = 40
 """Of a truncated dendrogram."""
 LOOKS = [(color, "-") for color in COLORS] + [(color, "--") for color in COLORS]
-LEVELS = ("--", "-.", ":")
-"""Of what learns all at once."""
 
 
 class Answers(NamedTuple):
@@ -29,36 +27,6 @@ class Answers(NamedTuple):
     truth: str
     found: Mapping[str, tuple[str, bool]]
     """The nearest fact, and whether the true one is among the nearest five."""
-
-
-def plot_curves(
-    path: Path, panels: Mapping[str, Mapping[str, Float[np.ndarray, "runs t"]]], rows: int
-) -> Path:
-    """Mean and standard deviation after every task; what learnt all at once is a level line."""
-    columns = len(panels) // rows
-    canvas, axes = new_canvas(columns, 4.6, 3.2, rows)
-    curves = [item for by_name in panels.values() for item in by_name.items()]
-    at_once = list(dict.fromkeys(name for name, values in curves if values.shape[1] == 1))
-    after_each = list(dict.fromkeys(name for name, values in curves if values.shape[1] > 1))
-    handles = {}
-    for axis, (title, by_name) in zip(axes, panels.items(), strict=True):
-        for name, values in by_name.items():
-            mean, spread = values.mean(axis=0), values.std(axis=0)
-            if name in at_once:
-                line = LEVELS[at_once.index(name)]
-                handles[name] = axis.axhline(mean[0], color="#666666", linestyle=line, lw=1.5)
-                continue
-            color, line = LOOKS[after_each.index(name)]
-            tasks = 1 + np.arange(len(mean))
-            (handles[name],) = axis.plot(tasks, mean, color=color, linestyle=line, marker="o", ms=3)
-            axis.fill_between(tasks, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
-            axis.set_xticks(tasks)
-        axis.set(title=title, xlabel="tasks learnt")
-        axis.set_ylim(0, None)
-    for axis in axes[::columns]:
-        axis.set_ylabel("generalised Top-5 on all tests, %")
-    canvas.legend(handles.values(), handles, loc="outside right center")
-    return save(canvas, path)
 
 
 def plot_bins(

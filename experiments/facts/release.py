@@ -16,7 +16,7 @@ from data_pipelines.facts.word_vectors import load_word_vectors
 from data_pipelines.images.jpeg_store import JpegStore
 from experiments.facts.benchmarks import (
     SPLITS,
-    Benchmark,
+    FactSet,
     Part,
     Size,
     Split,
@@ -36,7 +36,7 @@ def there_are(splits: Path, tasks: int) -> bool:
     return all(folder.is_dir() for folder in split_folders(splits, tasks).values())
 
 
-def read_benchmark(splits: Path, size: Size, words: WordFile) -> Benchmark:
+def read_benchmark(splits: Path, size: Size, words: WordFile) -> FactSet:
     """A label space with both divisions; images are those that the random one lists.
 
     Args:
@@ -64,10 +64,10 @@ def read_benchmark(splits: Path, size: Size, words: WordFile) -> Benchmark:
     ]
     counts = np.bincount(whole.train.facts, minlength=len(whole.facts))
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return Benchmark(whole.facts, pieces, vectors, counts, *parts, fact_task, None)
+    return FactSet(whole.facts, pieces, vectors, counts, *parts, fact_task, None)
 
 
-def open_photographs(benchmark: Benchmark, folder: Path, side: int, memory_limit: int) -> JpegStore:
+def open_photographs(benchmark: FactSet, folder: Path, side: int, memory_limit: int) -> JpegStore:
     """The benchmark's images, training first, to be read when they are asked for.
 
     Raises:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.common.plots import plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
-from experiments.facts.benchmarks import SPLITS, Benchmark, Split
+from experiments.facts.benchmarks import SPLITS, TOP, FactSet, Split
 from experiments.facts.findings import findings_table
 from experiments.facts.formats import percent, spread
 from experiments.facts.layout import NO_INPUT
-from experiments.facts.methods import TOP
 from experiments.facts.paper_tables import OTHER_DATA, TOP5, TRANSFER
-from experiments.facts.plots import Answers, plot_answers, plot_curves, plot_matrices
+from experiments.facts.plots import Answers, plot_answers, plot_matrices
 from experiments.facts.report_splits import splits_sections
 from experiments.facts.report_tail import tail_section
 from experiments.facts.scores import Outcomes, Results, last, sequential
@@ -66,7 +66,16 @@ def _curves(path: Path, results: Mapping[str, Results]) -> Figure:
         "Generalised Top-5 on the test examples of all tasks after each task (figure 5); bands are "
         "one standard deviation over seeds. Level lines: what learns all at once."
     )
-    return Figure(caption, plot_curves(path / "gained_knowledge.png", panels, len(results)))
+    return Figure(
+        caption,
+        plot_curves(
+            path / "gained_knowledge.png",
+            panels,
+            "generalised Top-5 on all tests, %",
+            rows=len(results),
+            ddof=1,
+        ),
+    )
 
 
 def _top5(name: str, split: Split, result: Results) -> Table:
@@ -108,7 +117,7 @@ def _top5(name: str, split: Split, result: Results) -> Table:
     return Table(caption, columns, rows)
 
 
-def _chances(benchmark: Benchmark, split: Split) -> list[str]:
+def _chances(benchmark: FactSet, split: Split) -> list[str]:
     """Top-5 of a random order of facts: by task and both means, standard, generalised, drop."""
     fact_task = benchmark.fact_task[split]
     facts, examples = np.bincount(fact_task), np.bincount(fact_task[benchmark.test.fact])
@@ -194,19 +203,14 @@ def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
 
 
 def _grids(results: Mapping[str, Results]) -> Section:
-    rows = []
-    for name, each in results.items():
-        for (split, method), grid in each.grids.items():
-            chosen = each.strengths[split, method]
-            edge = " (edge of the grid)" if grid and chosen in (min(grid), max(grid)) else ""
-            tried = "; ".join(
-                f"{strength:g}: {'diverged' if np.isnan(value) else f'{100 * value:.1f}'}"
-                for strength, value in grid.items()
-            )
-            rows.append([f"{name}, {split}, {method}", tried or "as before", f"{chosen:g}{edge}"])
+    rows = [
+        [f"{name}, {split}, {method}", choice.told or "as before", choice.chosen]
+        for name, each in results.items()
+        for (split, method), choice in each.choices.items()
+    ]
     caption = (
         "Generalised Top-5 over the held-out examples, by strength, of a net that is not reported. "
         "As before: the strength of the benchmark above."
     )
-    columns = [Column("method"), Column("strength: Top-5, percent"), Column("chosen")]
+    columns = [Column("method"), Column("strength: Top-5"), Column("chosen")]
     return Section("How strengths were chosen", [], [Table(caption, columns, rows)])

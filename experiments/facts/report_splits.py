@@ -12,7 +12,7 @@ from everlight.metrics.ranking_groups import embedding_similarity, spo_overlap
 from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
 from experiments.common.report import PAPER, Column, Figure, Section, Table
-from experiments.facts.benchmarks import SPLITS, Benchmark, Split
+from experiments.facts.benchmarks import SPLITS, FactSet, Split
 from experiments.facts.paper_tables import OTHER_DATA, SIMILARITY
 from experiments.facts.plots import plot_components, plot_dendrograms, plot_matrices, plot_tail
 from experiments.facts.scores import Results
@@ -41,7 +41,7 @@ def splits_sections(path: Path, results: Mapping[str, Results]) -> list[Section]
 
 
 def task_similarities(
-    benchmark: Benchmark, split: Split
+    benchmark: FactSet, split: Split
 ) -> tuple[Float[np.ndarray, "t t"], Float[np.ndarray, "t t"]]:
     """By word vectors and by overlap of pieces."""
     fact_task = benchmark.fact_task[split]
@@ -50,11 +50,11 @@ def task_similarities(
     return np.asarray(cosines), spo_overlap(benchmark.pieces, fact_task, tasks)
 
 
-def _facts(benchmark: Benchmark) -> Facts:
+def _facts(benchmark: FactSet) -> Facts:
     return Facts(jnp.asarray(benchmark.pieces), jnp.asarray(benchmark.words.vectors))
 
 
-def _similarity_table(benchmarks: Mapping[str, Benchmark]) -> Table:
+def _similarity_table(benchmarks: Mapping[str, FactSet]) -> Table:
     rows = []
     for name, benchmark in benchmarks.items():
         for split in SPLITS:
@@ -79,7 +79,7 @@ def _similarity_table(benchmarks: Mapping[str, Benchmark]) -> Table:
     return Table(caption, columns, rows)
 
 
-def _similarities(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure]:
+def _similarities(path: Path, benchmarks: Mapping[str, FactSet]) -> list[Figure]:
     figures = []
     for name, benchmark in benchmarks.items():
         both = {split: task_similarities(benchmark, split) for split in SPLITS}
@@ -95,7 +95,7 @@ def _similarities(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figur
     return figures
 
 
-def _statistics(name: str, split: Split, benchmark: Benchmark) -> Table:
+def _statistics(name: str, split: Split, benchmark: FactSet) -> Table:
     counts = [
         split_statistics(benchmark.pieces, benchmark.fact_task[split], examples)
         for examples in (benchmark.train_examples, benchmark.test_examples)
@@ -113,7 +113,7 @@ def _statistics(name: str, split: Split, benchmark: Benchmark) -> Table:
     return Table(caption, columns, rows, frozenset({len(rows) - 1}))
 
 
-def _linkage(benchmarks: Mapping[str, Benchmark]) -> list[str]:
+def _linkage(benchmarks: Mapping[str, FactSet]) -> list[str]:
     """What the semantic split is, and what the paper's linkage would give."""
     order = "Tasks are learnt in the order of their numbers."
     if any(benchmark.semantic is None for benchmark in benchmarks.values()):
@@ -132,7 +132,7 @@ def _linkage(benchmarks: Mapping[str, Benchmark]) -> list[str]:
     return texts
 
 
-def _tail(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
+def _tail(path: Path, benchmarks: Mapping[str, FactSet]) -> Figure:
     panels = {
         name: {
             kind: each.all_counts[np.sum(each.pieces >= 0, axis=1) == size]
@@ -147,7 +147,7 @@ def _tail(path: Path, benchmarks: Mapping[str, Benchmark]) -> Figure:
     return Figure(caption, plot_tail(path / "long_tail.png", panels))
 
 
-def _dendrograms(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure]:
+def _dendrograms(path: Path, benchmarks: Mapping[str, FactSet]) -> list[Figure]:
     trees = {
         name: (each.semantic, each.facts)
         for name, each in benchmarks.items()
@@ -162,7 +162,7 @@ def _dendrograms(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure
     return [Figure(caption, plot_dendrograms(path / "dendrograms.png", trees))]
 
 
-def _maps(path: Path, benchmarks: Mapping[str, Benchmark]) -> list[Figure]:
+def _maps(path: Path, benchmarks: Mapping[str, FactSet]) -> list[Figure]:
     figures = []
     for name, each in benchmarks.items():
         embeddings = np.asarray(embed_facts(_facts(each))).reshape(len(each.facts), -1)

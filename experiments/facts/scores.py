@@ -17,8 +17,8 @@ from everlight.metrics.ranking_groups import (
     few_shot,
     spo_generalisation,
 )
-from experiments.facts.benchmarks import Benchmark, Split
-from experiments.facts.methods import TOP
+from experiments.continual.selection import Choice
+from experiments.facts.benchmarks import TOP, FactSet, Split
 
 EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
 """Bins of training examples, from tail to head."""
@@ -64,12 +64,11 @@ class Groups(NamedTuple):
 class Results(NamedTuple):
     """All of a benchmark."""
 
-    benchmark: Benchmark
+    benchmark: FactSet
     seeds: int
     outcomes: Outcomes
-    grids: Mapping[tuple[Split, str], Mapping[float, float]]
-    """Top-5 on the held-out scenes by strength; empty where strengths are taken over."""
-    strengths: Mapping[tuple[Split, str], float]
+    choices: Mapping[tuple[Split, str], Choice]
+    """By Top-5 on the held-out scenes; nothing tried where strengths are taken over."""
     groups: Groups
     shown: Int[np.ndarray, "s"]
     """Test samples of which the nearest facts are kept."""
@@ -77,7 +76,7 @@ class Results(NamedTuple):
     """What they show."""
 
 
-def group_tests(benchmark: Benchmark) -> Groups:
+def group_tests(benchmark: FactSet) -> Groups:
     """The groups of a benchmark's test examples."""
     counts, label = benchmark.train_counts, benchmark.test.fact
     cases = [spo_generalisation(benchmark.pieces, counts, least)[:, label] for least in LEAST]

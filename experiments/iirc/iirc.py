@@ -22,79 +22,37 @@ import jax
 import numpy as np
 
 from data_pipelines.errors import DataError
-from everlight.continual.engine.steps import Protocol
+from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Count, RunSettings, Scale, check_methods
+from experiments.common.settings import Bytes, Count, Scale, check_methods
+from experiments.continual.benchmark import Draw
+from experiments.continual.runner import Runner
 from experiments.iirc import CITATION
-from experiments.iirc.methods import METHODS
+from experiments.iirc.record import (
+    ABLATED,
+    FORMS,
+    PAPER_IMAGENET,
+    PLANS,
+    SCENARIO,
+    DataSet,
+    Plan,
+    epochs,
+    is_imagenet,
+    load_data,
+    net_name,
+    open_store,
+    record,
+    sizes,
+    superclass_numbers,
+)
 from experiments.iirc.report import report_sections
 from experiments.iirc.scores import Outcome, score_method
 from experiments.iirc.streaming import leave_out_undecodable
-from experiments.iirc.training import (
-    ABLATED,
-    Benchmark,
-    DataSet,
-    Plan,
-    Trainer,
-    is_imagenet,
-    load_benchmark,
-    open_store,
-    superclass_numbers,
-)
-
-SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
-PLANS: Mapping[Scale, Plan] = {
-    "demo": Plan(
-        data="procedural",
-        side=16,
-        blocks=1,
-        protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, **SCHEDULE),
-        configurations=2,
-        methods=("incremental joint", "ER", "iCaRL-CNN", "LUCIR", "finetune"),
-        rate=0.1,
-        per_class=(100, 50),
-    ),
-    "cpu": Plan(
-        data="tiny-imagenet",
-        side=16,
-        blocks=1,
-        protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, **SCHEDULE),
-        configurations=3,
-        rate=0.3,
-        joint_epochs=43,
-        ablation=(50, 100),
-        per_class=(250, 50),
-        superclasses=5,
-        choice="the rate is the better of two by joint's in-task validation on the first "
-        "configuration, where the number of classes was chosen too, test scores being seen",
-    ),
-    "paper": Plan(
-        data="iirc_cifar100",
-        side=32,
-        blocks=5,
-        protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, **SCHEDULE),
-        configurations=10,
-        joint_epochs=400,
-        ablation=(50, 100, 200),
-    ),
-}
-PAPER_IMAGENET = Plan(
-    data="iirc_imagenet_lite",
-    side=224,
-    blocks=None,
-    protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, **SCHEDULE),
-    configurations=5,
-    rate=0.1,
-    rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
-    joint_epochs=180,
-    per_class=(1300, 50),
-)
-"""In place of the scale's where `data` is one of ImageNet's."""
 
 
 @dataclass(frozen=True)
-class IIRCRun(RunSettings):
+class IIRCRun(PlannedRun):
     """IIRC: ten methods where every class is learnt coarse first, then fine."""
 
     data: DataSet | None = None
@@ -116,30 +74,35 @@ class IIRCRun(RunSettings):
 
 def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    check_methods(settings.methods, METHODS)
+    check_methods(settings.methods, FORMS)
     plan = plan_of(settings, plans)
     folder = RunFolder("iirc", "benchmark", settings, shared=True)
-    benchmark = load_benchmark(plan, settings.seed)
-    there = len(benchmark.metadata.configurations)
+    data = load_data(plan, settings.seed)
+    there = len(data.metadata.configurations)
     if plan.configurations > there:
         raise DataError(f"--configurations {plan.configurations}; {plan.data} has {there}")
-    store = open_store(plan, benchmark, settings.memory_limit)
+    store = open_store(plan, data, settings.memory_limit)
     if store is not None and settings.undecodable == "skip":
-        files = leave_out_undecodable(folder, benchmark.images, store)
-        benchmark = benchmark._replace(images=files)
-        store = open_store(plan, benchmark, settings.memory_limit)
-    trainer = Trainer(folder, plan, benchmark, store)
-
-    hierarchy, configurations = benchmark.metadata.hierarchy, benchmark.metadata.configurations
+        data = data._replace(images=leave_out_undecodable(folder, data.images, store))
+        store = open_store(plan, data, settings.memory_limit)
+    hierarchy, configurations = data.metadata.hierarchy, data.metadata.configurations
+    benchmark = record(plan, data, settings.seed, store)
 
     def outcome(name: str, exemplars: int | None = None) -> Outcome:
+        ours, prefix = benchmark, ""
+        if exemplars is not None:
+            ours = record(replace(plan, exemplars=exemplars), data, settings.seed, store)
+            prefix = f"{exemplars}-exemplars-"
+        method, runner = FORMS[name], Runner(folder, ours, settings.seed, prefix=prefix)
+        strength = runner.choose(SCENARIO, method).strength
+        kept = runner.train(SCENARIO, method, strength, plan.configurations)
         runs = [
             score_method(
-                trainer.sequence(name, number),
-                learnt,
+                ours.sequence(SCENARIO, method, Draw("reported", settings.seed, number)),
+                each["predicted"],
                 superclass_numbers(hierarchy, configurations[number]),
             )
-            for number, learnt in enumerate(trainer.train(name, settings.seed, exemplars))
+            for number, each in enumerate(kept)
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
 
@@ -157,7 +120,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     )
     summary = [
         ("Paper", CITATION),
-        ("Data", f"{benchmark.images.name}, {plan.side}×{plan.side} pixels: {_sizes(benchmark)}"),
+        ("Data", f"{data.images.name}, {plan.side}×{plan.side} pixels: {sizes(data)}"),
         (
             "Seeds",
             f"task configurations: {', '.join(map(str, range(plan.configurations)))}, each with "
@@ -170,16 +133,20 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ),
         (
             "Training",
-            f"{_net(plan)}; SGD at {plan.rate:g}"
+            f"{net_name(plan)}; SGD at {plan.rate:g}"
             + "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
             + f" with momentum, anew at every task, crops and mirrors; {plan.exemplars} exemplars "
-            f"a class; {_epochs(plan)}",
+            f"a class; {epochs(plan)}",
         ),
-        *(("Files", remark) for remark in getattr(benchmark.images, "remarks", ())),
+        *(("Files", remark) for remark in getattr(data.images, "remarks", ())),
         ("Duration", folder.duration()),
     ]
-    sections = report_sections(folder.path, outcomes, ablation, trainer, benchmark, plan)
-    title = f"IIRC: {len(outcomes)} methods on {benchmark.images.name} ({settings.scale})"
+    splits = [
+        benchmark.sequence(SCENARIO, FORMS["finetune"], Draw("reported", settings.seed, number))
+        for number in range(plan.configurations)
+    ]
+    sections = report_sections(folder.path, outcomes, ablation, splits, data)
+    title = f"IIRC: {len(outcomes)} methods on {data.images.name} ({settings.scale})"
     return write_report(folder.path, title, summary, sections)
 
 
@@ -188,39 +155,10 @@ def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
     imagenet = settings.data is not None and is_imagenet(settings.data)
     plan = PAPER_IMAGENET if imagenet and settings.scale == "paper" else plans[settings.scale]
     return replace(
-        plan,
-        data=settings.data or plan.data,
-        methods=settings.methods or plan.methods,
-        configurations=(
-            plan.configurations if settings.configurations is None else settings.configurations
-        ),
-    )
-
-
-def _epochs(plan: Plan) -> str:
-    protocol = plan.protocol
-    joint = f", joint {plan.joint_epochs}" if plan.joint_epochs else ""
-    return (
-        f"{protocol.epochs_of(1)} epochs a task, {protocol.epochs_of(0)} for the first{joint}, in "
-        f"batches of {protocol.batch_size}; the rate falls to a tenth after "
-        f"{protocol.plateau_patience} epochs without a better in-task validation"
-    )
-
-
-def _net(plan: Plan) -> str:
-    if plan.blocks is None:
-        return "ResNet-50"
-    return f"reduced ResNet of {6 * plan.blocks + 2} layers"
-
-
-def _sizes(benchmark: Benchmark) -> str:
-    images, hierarchy = benchmark.images, benchmark.metadata.hierarchy
-    per_class = np.bincount(images.train_labels)
-    grouped = sum(map(len, hierarchy.values()))
-    least, most = per_class.min(), per_class.max()
-    each = f"{least}" if least == most else f"{least} to {most}"
-    return (
-        f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-        f"classes without one; {each} training images a class, "
-        f"{benchmark.metadata.valid_fraction:.0%} of them in-task validation and as many left out"
+        changed_plan(plan, settings.plan),
+        **{
+            name: value
+            for name in ("data", "methods", "configurations")
+            if (value := getattr(settings, name)) is not None
+        },
     )

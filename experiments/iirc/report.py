@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from everlight.continual.base import TaskSequence
+from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.iirc.findings import Outcomes, findings_table
-from experiments.iirc.plots import plot_confusion, plot_curves, plot_exemplars
+from experiments.iirc.plots import plot_confusion, plot_exemplars
+from experiments.iirc.record import ABLATED, Data
 from experiments.iirc.scores import CLASS_TYPES, RECALL_BATCH, SCORES, Outcome
-from experiments.iirc.training import ABLATED, Benchmark, Plan, Trainer
 
 Ablation = Mapping[int, Outcome]
 """Outcomes of the method with each number of exemplars a class."""
@@ -21,11 +23,18 @@ def report_sections(
     path: Path,
     outcomes: Outcomes,
     ablation: Ablation,
-    trainer: Trainer,
-    benchmark: Benchmark,
-    plan: Plan,
+    splits: Sequence[TaskSequence],
+    data: Data,
 ) -> list[Section]:
-    """All sections; pictures are written into the run's folder."""
+    """All sections; pictures are written into the run's folder.
+
+    Args:
+      path: of the run's folder.
+      outcomes: by method.
+      ablation: of one method, by exemplars.
+      splits: of each configuration.
+      data: that was learnt.
+    """
     sections = [
         Section("Learning curves", items=[_curves(path, outcomes), _scores_table(outcomes)]),
         Section(
@@ -45,7 +54,7 @@ def report_sections(
             [_label_curves(path, outcomes)],
         ),
         Section("Coarse and fine classes", items=[_class_types(outcomes)]),
-        Section("Which labels are confused", items=[_confusion(path, outcomes, benchmark)]),
+        Section("Which labels are confused", items=[_confusion(path, outcomes, data)]),
     ]
     if _sequential(outcomes):
         later = (
@@ -56,7 +65,7 @@ def report_sections(
         sections.insert(3, Section("Each task as later ones are learnt", [later], [figure]))
     if ablation:
         sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
-    return [*sections, Section("The splits", items=[_splits(trainer, plan), _groups(benchmark)])]
+    return [*sections, Section("The splits", items=[_splits(splits), _groups(data)])]
 
 
 def _curves(path: Path, outcomes: Outcomes) -> Figure:
@@ -64,7 +73,7 @@ def _curves(path: Path, outcomes: Outcomes) -> Figure:
         "All tasks so far": {name: o.union[..., 0] for name, o in outcomes.items()},
         "The task just learnt": {name: o.current for name, o in _sequential(outcomes).items()},
     }
-    labels = {"All tasks so far": "pw-JS, $R_j$", "The task just learnt": "pw-JS, $R_{jj}$"}
+    labels = {"All tasks so far": "pw-JS, R_j", "The task just learnt": "pw-JS, R_jj"}
     caption = (
         "Precision-weighted Jaccard similarity after each task, on the samples of all tasks so "
         "far (figures 3 and 4) and of the newest (figure 5); bands are one standard deviation over "
@@ -72,7 +81,7 @@ def _curves(path: Path, outcomes: Outcomes) -> Figure:
     )
     if "joint" in outcomes:
         caption += " Joint learns all at once (dotted)."
-    return Figure(caption, plot_curves(path / "curves.png", panels, labels, tuple(outcomes)))
+    return Figure(caption, plot_curves(path / "curves.png", panels, labels, order=tuple(outcomes)))
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
@@ -86,8 +95,7 @@ def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
         for name in shown
     }
     caption = "JS and pw-JS on the samples of all tasks so far (figure 4)."
-    ylabels = dict.fromkeys(shown, "$R_j$")
-    return Figure(caption, plot_curves(path / "js_gap.png", panels, ylabels))
+    return Figure(caption, plot_curves(path / "js_gap.png", panels, "R_j"))
 
 
 def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
@@ -97,9 +105,11 @@ def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
     for task in sorted({0, tasks // 4, tasks // 2}):
         title = f"Task {task + 1}"
         panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
-        labels[title] = f"pw-JS, $R_{{j,{task + 1}}}$"
+        labels[title] = f"pw-JS, R_j{task + 1}"
     caption = "pw-JS on the samples of one task, from when it is learnt (figures A.16 and A.17)."
-    return Figure(caption, plot_curves(path / "earlier_tasks.png", panels, labels, tuple(outcomes)))
+    return Figure(
+        caption, plot_curves(path / "earlier_tasks.png", panels, labels, order=tuple(outcomes))
+    )
 
 
 def _class_types(outcomes: Outcomes) -> Table:
@@ -124,11 +134,11 @@ def _exemplars(path: Path, ablation: Ablation) -> Figure:
     return Figure(caption, plot_exemplars(path / "exemplars.png", values))
 
 
-def _confusion(path: Path, outcomes: Outcomes, benchmark: Benchmark) -> Figure:
+def _confusion(path: Path, outcomes: Outcomes, data: Data) -> Figure:
     first = next(iter(outcomes.values()))
     matrices = {"truth": first.truth[0]}
     matrices |= {name: o.confusion[0] for name, o in outcomes.items() if name != "joint"}
-    order = tuple(chain.from_iterable(benchmark.metadata.configurations[0].tasks))
+    order = tuple(chain.from_iterable(data.metadata.configurations[0].tasks))
     caption = (
         "After the last task of the first configuration: of the samples with one label, the share "
         "for which another is predicted (figure 6). Lines of the truth off its diagonal are "
@@ -171,10 +181,10 @@ def _scores_table(outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
-def _splits(trainer: Trainer, plan: Plan) -> Table:
+def _splits(splits: Sequence[TaskSequence]) -> Table:
     rows = []
-    for number in range(plan.configurations):
-        tasks = trainer.sequence("finetune", number).tasks
+    for number, sequence in enumerate(splits):
+        tasks = sequence.tasks
         sizes = np.asarray(tasks.train.mask).sum(axis=1)
         classes = np.asarray(tasks.classes).sum(axis=1)
         rows.append(
@@ -201,9 +211,9 @@ def _splits(trainer: Trainer, plan: Plan) -> Table:
     return Table(caption, columns, rows)
 
 
-def _groups(benchmark: Benchmark) -> Table:
+def _groups(data: Data) -> Table:
     """The hierarchy with what each superclass holds."""
-    images, hierarchy = benchmark.images, benchmark.metadata.hierarchy
+    images, hierarchy = data.images, data.metadata.hierarchy
     counts = dict(zip(images.class_names, np.bincount(images.train_labels), strict=True))
     rows = [
         [name, str(len(members)), f"{sum(counts[member] for member in members):,}", _first(members)]

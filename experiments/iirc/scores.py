@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt8
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.objectives.many_labels import multi_hot
@@ -15,7 +15,7 @@ from everlight.metrics.multilabel import (
     confusion_matrix,
     task_score_matrix,
 )
-from experiments.iirc.training import Learnt, unpack
+from experiments.iirc.record import unpack
 
 SCORES = ("pw-JS", "JS", "exact match", "recall")
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
@@ -47,17 +47,19 @@ class Outcome(NamedTuple):
 
 
 def score_method(
-    sequence: TaskSequence, learnt: Learnt, superclass: Int[np.ndarray, "c"]
+    sequence: TaskSequence,
+    predicted: UInt8[np.ndarray, "t m packed"],
+    superclass: Int[np.ndarray, "c"],
 ) -> Outcome:
     """Scores what a method predicted on the test samples of its own sequence.
 
     Args:
       sequence: that the method learnt.
-      learnt: what it left.
+      predicted: labels after each task, as bits.
       superclass: number of each class's superclass, -1 where it has none.
     """
     classes = sequence.class_task.shape[0]
-    predicted = jnp.asarray(unpack(learnt, classes))
+    predicted = jnp.asarray(unpack(predicted, classes))
     labels = multi_hot(sequence.test.labels, classes)
     seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
     means = task_score_matrix(predicted, labels, sequence.test_member, seen)

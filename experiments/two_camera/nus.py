@@ -4,8 +4,8 @@
 
 Scales:
   demo: no data needed: 162 rendered thumbnails in the place of NUS's; a rehearsal.
-  cpu: the nine single-image estimators, and nets and regression on colour moments, on the D5200's
-    200 thumbnails of 64x64. Their charts are masked, so the paper's quasi-real pairs cannot be made
+  cpu: every method that sees one image, as `two_camera dataset` has them, on the D5200's 200
+    thumbnails of 64x64. Their charts are masked, so the paper's quasi-real pairs cannot be made
     from them.
   paper: the official release of D5200 and Canon 1Ds Mark III in nus8/ below EVERLIGHT_DATA: the
     quasi-real pairs, each re-illuminated as 99 others, for linear regression and the nets, and the
@@ -27,14 +27,10 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import FOLDS, QuasiReal, reilluminate_training
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.estimators import ESTIMATORS
-from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import color_moments, relight_moments
-from everlight.color.reillumination import von_kries
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.moments import relight_moments
 from everlight.color.transforms import scale_free
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
@@ -42,10 +38,17 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale
 from experiments.two_camera import CITATION
-from experiments.two_camera.nus_images import (
+from experiments.two_camera.image_methods import (
+    MOMENTS,
+    compare_on_images,
+    in_folds,
+    moments_of,
+    single_image_estimates,
+)
+from experiments.two_camera.image_sets import (
     MAIN,
     SECOND,
-    NusImages,
+    ImageSet,
     official_pairs,
     rendered_images,
     thumbnail_images,
@@ -60,13 +63,12 @@ from experiments.two_camera.pair_folds import (
     cross_validate,
     repeat_samples,
 )
-from experiments.two_camera.tables import angular_errors, estimate_all
+from experiments.two_camera.tables import Comparison
 
 REILLUMINATIONS = 99
 TRAINING = TrainingSettings(500_000, 1_024, 1e-3, "constant", validate_every=100)
 THUMBNAIL_TRAINING = TrainingSettings(4_000, 128, validate_every=50)
 
-MOMENTS = "moments"
 BOTH = "T and moments"
 
 
@@ -98,19 +100,22 @@ def run_nus(
     else:
         load = {"demo": rendered_images, "cpu": thumbnail_images}[settings.scale]
         images = load(settings.seed)
-        results = compare_on_images(folder, images, settings, thumbnail_training)
+        seeds = range(settings.seed, settings.seed + settings.seeds)
+        checkpoints = Checkpoints(folder.checkpoints / "honest")
+        compared = compare_on_images(images, seeds, thumbnail_training, checkpoints)
+        results = NusResults(images, {"honest": compared})
         protocol = [
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
             ("Selection rule", "honest: step and augmentation on pairs inside the training folds"),
             ("Seeds", f"{settings.seeds} a fold from {settings.seed}, which also draws the folds"),
             ("Training", str(thumbnail_training)),
         ]
-    for rule, errors in results.errors.items():
-        for name, values in errors.items():
+    arrays = {}
+    for rule, compared in results.compared.items():
+        arrays |= {f"{rule}/{name}": values for name, values in compared.errors().items()}
+        for name, values in compared.errors().items():
             folder.log(selection=rule, method=name, mean_error=np.nanmean(values, axis=(1, 2)))
-    folder.save_results(
-        **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
-    )
+    folder.save_results(**arrays)
     summary = [
         ("Paper", CITATION),
         ("Data", results.data.note),
@@ -121,69 +126,21 @@ def run_nus(
     return write_report(folder.path, title, summary, report_sections(folder.path, results))
 
 
-def compare_on_images(
-    folder: RunFolder, data: NusImages, settings: NusRun, training: TrainingSettings
-) -> NusResults:
-    """What sees the main image alone: estimators, and nets and regression on its moments."""
-    estimates = single_image_estimates(data)
-    folds = np.stack(data.folds)
-    pairs = CameraPairs(
-        {MOMENTS: moments_of(data)},
-        data.illuminants,
-        data.illuminants,
-        folds,
-        (MAIN, SECOND),
-        data.note,
-    )
-    augmentations = {"none": _repeated, "re-illuminated": _relit_by_von_kries}
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    checkpoints = Checkpoints(folder.checkpoints / "honest")
-    outcome = cross_validate(pairs, augmentations, "honest", seeds, training, checkpoints)
-    errors = image_errors(data, estimates, folds) | outcome.errors(pairs)
-    return NusResults(data, estimates, {"honest": errors})
-
-
-def moments_of(data: NusImages) -> Float[np.ndarray, "n 9"]:
-    """Nine colour moments of what each mask leaves."""
-    colors = jnp.asarray(data.images).reshape(len(data.images), -1, 3)
-    weights = jnp.asarray(data.masks).reshape(len(data.images), -1)
-    return np.asarray(jax.jit(jax.vmap(color_moments))(colors, weights))
-
-
-def _relit_by_von_kries(data: CameraPairs, train: np.ndarray, key: jax.Array) -> Samples:
-    """Each image under its own light and under others of the training part."""
-    count = _copies(train)
-    own = np.arange(len(train))[:, None]
-    others = jax.vmap(lambda k: jax.random.permutation(k, len(train) - 1)[:count])
-    shift = 1 + np.asarray(others(jax.random.split(key, len(train))))
-    target = np.concatenate([own, (own + shift) % len(train)], axis=1)
-    relights = np.asarray(von_kries(jnp.asarray(data.main[train])))[own, target]
-    source = np.repeat(data.inputs[MOMENTS][train], target.shape[1], axis=0)
-    relit = jax.vmap(relight_moments)(jnp.asarray(source), jnp.asarray(relights.reshape(-1, 3, 3)))
-    return Samples({MOMENTS: relit}, data.targets(train)[target.ravel()])
-
-
 def compare_on_pairs(folder: RunFolder, settings: NusRun, training: TrainingSettings) -> NusResults:
     """All methods on the release's quasi-real pairs."""
     quasi, images = official_pairs(settings.seed)
-    estimates = single_image_estimates(images)
-    single = image_errors(images, estimates, np.stack(quasi.folds))
+    single = in_folds(images, single_image_estimates(images))
     pairs, augmentations = camera_pairs(quasi, images), augmentations_of(quasi)
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    errors = {}
+    compared = {}
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
         outcome = cross_validate(pairs, augmentations, selection, seeds, training, checkpoints)
-        errors[selection] = single | outcome.errors(pairs)
-        if selection == "honest":
-            for name, chromaticity in outcome.estimates.items():
-                lights = np.empty_like(pairs.main)
-                lights[pairs.folds] = from_chromaticity(jnp.asarray(chromaticity[0]))
-                estimates[name] = lights
-    return NusResults(images, estimates, errors)
+        compared[selection] = Comparison(single | outcome.lights(), pairs.main[pairs.folds])
+    return NusResults(images, compared)
 
 
-def camera_pairs(quasi: QuasiReal, images: NusImages) -> CameraPairs:
+def camera_pairs(quasi: QuasiReal, images: ImageSet) -> CameraPairs:
     """The pairs as regression and nets see them."""
     transforms = np.asarray(scale_free(jnp.asarray(quasi.transforms))).reshape(-1, 9)
     moments = moments_of(images)
@@ -226,27 +183,3 @@ def _reilluminated(
         {TRANSFORM: transforms, MOMENTS: moments, BOTH: np.hstack([transforms, moments])},
         to_chromaticity(jnp.asarray(augmented.illuminants)),
     )
-
-
-def single_image_estimates(data: NusImages) -> dict[str, Float[np.ndarray, "n 3"]]:
-    """Every estimator's light of every image; gamuts are those of the other two folds."""
-    images, masks, lights = map(jnp.asarray, (data.images, data.masks, data.illuminants))
-    estimates = {name: estimate_all(method, images, masks) for name, method in ESTIMATORS.items()}
-    for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
-        pooled = np.full_like(data.illuminants, np.nan)
-        for test in data.folds:
-            train = np.setdiff1d(np.arange(len(images)), test)
-            gamut = fit_gamut(images[train], masks[train], lights[train], order)
-            pooled[test] = estimate_all(gamut_estimate, images[test], masks[test], gamut)
-        estimates[name] = pooled
-    return {name: np.asarray(light) for name, light in estimates.items()}
-
-
-def image_errors(
-    data: NusImages, estimates: dict[str, Float[np.ndarray, "n 3"]], folds: np.ndarray
-) -> dict[str, Float[np.ndarray, "1 folds k"]]:
-    """Angular errors in degrees, laid out by fold."""
-    return {
-        name: np.asarray(angular_errors(light, data.illuminants))[folds][None]
-        for name, light in estimates.items()
-    }

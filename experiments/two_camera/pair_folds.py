@@ -1,4 +1,4 @@
-"""Nets and linear regression on real images in three folds: what S20 and NUS share."""
+"""Nets and linear regression on real images in folds: what S20, NUS and other sets share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -52,7 +52,7 @@ class CameraPairs(NamedTuple):
     inputs: Mapping[str, Float[np.ndarray, "n f"]]
     main: Float[np.ndarray, "n 3"]
     second: Float[np.ndarray, "n 3"]
-    folds: Int[np.ndarray, "3 k"]
+    folds: Int[np.ndarray, "folds k"]
     cameras: tuple[str, str]
     note: str
 
@@ -78,21 +78,28 @@ class CrossValidation(NamedTuple):
 
     Attributes:
       nets: by input.
-      estimates: every method's chromaticities, `[runs, 3, k, 2]`.
-      validation: mean loss on the validation pairs by method and augmentation, `[3]` folds: what
+      estimates: every method's chromaticities, `[runs, folds, k, 2]`.
+      validation: mean loss on the validation pairs by method and augmentation, `[folds]`: what
         chooses the augmentation of each fold.
     """
 
     nets: dict[str, TrainedNets]
-    estimates: dict[str, Float[np.ndarray, "runs 3 k 2"]]
-    validation: dict[str, dict[str, Float[np.ndarray, "3"]]]
+    estimates: dict[str, Float[np.ndarray, "runs folds k 2"]]
+    validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
-    def errors(self, data: CameraPairs) -> dict[str, Float[np.ndarray, "runs 3 k"]]:
+    def lights(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
+        """Every method's estimates as (R/G, 1, B/G)."""
+        return {
+            name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
+            for name, estimate in self.estimates.items()
+        }
+
+    def errors(self, data: CameraPairs) -> dict[str, Float[np.ndarray, "runs folds k"]]:
         """Angular errors in degrees."""
         truth = data.main[data.folds]
         return {
-            name: np.asarray(angular_errors(from_chromaticity(jnp.asarray(estimate)), truth))
-            for name, estimate in self.estimates.items()
+            name: np.asarray(angular_errors(lights, truth))
+            for name, lights in self.lights().items()
         }
 
 
@@ -112,11 +119,13 @@ def cross_validate(
     `CHOSEN` stands for the augmentation that each fold's validation pairs choose.
     """
     nets, estimates, validation = {}, {}, {}
+    folds = range(len(data.folds))
+    augmentations = {name: _once(augment) for name, augment in augmentations.items()}
     for given in data.inputs:
         problems = [
             make_problem(data, given, fold, augment, selection, seed)
             for augment in augmentations.values()
-            for fold in range(3)
+            for fold in folds
             for seed in seeds
         ]
         # In the order of the problems: augmentation, fold, seed.
@@ -132,17 +141,30 @@ def cross_validate(
         )
         by_method |= _nets(given, nets[given], tests)
         for method, (all_estimates, losses) in by_method.items():
-            shape = len(augmentations), 3, len(seeds)
+            shape = len(augmentations), len(folds), len(seeds)
             runs = all_estimates.reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = losses.reshape(shape).mean(axis=2)
             validation[method] = dict(zip(augmentations, per_fold, strict=True))
             best = np.argmin(per_fold, axis=0)
-            chosen = np.stack([runs[best[fold], :, fold] for fold in range(3)], axis=1)
+            chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
             for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
                 estimates[f"{method}, {name}"] = single
                 ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
                 estimates[f"{method}, {name}, ensemble"] = ensemble
     return CrossValidation(nets, estimates, validation)
+
+
+def _once(augment: Augment) -> Augment:
+    """The augmentation, which every input asks anew, with its first answer remembered."""
+    drawn: dict[tuple[bytes, bytes], Samples] = {}
+
+    def ask(data: CameraPairs, train: np.ndarray, key: PRNGKeyArray) -> Samples:
+        asked = train.tobytes(), np.asarray(jax.random.key_data(key)).tobytes()
+        if asked not in drawn:
+            drawn[asked] = augment(data, train, key)
+        return drawn[asked]
+
+    return ask
 
 
 def net_name(given: str, depth: int) -> str:

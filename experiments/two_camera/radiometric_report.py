@@ -16,7 +16,13 @@ from experiments.two_camera import plots
 from experiments.two_camera.pair_map import PairMap
 from experiments.two_camera.paper_tables import TABLE_1_RADIOMETRIC
 from experiments.two_camera.radiometric_methods import PairData
-from experiments.two_camera.tables import Resampled, angular_errors, error_table, spread
+from experiments.two_camera.tables import (
+    Comparison,
+    Resampled,
+    angular_errors,
+    error_table,
+    spread,
+)
 
 Condition = Literal["exact", "noisy"]
 
@@ -84,6 +90,11 @@ class RadiometricResults(NamedTuple):
             for split, by_variant in self.variants.items()
         }
 
+    def comparison(self, table: tuple[Condition, str]) -> Comparison:
+        """All methods' lights; runs are camera pairs, whose lights differ, in one fold."""
+        estimates = {name: values[:, None] for name, values in self.estimates[table].items()}
+        return Comparison(estimates, self._truth(table)[:, None])
+
     def _truth(self, table: tuple[Condition, str]) -> Float[np.ndarray, "p n 3"]:
         return np.stack([test.main.illuminants[test.scenes.test] for test in self.tests[table]])
 
@@ -118,7 +129,7 @@ def report_sections(folder: Path, results: RadiometricResults, every: int) -> li
                 f"{CONDITION_NAMES[condition]}. {SPLIT_NAMES[split]}. Our test part: "
                 f"{len(results.pairs)} camera pairs, {next(iter(by_method.values())).shape[1]:,} "
                 "scenes.",
-                {name: values[:, None] for name, values in by_method.items()},
+                results.comparison(table),
                 TABLE_1_RADIOMETRIC if condition == "exact" else {},
                 "camera pairs",
                 Resampled("lights", pair.scenes.clusters[pair.scenes.test][None]),

@@ -59,7 +59,7 @@ from experiments.two_camera.pair_folds import (
     repeat_samples,
 )
 from experiments.two_camera.s20_report import S20Results, report_sections
-from experiments.two_camera.tables import angular_errors
+from experiments.two_camera.tables import Comparison
 from experiments.two_camera.training import (
     PARAMETERS,
     predict_all,
@@ -98,25 +98,25 @@ def run_s20(settings: S20Run) -> Path:
     data = rendered_pairs(settings.seed) if settings.scale == "demo" else released_pairs()
     training = TRAINING[settings.scale]
     seeds = range(settings.seed, settings.seed + settings.seeds)
+    augmented = None if settings.scale == "demo" else load_augmented_s20(len(data.main))
     results = S20Results(data, tuple(AUGMENTATIONS), {}, {})
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
         outcome = cross_validate(data, AUGMENTATIONS, selection, seeds, training, checkpoints)
-        errors = outcome.errors(data)
+        lights = outcome.lights()
         if WHITE_BALANCE in data.inputs:
-            truth = data.main[data.folds]
             told = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
-            errors = {"The phone's white balance": angular_errors(told, truth)[None]} | errors
-        results.errors[selection] = {name: np.asarray(value) for name, value in errors.items()}
-        for name, values in results.errors[selection].items():
+            lights = {"The phone's white balance": np.asarray(told)[None]} | lights
+        if selection == "paper" and augmented is not None:
+            lights |= as_released(folder, data, augmented, seeds, training)
+        results.compared[selection] = Comparison(lights, data.main[data.folds])
+        for name, values in results.compared[selection].errors().items():
             folder.log(selection=selection, method=name, mean_error=values.mean(axis=(1, 2)))
         if selection == "honest":
             results.validation.update(outcome.validation)
             save_ensembles(folder, outcome, data)
-    if settings.scale != "demo" and (augmented := load_augmented_s20(len(data.main))):
-        results.errors["paper"] |= as_released(folder, data, augmented, seeds, training)
     folder.save_results(
-        **{f"{rule}/{name}": v for rule, by in results.errors.items() for name, v in by.items()}
+        **{f"{rule}/{name}": v for rule, by in results.errors().items() for name, v in by.items()}
     )
     summary = [
         ("Paper", CITATION),
@@ -213,8 +213,8 @@ def as_released(
     augmented: AugmentedS20,
     seeds: Sequence[int],
     training: TrainingSettings,
-) -> dict[str, Float[np.ndarray, "runs 3 k"]]:
-    """Errors of nets trained as the authors' code does with their augmented transforms.
+) -> dict[str, Float[np.ndarray, "runs 3 k 3"]]:
+    """Lights by nets trained as the authors' code does with their augmented transforms.
 
     Which lets test lights be training labels, since pairs were re-illuminated before the folds were
     made, and chooses the step on the augmented test fold.
@@ -235,12 +235,12 @@ def as_released(
         Checkpoints(folder.checkpoints / "as-released"),
     )
     tests = np.repeat(data.inputs[TRANSFORM][data.folds], len(seeds), axis=0)
-    errors = {}
+    lights = {}
     for depth, models in nets.models.items():
         estimates = predict_all(depth, models, jnp.asarray(tests)).reshape(3, len(seeds), -1, 2)
-        wrong = angular_errors(from_chromaticity(estimates), data.main[data.folds][:, None])
-        errors[f"{net_name(TRANSFORM, depth)}, as released"] = np.asarray(wrong.swapaxes(0, 1))
-    return errors
+        told = from_chromaticity(estimates).swapaxes(0, 1)
+        lights[f"{net_name(TRANSFORM, depth)}, as released"] = np.asarray(told)
+    return lights
 
 
 def familiar_pairs(data: CameraPairs) -> Familiarity:

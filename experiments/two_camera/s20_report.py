@@ -11,36 +11,43 @@ from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.pair_folds import CHOSEN, RULES, CameraPairs
 from experiments.two_camera.paper_tables import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
-from experiments.two_camera.tables import error_table
+from experiments.two_camera.tables import Comparison, error_table
 from experiments.two_camera.training import PARAMETERS
 
 
 class S20Results(NamedTuple):
-    """Errors by selection rule and method, and the honest validation losses of each fold."""
+    """Lights by selection rule and method, and the honest validation losses of each fold."""
 
     data: CameraPairs
     augmentations: Sequence[str]
-    errors: dict[str, dict[str, Float[np.ndarray, "runs 3 k"]]]
+    compared: dict[str, Comparison]
     validation: dict[str, dict[str, Float[np.ndarray, "3"]]]
+
+    def errors(self) -> dict[str, dict[str, Float[np.ndarray, "runs 3 k"]]]:
+        """Angular errors in degrees."""
+        return {rule: compared.errors() for rule, compared in self.compared.items()}
 
 
 def report_sections(folder: Path, results: S20Results) -> list[Section]:
     """The report's body; pictures are written into `folder`."""
-    paper = {"Linear regression, none": TABLE_3_S20["Linear regression"]}
+    errors = results.errors()
+    paper = dict(TABLE_3_S20)
+    paper["Linear regression, none"] = paper.pop("Linear regression")
     paper["Net, 200 parameters, none"] = TABLE_4_S20_NOT_AUGMENTED
     for count in PARAMETERS.values():
-        theirs = TABLE_3_S20[f"Net, {count} parameters"]
+        theirs = paper.pop(f"Net, {count} parameters")
         for name in ("von Kries", CHOSEN, "as released"):
             paper[f"Net, {count} parameters, {name}"] = theirs
     tables = [
-        error_table(RULES[rule], errors, paper, "seeds") for rule, errors in results.errors.items()
+        error_table(RULES[rule], compared, paper, "seeds")
+        for rule, compared in results.compared.items()
     ]
     chosen = [f"Net, {count} parameters, {CHOSEN}" for count in PARAMETERS.values()]
     shown = [chosen[1], chosen[0], chosen[2], f"{chosen[1]}, ensemble"]
     shown.append(f"Linear regression, {CHOSEN}")
     curves = {
-        f"selection: {rule}": {name: errors[name] for name in shown}
-        for rule, errors in results.errors.items()
+        f"selection: {rule}": {name: by_method[name] for name in shown}
+        for rule, by_method in errors.items()
     }
     cameras = results.data.cameras
     lights = {cameras[0]: results.data.main, cameras[1]: results.data.second}
@@ -55,11 +62,11 @@ def report_sections(folder: Path, results: S20Results) -> list[Section]:
                 "them. Linear regression gets the same training samples. Ensembles are geometric "
                 "means over the seeds' nets. Bold: least mean. The main image is in the release "
                 "only as the phone's own white balance of it, which stands for what one image "
-                "says.",
-                _unexplained(results.errors),
+                "says; what needs the photographs is not run.",
+                _unexplained(errors),
             ),
             [
-                _rules_table(results.errors),
+                _rules_table(errors),
                 tables[0],
                 _validation_table(results),
                 tables[1],

@@ -9,7 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
+from everlight.metrics.angular import (
+    ErrorSummary,
+    angular_error,
+    reproduction_error,
+    summarize_errors,
+)
 from everlight.metrics.bootstrap import grouped_mean_interval
 from experiments.common.report import PAPER, Column, Table
 from experiments.two_camera.paper_tables import STATISTICS
@@ -20,9 +25,13 @@ Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
 
+REPRODUCTION = "reproduction, degrees"
+REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
+
 mean_interval = jax.jit(grouped_mean_interval, static_argnames="count")
 summarize_all = jax.jit(jax.vmap(jax.vmap(summarize_errors)))
 angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
+reproduction_errors = jax.jit(jnp.vectorize(reproduction_error, signature="(c),(c)->()"))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -31,6 +40,27 @@ def estimate_all(
 ) -> Float[Array, "n 3"]:
     """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory."""
     return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=32)
+
+
+class Comparison(NamedTuple):
+    """Lights by method, `[runs, folds, k, 3]`, and what they are compared with."""
+
+    estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
+    truth: Float[np.ndarray, "*runs folds k 3"]
+
+    def errors(self) -> dict[str, Float[np.ndarray, "runs folds k"]]:
+        """Recovery angular errors in degrees."""
+        return {
+            name: np.asarray(angular_errors(lights, self.truth))
+            for name, lights in self.estimates.items()
+        }
+
+    def reproduction(self) -> dict[str, Float[np.ndarray, "runs folds k"]]:
+        """Reproduction angular errors in degrees."""
+        return {
+            name: np.asarray(reproduction_errors(lights, self.truth))
+            for name, lights in self.estimates.items()
+        }
 
 
 class Resampled(NamedTuple):
@@ -42,7 +72,7 @@ class Resampled(NamedTuple):
 
 def error_table(
     caption: str,
-    errors: Errors,
+    compared: Comparison,
     paper: Mapping[str, Sequence[float]],
     runs: str,
     resampled: Resampled | None = None,
@@ -50,22 +80,29 @@ def error_table(
 ) -> Table:
     """One row a method: our statistics over images, mean over runs, beside the paper's if any.
 
+    Methods that the paper alone has follow as "not run".
+
     Args:
       caption: what was measured, on which data.
-      errors: degrees of every method, `[runs, folds, images]`; the same images in every run.
+      compared: every method's lights, of the same images in every run.
       paper: the paper's statistics by method, in the order of its columns.
       runs: what a run is ("camera pairs", "seeds"), for the caption.
       resampled: what is independent where images are not, such as lights.
       seed: of the bootstrap.
     """
+    errors, reproduction = compared.errors(), compared.reproduction()
     columns = [Column("Method")]
     columns += [Column(name, "ours, degrees") for name in OURS_NAMES]
+    columns += [Column(name, REPRODUCTION) for name in REPRODUCTION_NAMES.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
     for name, values in errors.items():
-        theirs = list(paper.get(name, ()))
-        theirs = [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
-        rows.append([name, *_statistics(values, resampled, seed), *theirs])
+        ours = _statistics(values, resampled, seed) + _reproduced(reproduction[name])
+        rows.append([name, *ours, *_of_paper(paper.get(name, ()))])
+    silent = len(OURS_NAMES) + len(REPRODUCTION_NAMES) - 1
+    for name in paper:
+        if name not in errors:
+            rows.append([name, "not run", *["–"] * silent, *_of_paper(paper[name])])
     several = max(len(values) for values in errors.values()) > 1
     if several:
         caption += f" Statistics are means over {runs}; ± is their sample deviation."
@@ -79,6 +116,15 @@ def spread(values: Float[np.ndarray, "runs"]) -> str:
     """Mean, and sample deviation where there is one, of numbers in degrees."""
     mean = f"{np.mean(values):.2f}"
     return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
+
+
+def _of_paper(theirs: Sequence[float]) -> list[str]:
+    return [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
+
+
+def _reproduced(values: Float[np.ndarray, "runs folds images"]) -> list[str]:
+    per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
+    return [f"{np.mean(getattr(per_fold, name)):.2f}" for name in REPRODUCTION_NAMES]
 
 
 def _statistics(

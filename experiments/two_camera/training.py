@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from data_pipelines.errors import DataError
-from everlight.meshes import AXIS, RUNS, filled, runs_mesh
+from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import (
     IlluminantModel,
@@ -78,12 +78,14 @@ def train_nets(
 
     mesh = runs_mesh()
     dealt = partial(filled, missing=-count % mesh.size)
+    # One sharding for all that goes from block to block, or the second would be compiled anew.
+    compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, SHARED))
 
-    @jax.jit
+    @compiled
     def initialise(problems: Problem) -> dict:
         return {d: jax.vmap(trainers[d].init)(keys[d], problems) for d in depths}
 
-    @jax.jit
+    @compiled
     def train_block(states: dict, problems: Problem) -> tuple[dict, dict]:
         def train_depth(depth: int) -> tuple[Any, Losses]:
             def on_device(keys: Array, states: Any, problems: Problem) -> tuple[Any, Losses]:
@@ -111,6 +113,7 @@ def train_nets(
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": initialise(problems), "losses": {d: Losses(empty, empty) for d in depths}}
     done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)
+    saved = place(mesh, SHARED, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
         for block in range(done, BLOCKS):

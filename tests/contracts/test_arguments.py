@@ -31,6 +31,7 @@ from everlight.checks import Between
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
+from tests.models.port_arrays import drawn_arrays
 
 KEY = jax.random.key(0)
 
@@ -169,6 +170,34 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "second": floats(2, 2, 3, 3),
     },
     "color.bright_dark_pca": lambda: image(fraction=0.1),
+    "color.correct_bias": lambda: {"matrix": floats(9, 3), "features": floats(9)},
+    "color.correct_bias_locally": lambda: {
+        "estimates": floats(5, 3),
+        "illuminants": floats(5, 3),
+        "estimate": floats(3),
+        "width": 3.0,
+        "floor": 0.1,
+    },
+    "color.edge_moments": lambda: image(sigma=1.0, degree=2),
+    "color.extreme_chromaticities": image,
+    "color.fit_bias_correction": lambda: {
+        "features": floats(5, 9),
+        "illuminants": floats(5, 3),
+        "weights": floats(5),
+        "iterations": 2,
+    },
+    "color.fit_fourier_constancy": lambda: {
+        "histograms": floats(5, 2, 64, 64),
+        "illuminants": floats(5, 3),
+        "settings": color.FOURIER_SETTINGS["SonyA57"],
+        "crossentropy_steps": 1,
+        "likelihood_steps": 1,
+    },
+    "color.fourier_estimate": lambda: {
+        "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats()),
+        "histograms": floats(2, 64, 64),
+    },
+    "color.log_chroma_histograms": image,
     "color.camera_responses": lambda: {
         "illuminant": floats(7),
         "reflectances": floats(4, 7),
@@ -327,6 +356,19 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "samples": SAMPLES,
         "size": 2,
     },
+    "continual.train": lambda: {
+        "net": models.MLP(4),
+        "images": np.zeros((24, 3), np.float32),
+        "labels": np.arange(24) % 4,
+        "strategy": continual.naive,
+        "tasks": 2,
+        "seeds": 1,
+        "test": 0.2,
+        "epochs": 1,
+        "batch_size": 4,
+        "optimizer": optax.sgd(0.1),
+        "seed": 0,
+    },
     "continual.train_step": lambda: {
         "setup": SETUP,
         "strategy": continual.naive(SETUP),
@@ -438,6 +480,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "confidence": floats(4),
         **dict.fromkeys(("correct", "known", "mask"), booleans(4)),
     },
+    "metrics.reproduction_error": lambda: {"estimate": floats(3), "truth": floats(3)},
     "metrics.roc_area": lambda: {"curve": metrics.RejectionCurve(*[floats(5)] * 4)},
     "metrics.samples_storage_efficiency": lambda: {
         "sample_memory": floats(3),
@@ -475,6 +518,9 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "models.chromaticity_loss": lambda: {"estimate": floats(4, 2), "target": floats(4, 2)},
     "models.cosines": lambda: {"features": floats(4, 5), "kernel": floats(5, 2)},
     "models.crop_and_flip": lambda: {"image": floats(4, 4, 3), "key": KEY, "padding": 1},
+    "models.efficientnet_variables": lambda: {
+        "arrays": drawn_arrays(np.random.default_rng(0)),
+    },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
     "models.novelty": lambda: {
@@ -520,6 +566,15 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "train": EXAMPLES,
         "valid": EXAMPLES,
         "test": EXAMPLES,
+    },
+    "scenarios.from_experiences": lambda: {
+        "train": [np.arange(3), np.arange(2, 6)],
+        "train_labels": [np.array([0, 1, 0]), np.array([1, 2, 3, 0])],
+        "test": [np.array([6, 7])],
+        "test_labels": [np.array([0, 3])],
+        "classes": 4,
+        "valid": [np.array([8]), np.array([9])],
+        "valid_labels": [np.array([0]), np.array([2])],
     },
     "scenarios.iirc": lambda: {
         **LABELS,
@@ -606,8 +661,8 @@ def test_the_rows_examples_are_accepted(name):
         function(**given)
         return 0
 
-    if name in ("continual.compile_step", "continual.operations_per_step"):
-        pytest.skip("compiles; its examples are those of run_sequence")
+    if name in ("continual.compile_step", "continual.operations_per_step", "continual.train"):
+        pytest.skip("compiles; its own tests call it")
     call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
 

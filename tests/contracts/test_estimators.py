@@ -7,8 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.bias_correction import (
+    correct_bias,
+    correct_bias_locally,
+    fit_bias_correction,
+)
 from everlight.color.estimators import ESTIMATORS
+from everlight.color.fourier_constancy import (
+    fit_fourier_constancy,
+    fourier_estimate,
+    log_chroma_histograms,
+)
 from everlight.color.gamut import fit_gamut, gamut_estimate
+from everlight.color.moments import color_moments, edge_moments
 
 HEIGHT, WIDTH = 24, 40
 
@@ -33,16 +44,52 @@ def chart_mask(seed):
 GAMUT_ORDERS = {"Gamut Pixel": 0, "Gamut Edge": 1}
 
 
+def scene_moments(image, mask):
+    weights = None if mask is None else (mask > 0).astype(image.dtype).ravel()
+    return color_moments(image.reshape(-1, 3), weights)
+
+
+# What each reads of an image; learnt on `LEARNT` scenes as the gamuts are on four.
+CORRECTIONS = {
+    "Corrected moments": scene_moments,
+    "Corrected edge moments": edge_moments,
+    "Homography": ESTIMATORS["SoG"],
+}
+LEARNT = 16
+OTHERS = ("APAP", "FFCC")
+
+
+def learn(name):
+    """A function of an image and its mask, as those that learn nothing are."""
+    images, lights = scenes(100, LEARNT)
+    masks = jnp.ones(images.shape[:3])
+    if name in CORRECTIONS:
+        look = CORRECTIONS[name]
+        matrix = fit_bias_correction(jax.vmap(look)(images, masks), lights)
+        return lambda image, mask: correct_bias(matrix, look(image, mask))
+    if name == "APAP":
+        estimates = jax.vmap(ESTIMATORS["GW"])(images, masks)
+        return lambda image, mask: correct_bias_locally(
+            estimates, lights, ESTIMATORS["GW"](image, mask)
+        )
+    seen = jax.vmap(log_chroma_histograms)(images, masks)
+    fit = jax.jit(partial(fit_fourier_constancy, crossentropy_steps=2, likelihood_steps=2))
+    model = fit(seen, lights)
+    return lambda image, mask: fourier_estimate(model, log_chroma_histograms(image, mask))
+
+
 @cache
 def compiled(name):
     if name in ESTIMATORS:
         return jax.jit(ESTIMATORS[name])
+    if name not in GAMUT_ORDERS:
+        return jax.jit(learn(name))
     images, lights = scenes(100)
     gamut = fit_gamut(images, jnp.ones(images.shape[:3]), lights, GAMUT_ORDERS[name])
     return jax.jit(partial(gamut_estimate, gamut))
 
 
-@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS])
+@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS, *CORRECTIONS, *OTHERS])
 def estimator(request):
     return compiled(request.param)
 

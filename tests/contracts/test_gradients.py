@@ -10,6 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.bias_correction import (
+    correct_bias,
+    correct_bias_locally,
+    fit_bias_correction,
+)
 from everlight.color.chromagenic import (
     chromagenic_estimate,
     fit_chromagenic,
@@ -18,10 +23,10 @@ from everlight.color.chromagenic import (
 )
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import color_moments
+from everlight.color.moments import color_moments, edge_moments, extreme_chromaticities
 from everlight.color.radiometry import patch_thumbnail
 from everlight.color.transforms import fit_color_transform
-from everlight.metrics.angular import angular_error, summarize_errors
+from everlight.metrics.angular import angular_error, reproduction_error, summarize_errors
 from everlight.metrics.bootstrap import bootstrap_interval
 
 LIGHT = jnp.array([0.6, 1.0, 0.8])
@@ -60,6 +65,11 @@ SINGLE_IMAGE = dict(ESTIMATORS) | {
     "Gamut Pixel": lambda image, mask: gamut_estimate(gamut_of(0), image, mask),
     "Gamut Edge": lambda image, mask: gamut_estimate(gamut_of(1), image, mask),
     "moments": lambda image, mask: color_moments(image.reshape(-1, 3), mask.ravel())[:3],
+    "edge moments": lambda image, mask: edge_moments(image, mask)[:3],
+    "extremes": lambda image, mask: extreme_chromaticities(image, mask)[3:6],
+    "correction": lambda image, mask: correct_bias(
+        fit_bias_correction(surfaces(), surfaces(1), iterations=3), ESTIMATORS["GW"](image, mask)
+    ),
 }
 
 
@@ -95,6 +105,22 @@ def test_gradients_are_those_of_finite_differences(name):
 
         slope = (error(1e-6) - error(-1e-6)) / 2e-6
         np.testing.assert_allclose(jax.jit(jax.grad(error))(0.0), slope, rtol=1e-4)
+
+
+@pytest.mark.parametrize("light", [[1.0, 1.0, 1.0], [0.3, 1.0, 0.25]])
+def test_the_reproduction_error_of_a_light_with_itself(light):
+    value, gradient = jax.value_and_grad(reproduction_error)(jnp.array(light), jnp.array(light))
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)
+
+
+def test_a_local_correction_has_a_gradient():
+    def total(estimate):
+        return jnp.sum(correct_bias_locally(surfaces(), surfaces(1), estimate))
+
+    gradient = jax.jit(jax.grad(total))(LIGHT)
+    assert np.isfinite(gradient).all()
+    assert np.abs(gradient).max() > 0
 
 
 @pytest.mark.parametrize("light", [[1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]])

@@ -176,10 +176,8 @@ def vrd(folder, rng):
         "subject": {"category": 0, "bbox": [1, 5, 1, 9]},
         "object": {"category": 1, "bbox": [2, 4, 3, 8]},
     }
-    actions = '{"pred_map": {"hold": "carry",}, "pred_rename": {}, "pred_subset": ["carry"]}'
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("all/objects.json", '["dog", "tree"]')
-        archive.writestr("subset_activities.json", actions)
         for part in ("train", "test"):
             archive.writestr(f"annotations_{part}.json", json.dumps({"a.jpg": [relation], "b": []}))
     return [path], load_vrd

@@ -1,5 +1,6 @@
 """NIC's 79 batches with checkpoints; prints the peak resident bytes after batch 10 and batch 79."""
 
+import dataclasses
 import resource
 import sys
 import tempfile
@@ -10,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.core50 import core50
 from experiments.common.sequences import train_sequence
-from experiments.core50.methods import SequenceData, build_method
-from experiments.core50.plans import Length, protocol_of
+from experiments.continual.benchmark import run_data
+from experiments.continual.runner import build_with
+from experiments.core50.plans import PLANS, Length, protocol_of
+from experiments.core50.record import FIXED, Shared, core50_begin
 
 FRAMES, SIDE = 10, 32
 
@@ -28,15 +30,18 @@ def main() -> None:
     session, number, _ = (axis.ravel() for axis in np.indices((11, 50, FRAMES)))
     images = np.random.default_rng(0).integers(0, 256, (len(number), SIDE, SIDE, 3), np.uint8)
     stored = StoredImages(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
-    data = SequenceData(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
-    build = build_method("cumulative", SmallCNN(50, (4, 8), 16), 50, 1.0, 1.0)
+    sequence = core50(number, session, "NIC")
+    data = run_data(Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0)), sequence)
+    plan = dataclasses.replace(PLANS["demo"], channels=(4, 8), hidden=16)
+    begin = core50_begin(plan, 50, sequence.tasks.id.shape[0])
+    build = build_with(begin, "NIC", FIXED["cumulative"])
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
         train_sequence(
             build,
             protocol_of(Length(2, 2, 1e-3), 16),
             data,
-            core50(number, session, "NIC"),
+            sequence,
             jax.random.key(0),
             Path(folder),
             {},

@@ -79,7 +79,9 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("core50 batches --orders 0", "--orders 0; give 1 or more"),
         ("core50 batches --orders 11", "--orders 11; give 1 to 10"),
         ("core50 batches --test-frames 0", "--test-frames 0; give 1 or more"),
-        ("core50 prepare nowhere.zip", "EVERLIGHT_DATA is not set"),
+        ("data prepare core50 nowhere.zip", "EVERLIGHT_DATA is not set"),
+        ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
+        ("data prepare imagenet x", "imagenet is read as it is published: put tasks 1 and 2"),
         ("two_camera s20", "EVERLIGHT_DATA is not set"),
         ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
         ("continual run", "no benchmark ''. There are 'digits', 'procedural', 'tiny-imagenet'"),
@@ -88,6 +90,9 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("continual run digits --methods DER", "no method 'DER'; did you mean 'ER' or 'DER++'?"),
         ("continual run digits --strategy x.py:y", "x.py does not exist. To run yours give --str"),
         ("continual run images --images nowhere", "nowhere does not exist. For --images give a"),
+        ("continual run images --data mnist", "--data 'mnist'; give tfds:NAME"),
+        ("continual run digits --data tfds:mnist", "--data is for the benchmark 'images'"),
+        ("continual run images --data tfds:mnist", "EVERLIGHT_DATA is not set"),
         ("continual run tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("continual rnu", "There is no run 'continual rnu'. Did you mean 'continual run'"),
         ("reports --runs nowhere", "--runs nowhere: no such folder"),
@@ -102,7 +107,13 @@ def test_what_cannot_be_done_is_said(capsys, command, message):
 
 
 @pytest.mark.parametrize(
-    "command", ["core50 prepare x.zip", "two_camera s20", "two_camera radiometric --scale cpu"]
+    "command",
+    [
+        "data prepare core50 x.zip",
+        "data list",
+        "two_camera s20",
+        "two_camera radiometric --scale cpu",
+    ],
 )
 @pytest.mark.parametrize("name", ["file", "x" * 5000, "~nobody-here/data"])
 def test_a_data_folder_that_is_none_is_named(capsys, somewhere, monkeypatch, command, name):

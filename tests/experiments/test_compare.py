@@ -15,13 +15,13 @@ LABELS = (11, 12)
 def finished(runs, tag, first, finals, labels=LABELS):
     """A run whose final accuracies are these, one an order, on two tasks."""
     folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag))
-    matrices = {
-        f"not told/{name}/matrices": np.tile(np.array(values)[:, None, None], (1, 2, 2))
+    curves = {
+        f"not told/{name}/over_time": np.tile(np.array(values)[:, None], (1, 2))
         for name, values in finals.items()
     }
     count = len(next(iter(finals.values())))
     folder.save_results(
-        orders=first + np.arange(count), data=np.array([len(tag), *labels]), **matrices
+        orders=first + np.arange(count), data=np.array([len(tag), *labels]), **curves
     )
     return folder.path
 

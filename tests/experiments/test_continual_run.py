@@ -4,20 +4,22 @@ import dataclasses
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
 
 from data_pipelines.errors import DataError
+from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol, run_sequence
-from experiments.continual import benchmark
-from experiments.continual.benchmark import ContinualRun
+from experiments.continual import table
+from experiments.continual.benchmark import Draw
 from experiments.continual.methods import METHODS
 from experiments.continual.own_strategy import load_strategy
+from experiments.continual.plan import Plan
 from experiments.continual.run import run_continual
-from experiments.continual.runner import Own, RunData, Runner
+from experiments.continual.runner import Runner
+from experiments.continual.table import ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
@@ -82,8 +84,8 @@ def test_the_report_says_what_was_used(widened):
     text = widened.read_text(encoding="utf-8")
     for promised in (
         "handwritten digits",
-        "3 (0 to 2), each with an order of classes",
-        "validation samples of 1 orders of classes that are not reported",
+        "3 (0 to 2), each with its own order of classes",
+        "validation samples of 1 draws (order of classes) that are not reported",
         "2 tasks of 5 classes",
         "1 epochs a task in steps of 64",
     ):
@@ -177,7 +179,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"benchmark": "digit"}, r"no benchmark 'digit'; did you mean 'digits'\? There are 'digi"),
         ({"benchmark": ""}, r"no benchmark ''\. There are 'digits', 'procedural'"),
         ({"methods": ("ewc",)}, r"no method 'ewc'; did you mean 'EWC'\? There are"),
-        ({"methods": ("HAT",)}, r"HAT makes sense only with --scenario told"),
+        ({"methods": ("HAT",)}, r"HAT has to be told the task at the test.*; give --scenario told"),
         ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
         ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
         ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
@@ -187,6 +189,11 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"scenario": ()}, r"--scenario without a name; there are told, not-told, online"),
         ({"side": 5}, r"--side 5; give 8 or more"),
         ({"side": 16}, r"--side is not for digits"),
+        ({"benchmark": "icifar"}, r"--epochs is not for icifar, which has a plan: --plan.NAME"),
+        ({"methods": ("LUCIR-CNN",)}, r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
+        ({"methods": ("BiC-even",)}, r"BiC-even is a form for several labels a sample; here the"),
+        ({"plan": {"epoch": "3"}}, r"no setting --plan\.epoch, at 'epoch'; did you mean 'epochs'"),
+        ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
         ({"test_every": 1}, r"--test-every 1; give 2 or more"),
     ],
 )
@@ -196,34 +203,40 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, aske
     assert not (tmp_path / "runs").exists()
 
 
+def plan_of(settings):
+    facts = table.digits(settings).facts("not told", METHODS["naive"])
+    return {name: facts[name] for name in Plan._fields}
+
+
 def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
     settings = ContinualRun(benchmark="digits", epochs=3, batch_size=7, rate=0.5, exemplars=4)
-    plan = benchmark.digits(settings).plan
-    assert plan._asdict() == {
+    assert plan_of(settings) == {
         "tasks": 5,
         "epochs": 3,
         "batch_size": 7,
         "online_batch": 7,
         "rate": 0.5,
         "exemplars": 4,
+        "dtype": "float32",
     }
-    assert benchmark.digits(dataclasses.replace(settings, batch_size=None)).plan.online_batch == 10
+    assert plan_of(dataclasses.replace(settings, batch_size=None))["online_batch"] == 10
 
 
 @pytest.mark.parametrize("use", ["reported", "tuning"])
 def test_orders_are_of_one_shape_and_no_test_sample_chooses(use):
-    digits = benchmark.digits(ContinualRun())
-    train = len(digits.images.train_labels)
+    digits = table.digits(ContinualRun())
+    labels = load_digits().train_labels
+    train = len(labels)
     shapes = set()
-    for order in (0, 1, 1000):
-        sequence = digits.sequence(order, use)
+    for order in (0, 1, 5):
+        sequence = digits.sequence("not told", METHODS["naive"], Draw(use, 0, order))
         shapes.add(str(jax.tree.map(np.shape, sequence)))
         tests = np.unique(sequence.test.index[sequence.test.mask])
         trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])
         assert np.all(tests < train) if use == "tuning" else np.all(tests >= train)
         assert not set(tests) & set(trained)
         # A tenth of every class validates, and is trained on by no order.
-        assert len(trained) == train - sum(np.bincount(digits.images.train_labels) // 10)
+        assert len(trained) == train - sum(np.bincount(labels) // 10)
         assert not np.any(sequence.tasks.valid.mask)
     assert len(shapes) == 1
 
@@ -238,27 +251,28 @@ def some_pictures(classes, per_class, side, rng):
 def test_a_data_set_is_taken_in_its_scales_size(monkeypatch, rng):
     """CIFAR-100 at demo: the first 20 classes at 16x16, or as asked."""
     every = some_pictures(100, 4, 32, rng)
-    monkeypatch.setattr(benchmark, "load_cifar100", lambda: every)
-    small = benchmark.cifar100(ContinualRun(tasks=3))
-    assert small.images.images.shape == (160, 16, 16, 3)
-    assert small.classes == 20
-    np.testing.assert_array_equal(np.bincount(small.sequence(0, "reported").class_task), [7, 7, 6])
+    monkeypatch.setattr(table, "load_cifar100", lambda: every)
+    small = table.cifar100(ContinualRun(tasks=3))
+    images = small.shared("not told", METHODS["naive"]).images
+    assert images.shape == (160, 16, 16, 3)
+    sequence = small.sequence("not told", METHODS["naive"], Draw("reported", 0, 0))
+    np.testing.assert_array_equal(np.bincount(sequence.class_task), [7, 7, 6])
     # Each is the mean of four pixels.
     block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
-    np.testing.assert_allclose(small.images.images[0, 1, 2], block, atol=0.51)
-    whole = benchmark.cifar100(ContinualRun(scale="paper"))
-    assert whole.images.images.shape == (800, 32, 32, 3)
+    np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
+    whole = table.cifar100(ContinualRun(scale="paper"))
+    assert whole.shared("not told", METHODS["naive"]).images.shape == (800, 32, 32, 3)
     with pytest.raises(DataError, match="side=12; images of 32x32 shrink by whole factors"):
-        benchmark.cifar100(ContinualRun(side=12))
+        table.cifar100(ContinualRun(side=12))
 
 
 @pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
 def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
     """Traced alone: a layer that they do not find is refused there."""
-    small = benchmark.of_pictures("x", some_pictures(4, 5, 8, rng), ContinualRun(tasks=2))
-    row, sequence = METHODS[name], small.sequence(0, "reported")
-    build = Runner(None, small, ContinualRun()).build("told", row)
-    data = RunData(small.stored, Own(sequence.class_task, jnp.float32(1)))
+    small = table.of_pictures("x", some_pictures(4, 5, 8, rng), ContinualRun(tasks=2))
+    runner, draw = Runner(None, small, 0), Draw("reported", 0, 0)
+    build, data = runner.build("told", METHODS[name]), runner.data("told", METHODS[name], draw)
+    sequence = small.sequence("told", METHODS[name], draw)
     result = jax.eval_shape(
         lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
         jax.random.key(0),

@@ -18,14 +18,16 @@ from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50, load_core5
 from data_pipelines.images.image_set import ImageSet
 from experiments.cli import main
 from experiments.common.run_folder import RunFolder
-from experiments.core50 import beginning
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
+from experiments.core50 import beginning, record
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
 from experiments.core50.findings import findings_table
 from experiments.core50.fusion import fuse_adjacent
-from experiments.core50.methods import scale_layers
 from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plans import PLANS, Length, Plan, Pretraining, choose_net, protocol_of
+from experiments.core50.record import scale_layers
 from experiments.core50.scores import Outcome
 from experiments.core50.static import StaticRun, run_static
 
@@ -123,6 +125,28 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
         assert f"{heads * 4 * 17 * 50 + 4 * 50 + 50:,}" in page
     with pytest.raises(DataError, match="batch_size: 16 there, 17 now"):
         run_batches(settings, {"demo": replace(TINY, batch_size=17)})
+
+
+def test_the_one_runner_has_it_for_any_method(tmp_path, colors, monkeypatch):
+    monkeypatch.setattr(record, "PLANS", {"demo": TINY})
+    asked = {"methods": ("streaming LDA",), "seeds": 2, "tuning_orders": 1, "published": False}
+    settings = ContinualRun(benchmark="core50-nc", runs=tmp_path, **asked)
+    report = run_continual(settings)
+    with np.load(report.parent / "results.npz") as results:
+        curve = results["NC/streaming LDA/over_time"]
+        matrix = results["NC/streaming LDA/matrices"]
+        assert results["NC/streaming LDA/strength"] > 0
+    # Every object has its colour, and counting forgets nothing; one of 50 is right by chance.
+    assert curve.shape == (2, 9)
+    assert np.all(curve[:, -1] > 0.1)
+    assert np.all(curve[:, -1] > curve[:, 0])
+    # 50 objects, of which the first batch has ten and every other five.
+    np.testing.assert_allclose(
+        curve[:, -1], matrix[:, -1] @ np.array([10, *[5] * 8]) / 50, rtol=1e-5
+    )
+    page = report.read_text()
+    for wanted in ("published order of batches", "stands in for ILSVRC-2012", "final accuracy"):
+        assert wanted in page, wanted
 
 
 def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors):

@@ -5,7 +5,8 @@ import pytest
 
 from data_pipelines.errors import DataError
 from experiments.continual.digits import DigitsRun, run_digits
-from experiments.continual.methods import METHODS, SCENARIOS
+from experiments.continual.methods import METHODS
+from experiments.continual.plan import OPTIONS
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("digits run")
@@ -22,7 +23,7 @@ def finished(tmp_path_factory):
 def test_it_leaves_every_number_and_a_report(finished):
     _, report = finished
     results = np.load(report.parent / "results.npz")
-    for scenario in SCENARIOS:
+    for scenario in OPTIONS.values():
         for name in ("naive", "streaming LDA"):
             matrices = results[f"{scenario}/{name}/matrices"]
             assert matrices.shape == (2, 5, 5)
@@ -40,8 +41,8 @@ def test_it_leaves_every_number_and_a_report(finished):
 def test_asked_again_it_trains_nothing_and_gives_the_same(finished):
     runs, report = finished
     units = {path: path.stat().st_mtime_ns for path in report.parent.glob("units/*.npz")}
-    # Two methods on two orders, and a grid of four on one.
-    assert len(units) == 3 * (2 * 2 + 4)
+    # Two methods and a published strength on two orders, and a grid of four on one.
+    assert len(units) == 3 * (3 * 2 + 4)
     before = dict(np.load(report.parent / "results.npz"))
     run_digits(DigitsRun(runs=runs, **SMALLEST))
     assert units == {path: path.stat().st_mtime_ns for path in units}
@@ -64,10 +65,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(asked, message
 
 
 def test_every_strategy_of_the_library_has_a_row():
-    """Or is named here with the reason."""
     import everlight.continual.strategies as strategies
 
-    # Replay without a limit is cumulative's data from the last task's parameters, IIRC's own.
-    left_out = {"unlimited_replay"}
-    rows = "\n".join(method.make.__code__.co_names[0] for method in METHODS.values())
-    assert set(strategies.__all__) - left_out == set(rows.split("\n"))
+    used = {method.make.__code__.co_names[0] for method in METHODS.values()}
+    assert set(strategies.__all__) == used

@@ -14,6 +14,9 @@ from data_pipelines.errors import DataError
 from data_pipelines.facts.splits import read_images, write_split
 from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
+from experiments.facts import record
 from experiments.facts.benchmarks import (
     Size,
     WordFile,
@@ -25,12 +28,11 @@ from experiments.facts.benchmarks import (
 from experiments.facts.findings import CLAIMS, findings_table
 from experiments.facts.formats import percent
 from experiments.facts.layout import layout_embeddings
-from experiments.facts.lifelong import LifelongRun, Plan, run_lifelong
-from experiments.facts.methods import gate_features
+from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
+from experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
 from experiments.facts.release import open_photographs, read_benchmark
 from experiments.facts.scores import Outcome
-from experiments.facts.training import BenchmarkPlan, Net
 
 MID = BenchmarkPlan(
     Size(24, 2, (10, 5)),
@@ -72,6 +74,23 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
     other = replace(TINY, net=replace(TINY.net, hidden=5))
     with pytest.raises(DataError, match=r"'hidden': 4.* there, .*'hidden': 5.* now"):
         run_lifelong(settings, {"demo": other})
+
+
+@pytest.mark.slow
+def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "PLANS", {"demo": TINY})
+    asked = {"methods": ("ER",), "seeds": 1, "tuning_orders": 1, "published": False}
+    report = run_continual(ContinualRun(benchmark="facts", runs=tmp_path, **asked))
+    with np.load(report.parent / "results.npz") as results:
+        for split in ("random", "semantic"):
+            curve = results[f"{split}/ER/over_time"]
+            assert curve.shape == (1, 2)
+            # Five of 24 facts are right by chance alone.
+            assert 0.05 < curve[0, -1] < 1
+    page = report.read_text()
+    assert "generalised Top-5" in page
+    with pytest.raises(DataError, match="LwF works on scores of classes; here outputs are"):
+        run_continual(ContinualRun(benchmark="facts", runs=tmp_path, methods=("LwF",)))
 
 
 @pytest.fixture

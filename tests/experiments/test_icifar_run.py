@@ -8,7 +8,7 @@ import pytest
 from data_pipelines.errors import DataError
 from everlight.continual.engine.sequence import Protocol
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from experiments.cl_metrics.training import Plan
+from experiments.cl_metrics.record import Plan
 
 TINY = Plan(
     data="procedural",

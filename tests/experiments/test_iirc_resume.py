@@ -20,7 +20,10 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from experiments.common import sequences
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
-from experiments.iirc.methods import METHODS, build_method, protocol_of
+from experiments.continual.benchmark import Own, RunData
+from experiments.continual.runner import build_with
+from experiments.iirc import record
+from experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
 HIERARCHY = {"round": ("disc", "ring"), "square": ("box", "frame")}
@@ -38,6 +41,7 @@ PROTOCOL = Protocol(
 # Checkpoints come after epochs 2 and 4 of a task and at its end. Stopped after epoch 3 of the
 # second task, the third is lost.
 STOPPED_AFTER, RESUMED_FROM = EPOCHS + 3, EPOCHS + 2
+PLAN = Plan("procedural", SIDE, 1, PROTOCOL, 1, rate=0.5, exemplars=EXEMPLARS)
 KEY = jax.random.key(5)
 # ER's memory is a buffer with a key, as A-GEM's; BiC's a buffer, a teacher, samples held out and a
 # correction, the first two of which are iCaRL's and LUCIR's. Every method takes seconds to compile.
@@ -62,12 +66,17 @@ class TinyNet(nn.Module):
         return Outputs(make_head(self.head, len(CLASSES) + len(HIERARCHY))(features), features)
 
 
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(record, "ReducedResNet", lambda classes, blocks, head: TinyNet(head))
+
+
 class Parts(NamedTuple):
     """What `drive_sequence` is given."""
 
     build: Build
     protocol: Protocol
-    data: StoredImages
+    data: RunData
     sequence: TaskSequence
     key: jax.Array
 
@@ -81,10 +90,12 @@ def parts_of(name):
     sequence = iirc(
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
-    build = build_method(name, TinyNet(METHODS[name].head), 0.5, EXEMPLARS)
+    begin = iirc_begin(PLAN, len(CLASSES) + len(HIERARCHY), len(TASKS))
+    build = build_with(begin, SCENARIO, FORMS[name])
+    data = RunData(stored, Own(sequence.class_task, jnp.float32(5)))
     # Arrays that are read back are bound to a device; others would compile every program twice.
-    bound = jax.device_put((stored, sequence, KEY), jax.devices()[0])
-    return Parts(build, protocol_of(name, PROTOCOL), *bound)
+    bound = jax.device_put((data, sequence, KEY), jax.devices()[0])
+    return Parts(build, iirc_protocol(PLAN, FORMS[name]), *bound)
 
 
 def finish(name, state=None):

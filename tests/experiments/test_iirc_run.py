@@ -9,11 +9,14 @@ from data_pipelines.errors import DataError
 from data_pipelines.images.iirc_metadata import Metadata
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual.engine.steps import Protocol
-from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import store_images
-from experiments.iirc import iirc, training
+from everlight.scenarios.iirc import TaskConfiguration
+from experiments.continual.methods import METHODS
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
+from experiments.iirc import iirc
+from experiments.iirc import record as iirc_record
 from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.iirc.training import Benchmark, Plan, Trainer, load_benchmark
+from experiments.iirc.record import SCENARIO, Data, Plan, load_data, record
 
 TINY = Plan(
     data="procedural",
@@ -54,26 +57,38 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
         run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
 
 
+@pytest.mark.slow
+def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
+    pytest.importorskip("iirc")
+    monkeypatch.setattr(iirc_record, "PLANS", {"demo": TINY, "paper": TINY})
+    asked = {"methods": ("joint", "GDumb"), "seeds": 2, "tuning_orders": 1}
+    report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
+    with np.load(report.parent / "results.npz") as results:
+        kept = {key: results[key] for key in results}
+    name = f"{SCENARIO}/naive"
+    assert kept[f"{name}/over_time"].shape == (2, 4)
+    upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
+    np.testing.assert_array_equal(np.isnan(kept[f"{name}/matrices"]), upper)
+    assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
+    assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
+    assert "task configuration" in report.read_text()
+
+
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
-def test_cifar_is_normalised_as_by_the_authors(tmp_path, monkeypatch, data):
+def test_cifar_is_normalised_as_by_the_authors(data):
     """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
-    given = Benchmark(
-        ImageSet("noise", images, labels, labels[:0], ("a", "b")), Metadata({}, (), 0.1)
-    )
-    stored = []
-    monkeypatch.setattr(
-        training, "store_images", lambda *parts: stored.append(store_images(*parts))
-    )
-    Trainer(RunFolder("iirc", "test", IIRCRun(runs=tmp_path)), replace(TINY, data=data), given)
+    given = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
+    order = TaskConfiguration((("a",), ("b",)))
+    benchmark = record(replace(TINY, data=data), Data(given, Metadata({}, (order,), 0.1)), 0)
     pixels = images / 255
     mean, deviation = (
         (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
         if data == "procedural"
         else ([0.5071, 0.4866, 0.4409], [0.2009, 0.1984, 0.2023])
     )
-    (found,) = stored
+    found = benchmark.shared(SCENARIO, METHODS["ER"])
     np.testing.assert_allclose(
         (images - found.mean) / found.deviation, (pixels - mean) / deviation, atol=1e-4
     )
@@ -89,6 +104,6 @@ def test_an_unknown_method_is_named(tmp_path):
 @pytest.mark.parametrize(("wanted", "words"), [(0, "give 1 or more"), (3, "procedural has 2")])
 def test_configurations_that_there_are_not_are_refused(tmp_path, monkeypatch, wanted, words):
     pytest.importorskip("iirc")
-    monkeypatch.setattr(iirc, "load_benchmark", lambda plan, seed: load_benchmark(TINY, seed))
+    monkeypatch.setattr(iirc, "load_data", lambda plan, seed: load_data(TINY, seed))
     with pytest.raises(DataError, match=f"--configurations {wanted}.*{words}"):
         run_iirc(IIRCRun(runs=tmp_path, configurations=wanted), {"demo": TINY})

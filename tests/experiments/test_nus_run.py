@@ -9,25 +9,28 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import MissingDataError
+from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cli import main
-from experiments.common.run_folder import RunFolder
-from experiments.two_camera import nus_images, pair_folds
-from experiments.two_camera.nus import (
-    NusRun,
-    augmentations_of,
-    camera_pairs,
+from experiments.common.checkpoint import Checkpoints
+from experiments.two_camera import image_methods, image_sets, pair_folds
+from experiments.two_camera.image_methods import (
     compare_on_images,
-    run_nus,
     single_image_estimates,
 )
-from experiments.two_camera.nus_images import (
-    NusImages,
+from experiments.two_camera.image_sets import (
+    ImageSet,
     draw_folds,
     official_pairs,
     thumbnail_images,
 )
-from experiments.two_camera.nus_report import correction_columns
+from experiments.two_camera.nus import (
+    NusRun,
+    augmentations_of,
+    camera_pairs,
+    run_nus,
+)
+from experiments.two_camera.nus_report import NusResults, correction_columns
 from experiments.two_camera.pair_folds import CHOSEN, DEPTHS, RULES, make_problem
 from experiments.two_camera.training import PARAMETERS
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
@@ -107,7 +110,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in rules:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert methods < names
-        assert len(names - methods) == 9
+        assert len(names - methods) == 9 + len(learners(MAIN))
     assert {results[name].shape for name in results.files} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
 
@@ -180,11 +183,10 @@ class Camera(NamedTuple):
         return self.images[i], self.images[i][..., 0] < 0.95
 
 
-def test_upright_and_wide_images_share_a_canvas(rng, monkeypatch):
-    monkeypatch.setattr(nus_images, "THUMBNAIL_SIDE", 20)
+def test_upright_and_wide_images_share_a_canvas(rng):
     images = [rng.uniform(0, 0.9, shape).astype(np.float32) for shape in ((45, 60, 3), (60, 45, 3))]
     images[0][3, 4, 0] = 1
-    shrunk, masks = nus_images._shrunk_images(Camera(("a", "b"), tuple(images)), ["b", "a"])
+    shrunk, masks = image_sets.shrink_images(Camera(("a", "b"), tuple(images)), ["b", "a"], 20)
     assert shrunk.shape == (2, 20, 20, 3)
     upright = images[1].reshape(20, 3, 15, 3, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(shrunk[0, :, :15], upright, rtol=1e-5)
@@ -193,7 +195,7 @@ def test_upright_and_wide_images_share_a_canvas(rng, monkeypatch):
     covered[1, 1, 1] = 0
     np.testing.assert_array_equal(masks, covered)
     assert (shrunk[masks == 0] == 0).all()
-    wide, _ = nus_images._shrunk_images(Camera(("a",), (images[0],)), ["a"])
+    wide, _ = image_sets.shrink_images(Camera(("a",), (images[0],)), ["a"], 20)
     assert wide.shape == (1, 15, 20, 3)
 
 
@@ -206,11 +208,19 @@ def small():
     images = (tiles * lights[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return NusImages(images, masks, lights, draw_folds(12, 0), {"one": lights, "two": lights}, "")
+    both = {"one": lights, "two": lights}
+    return ImageSet(images, masks, lights, draw_folds(12, 0), both, "", "one")
 
 
-def test_no_gamut_sees_its_test_images(small):
-    """Other lights of one fold change the gamuts of the other two folds only."""
+@pytest.fixture
+def one_learner(monkeypatch):
+    """One method that learns by one function, in the place of them all."""
+    one = Learner(ESTIMATORS["GW"], image_methods._correct)
+    monkeypatch.setattr(image_methods, "learners", lambda camera: {"Homography (GW)": one})
+
+
+def test_nothing_that_learns_sees_its_test_images(small, one_learner):
+    """Other lights of one fold change what is learnt for the other two folds only."""
     before = single_image_estimates(small)
     lights = small.illuminants.copy()
     lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]
@@ -219,16 +229,14 @@ def test_no_gamut_sees_its_test_images(small):
     for name in before:
         np.testing.assert_array_equal(before[name][small.folds[1]], after[name][small.folds[1]])
         changed = np.abs(before[name][others] - after[name][others]).max() > 1e-3
-        assert changed == name.startswith("Gamut"), name
+        assert changed == name.startswith(("Gamut", "Homography")), name
 
 
 @pytest.mark.slow
-def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path):
-    settings = NusRun(seeds=1, runs=tmp_path)
-    folder = RunFolder("two_camera", "nus", settings)
+def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path, one_learner):
     training = TrainingSettings(20, batch_size=4, validate_every=2)
-    results = compare_on_images(folder, small, settings, training)
-    columns = correction_columns(results)
+    compared = compare_on_images(small, (0,), training, Checkpoints(tmp_path))
+    columns = correction_columns(NusResults(small, {"honest": compared}))
     assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
     gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]
     ranked = np.argsort(degrees(np.array(gray, float), small.illuminants.astype(float)))
@@ -245,7 +253,7 @@ def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path):
         np.testing.assert_allclose(columns["truth"][index][0], expected, atol=1e-4)
 
 
-def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypatch):
+def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypatch, one_learner):
     short = TrainingSettings(20, batch_size=16, validate_every=2)
     monkeypatch.setattr(run_nus, "__defaults__", (short, short))
     main(["two_camera", "nus", "--scale", "demo", "--seeds", "1", "--runs", str(tmp_path)])
@@ -255,9 +263,9 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
     assert page.count("data:image/png;base64,") == 3
     results = np.load(folder / "results.npz")
     assert {results[name].shape for name in results.files} == {(1, 3, 54)}
-    # Nine estimators, and net and regression under two augmentations and the chosen one, each also
-    # as an ensemble.
-    assert len(results.files) == 9 + 2 * 3 * 2
+    # Nine estimators, the one that learns, and on each of two inputs net and regression under two
+    # augmentations and the chosen one, each also as an ensemble.
+    assert len(results.files) == 9 + 1 + 2 * 2 * 3 * 2
 
 
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.continual.selection import choose_strength
+from experiments.continual.selection import choose_strength, fixed_strength
 
 
 def test_the_greatest_mean_is_chosen_and_the_grid_kept():
@@ -23,5 +23,5 @@ def test_an_order_that_diverges_counts_as_none_right():
 
 def test_of_equals_the_least_and_of_nothing_nothing():
     assert choose_strength((3, 5), np.full((2, 2), np.nan)).strength == 3
-    nothing = choose_strength((), np.zeros((0, 2)))
+    nothing = fixed_strength()
     assert (nothing.strength, len(nothing.tried)) == (0, 0)

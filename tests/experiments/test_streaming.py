@@ -18,9 +18,8 @@ from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.common.streaming import channels, naming_files, stream
 from experiments.iirc import streaming
-from experiments.iirc.iirc import PLANS, IIRCRun, plan_of, run_iirc
-from experiments.iirc.methods import METHODS, protocol_of
-from experiments.iirc.training import Plan
+from experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
+from experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 
@@ -140,7 +139,7 @@ def test_the_paper_s_settings_for_imagenet():
     plan = plan_of(IIRCRun(scale="paper", data="iirc_imagenet_full"), PLANS)
     assert (plan.side, plan.blocks, plan.rate, plan.configurations) == (224, None, 0.1, 5)
     assert plan.rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
-    epochs = {name: protocol_of(name, plan.protocol, plan.joint_epochs) for name in METHODS}
+    epochs = {name: iirc_protocol(plan, method) for name, method in FORMS.items()}
     assert epochs["joint"].epochs_of(0) == 180
     assert (epochs["ER"].epochs_of(0), epochs["ER"].epochs_of(1)) == (200, 100)
     assert plan_of(IIRCRun(scale="paper"), PLANS).data == "iirc_cifar100"

@@ -3,14 +3,26 @@
 import numpy as np
 import pytest
 
-from experiments.common.report import PAPER
-from experiments.two_camera.tables import Resampled, error_table, spread
+from experiments.two_camera.tables import Comparison, Resampled, error_table, spread
+
+
+def lights_at(degrees):
+    """Lights that are so many degrees from red, within the plane of red and green."""
+    radians = np.radians(degrees)
+    return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
+
+
+def compared(errors):
+    """Lights with these errors; reproduction errors have no meaning here."""
+    lights = {name: lights_at(values) for name, values in errors.items()}
+    truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(lights.values()))[0].shape)
+    return Comparison(lights, truth)
 
 
 def cells(table, method):
     (row,) = [row for row in table.rows if row[0] == method]
     named = zip(table.columns, row, strict=True)
-    return {column.name: cell for column, cell in named if column.group != PAPER}
+    return {column.name: cell for column, cell in named if column.group.startswith("ours")}
 
 
 def test_the_deviation_is_the_samples():
@@ -18,7 +30,7 @@ def test_the_deviation_is_the_samples():
     assert spread(np.array([1.0, 3.0])) == "2.00 ± 1.41"
     assert spread(np.array([2.0])) == "2.00"
     errors = {"A": np.array([1.0, 3.0])[:, None, None] * np.ones((2, 3, 4))}
-    table = error_table("", errors, {}, "seeds")
+    table = error_table("", compared(errors), {}, "seeds")
     assert cells(table, "A")["Mean"] == "2.00 ± 1.41"
     assert "± is their sample deviation" in table.caption
 
@@ -26,8 +38,10 @@ def test_the_deviation_is_the_samples():
 def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
     lights = np.repeat(np.arange(20), 50)
     values = (rng.gamma(2, 1, 20)[lights] + 0.1 * rng.normal(size=1_000))[None, None]
-    by_scene = error_table("", {"A": values}, {}, "pairs")
-    by_light = error_table("", {"A": values}, {}, "pairs", Resampled("lights", lights[None]))
+    by_scene = error_table("", compared({"A": values}), {}, "pairs")
+    by_light = error_table(
+        "", compared({"A": values}), {}, "pairs", Resampled("lights", lights[None])
+    )
     widths = []
     for table in (by_scene, by_light):
         low, high = map(float, cells(table, "A")["95% interval"].split("–"))
@@ -39,10 +53,28 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
 
 
 def test_what_is_invalid_is_counted_and_the_paper_stands_beside():
-    values = np.array([1.0, np.nan, 3.0, np.inf])[None, None]
-    table = error_table("", {"A": values, "B": np.ones_like(values)}, {"A": (9.0, 8.0)}, "pairs")
+    values = np.array([1.0, np.nan, 3.0, np.nan])[None, None]
+    both = compared({"A": values, "B": np.ones_like(values)})
+    table = error_table("", both, {"A": (9.0, 8.0), "C": (7.0,)}, "pairs")
     row = cells(table, "A")
     assert row["Invalid"] == "2"
     assert row["Max"] == "3.00"
     assert table.rows[0][-6:] == ["9.00", "8.00", "–", "–", "–", "–"]
     assert table.strong_rows == {1}
+    name, mean, *_ = table.rows[2]
+    assert (name, mean, table.rows[2][-6]) == ("C", "not run", "7.00")
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_reproduction_errors_stand_beside():
+    """White that comes out as (1, 1, 2) is 19.47 degrees from grey, whatever the light was."""
+    estimate = np.array([0.5, 1.0, 2.0])
+    lights = np.broadcast_to(estimate, (1, 2, 3, 3))
+    truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
+    table = error_table("", Comparison({"A": lights}, truth), {}, "seeds")
+    shown = {
+        c.name: row
+        for c, row in zip(table.columns, table.rows[0], strict=True)
+        if c.group.startswith("reproduction")
+    }
+    assert shown == {"Mean": "19.47", "Med": "19.47", "W25%": "19.47"}

@@ -5,7 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
+from everlight.metrics.angular import (
+    ErrorSummary,
+    angular_error,
+    reproduction_error,
+    summarize_errors,
+)
 
 seeds = st.integers(0, 2**32 - 1)
 channel = st.floats(0.0625, 8, width=32)
@@ -72,6 +77,42 @@ def test_the_scale_of_neither_light_matters(first, second, powers):
 def test_what_is_no_light_has_no_angle(broken):
     assert np.isnan(angle_between(vector(broken), vector([1, 1, 1])))
     assert np.isnan(angle_between(vector([1, 1, 1]), vector(broken)))
+
+
+reproduced_apart = jax.jit(reproduction_error)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "truth", "degrees"),
+    [
+        ((1, 2, 3), (2, 4, 6), 0),
+        # White comes out as (1, 1, 2): its cosine with grey is 4 / sqrt(3 * 6).
+        ((1, 1, 1), (1, 1, 2), 19.471220634490695),
+        ((1, 1, 2), (1, 1, 1), 15.793169048263958),  # (2, 2, 1): 5 / sqrt(3 * 9)
+        ((2, 1, 1), (2, 3, 0), 43.088723135362834),  # (1, 3, 0): 4 / sqrt(3 * 10)
+    ],
+)
+def test_reproduction_errors_known_by_hand(estimate, truth, degrees):
+    found = reproduced_apart(vector(estimate), vector(truth))
+    np.testing.assert_allclose(found, degrees, atol=2e-5)
+
+
+@settings(max_examples=50)
+@given(light, light, light)
+def test_a_light_on_the_scene_leaves_the_reproduction_error_as_it_is(estimate, truth, relight):
+    """Unlike the recovery error, which is why it was made."""
+    estimate, truth, relight = map(vector, (estimate, truth, relight))
+    before = reproduced_apart(estimate, truth)
+    np.testing.assert_allclose(
+        reproduced_apart(estimate * relight, truth * relight), before, atol=2e-3
+    )
+
+
+def test_reproduction_errors_where_there_is_none():
+    lights = vector((1, 2, 3)), vector((1, 0, 3)), vector((1, np.nan, 3))
+    assert np.isnan(reproduced_apart(lights[1], lights[0]))
+    assert np.isnan(reproduced_apart(lights[2], lights[0]))
+    assert np.isfinite(reproduced_apart(lights[0], lights[1]))
 
 
 def test_vmapped_is_one_by_one(rng):

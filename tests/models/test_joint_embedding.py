@@ -9,8 +9,12 @@ from everlight.models.joint_embedding import JointEmbedding
 
 NET = JointEmbedding(size=3, trunk=(4,), branch=2, hidden=5)
 IMAGES = np.random.default_rng(0).normal(size=(2, 8, 4, 3)).astype(np.float32)
-VARIABLES = NET.init(jax.random.key(0), jnp.asarray(IMAGES), False)
 BRANCHES = {"subject": ("S",), "relation": ("P", "O")}
+
+
+@pytest.fixture(scope="module")
+def variables():
+    return jax.jit(lambda key: NET.init(key, jnp.asarray(IMAGES), False))(jax.random.key(0))
 
 
 @jax.jit
@@ -36,23 +40,23 @@ def dense(inputs, layer):
     return inputs @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"])
 
 
-def test_outputs_are_subject_predicate_and_object_of_two_branches():
-    params = VARIABLES["params"]
+def test_outputs_are_subject_predicate_and_object_of_two_branches(variables):
+    params = variables["params"]
     shared = block(np.float64(IMAGES), params["trunk_0"])
     pieces, features = [], []
     for branch, names in BRANCHES.items():
         own = block(shared, params[f"{branch}_convolution"]).reshape(2, -1)
         features.append(np.maximum(dense(own, params[f"{branch}_dense"]), 0))
         pieces += [dense(features[-1], params[name]) for name in names]
-    found = outputs_of(VARIABLES)
+    found = outputs_of(variables)
     np.testing.assert_allclose(found.logits, np.concatenate(pieces, axis=1), atol=1e-5)
     np.testing.assert_allclose(found.features, np.concatenate(features, axis=1), atol=1e-5)
 
 
-def test_the_trunk_learns_from_all_pieces_and_a_branch_from_its_own():
+def test_the_trunk_learns_from_all_pieces_and_a_branch_from_its_own(variables):
     slopes = jax.jit(jax.jacrev(lambda v: jnp.sum(outputs_of(v).logits.reshape(2, 3, 3), (0, 2))))
     found = jax.tree.map(
-        lambda leaf: np.any(leaf != 0, axis=tuple(range(1, leaf.ndim))), slopes(VARIABLES)["params"]
+        lambda leaf: np.any(leaf != 0, axis=tuple(range(1, leaf.ndim))), slopes(variables)["params"]
     )
     np.testing.assert_array_equal(found["trunk_0"]["kernel"], [1, 1, 1])
     np.testing.assert_array_equal(found["subject_dense"]["kernel"], [1, 0, 0])

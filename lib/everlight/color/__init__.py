@@ -8,6 +8,11 @@ from everlight.color.alignment import (
     fit_homography,
     warp_image,
 )
+from everlight.color.bias_correction import (
+    correct_bias,
+    correct_bias_locally,
+    fit_bias_correction,
+)
 from everlight.color.chromagenic import (
     Chromagenic,
     LinearRegression,
@@ -27,9 +32,22 @@ from everlight.color.estimators import (
     unit_illuminant,
     weighted_gray_edge,
 )
+from everlight.color.fourier_constancy import (
+    FOURIER_SETTINGS,
+    FourierModel,
+    FourierSettings,
+    fit_fourier_constancy,
+    fourier_estimate,
+    log_chroma_histograms,
+)
 from everlight.color.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.mixing import Mixtures, mix_neighbors
-from everlight.color.moments import color_moments, relight_moments
+from everlight.color.moments import (
+    color_moments,
+    edge_moments,
+    extreme_chromaticities,
+    relight_moments,
+)
 from everlight.color.radiometry import (
     ResponseTable,
     Sensor,
@@ -63,8 +81,11 @@ from everlight.color.transforms import (
 
 __all__ = [
     "ESTIMATORS",
+    "FOURIER_SETTINGS",
     "Chromagenic",
     "Estimator",
+    "FourierModel",
+    "FourierSettings",
     "Gamut",
     "HomographyFit",
     "LinearRegression",
@@ -86,19 +107,27 @@ __all__ = [
     "chart_transforms",
     "chromagenic_estimate",
     "color_moments",
+    "correct_bias",
+    "correct_bias_locally",
+    "edge_moments",
     "encode_srgb",
+    "extreme_chromaticities",
+    "fit_bias_correction",
     "fit_chromagenic",
     "fit_color_transform",
+    "fit_fourier_constancy",
     "fit_gamut",
     "fit_homography",
     "fit_linear_regression",
     "fit_probable_transform",
+    "fourier_estimate",
     "from_chromaticity",
     "gamut_estimate",
     "illuminant_response",
     "keep_observed",
     "learn_transform_prior",
     "linear_estimate",
+    "log_chroma_histograms",
     "minkowski_framework",
     "mix_neighbors",
     "normalize_sum",

@@ -6,7 +6,8 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import checked
+from everlight.checks import Positive, checked
+from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
 
 MONOMIALS = {
     degree: tuple(
@@ -53,6 +54,59 @@ def color_moments(
             moments.append(jnp.where(mean > 0, jnp.where(mean > 0, mean, 1) ** (1 / order), 0))
     stacked = jnp.stack(moments)
     return jnp.where(peak > 0, stacked / jnp.mean(stacked), jnp.nan)
+
+
+@checked
+def edge_moments(
+    image: Image, mask: Mask, sigma: Positive = EDGE_SIGMA, degree: int = 2
+) -> Float[Array, "k"]:
+    """The moments of the channels' gradients (Finlayson 2013: the edge moments).
+
+    Args:
+      image: linear raw colours, `[h, w, 3]`.
+      mask: `[h, w]`, 0 leaves a pixel out; or None.
+      sigma: of the gradients' Gaussian, in pixels.
+      degree: of the highest products: 1, 2 or 3 give 3, 9 or 19 moments.
+
+    Returns:
+      The moments, `[k]`; NaN where no unmasked pixel has an edge.
+
+    Raises:
+      ValueError: another degree, or an image smaller than the filter.
+    """
+    magnitude, usable = response(image, mask, 1, sigma)
+    return color_moments(magnitude.reshape(-1, 3), usable.ravel().astype(image.dtype), degree)
+
+
+@checked
+def extreme_chromaticities(image: Image, mask: Mask) -> Float[Array, "8"]:
+    """Shares of red and green in four colours: the brightest, the channels' peaks, mean, darkest.
+
+    What DMCC's net is given (Yue and Wei 2024, JOSA A; after Cheng et al. 2015). Pixels with a
+    channel at 0 have no part.
+
+    Args:
+      image: linear raw colours, `[h, w, 3]`.
+      mask: `[h, w]`, 0 leaves a pixel out; or None.
+
+    Returns:
+      The shares colour by colour, `[8]`; NaN where no pixel is left.
+    """
+    colors = keep_observed(image, mask).reshape(-1, 3)
+    usable = jnp.all(colors > 0, axis=1)
+    colors = jnp.where(usable[:, None], colors, 0)
+    total = jnp.sum(colors, axis=1)
+    four = jnp.stack(
+        [
+            colors[jnp.argmax(total)],
+            jnp.max(colors, axis=0),
+            jnp.sum(colors, axis=0),
+            colors[jnp.argmin(jnp.where(usable, total, jnp.inf))],
+        ]
+    )
+    whole = jnp.sum(four, axis=1, keepdims=True)
+    shares = four[:, :2] / jnp.where(whole > 0, whole, 1)
+    return jnp.where(jnp.any(usable), shares, jnp.nan).ravel()
 
 
 @checked

@@ -20,6 +20,7 @@ from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
+from everlight.continual.training import Trained, TrainedScores, train
 
 __all__ = [
     "Batch",
@@ -34,6 +35,9 @@ __all__ = [
     "Strategy",
     "Task",
     "TaskSequence",
+    "Trained",
+    "TrainedScores",
+    "train",
     *_engine,
     *_objectives,
     *_strategies,

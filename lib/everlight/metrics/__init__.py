@@ -13,7 +13,12 @@ from everlight.metrics.accuracy_matrix import (
     positive_backward_transfer,
     remembering,
 )
-from everlight.metrics.angular import ErrorSummary, angular_error, summarize_errors
+from everlight.metrics.angular import (
+    ErrorSummary,
+    angular_error,
+    reproduction_error,
+    summarize_errors,
+)
 from everlight.metrics.bootstrap import Interval, bootstrap_interval, grouped_mean_interval
 from everlight.metrics.cl_score import (
     CRITERIA,
@@ -128,6 +133,7 @@ __all__ = [
     "recall",
     "rejection_curve",
     "remembering",
+    "reproduction_error",
     "roc_area",
     "sample_scores",
     "samples_storage_efficiency",

@@ -32,6 +32,25 @@ def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Floa
     return jnp.degrees(jnp.arctan2(sine, jnp.sum(estimate * truth)))
 
 
+@checked
+def reproduction_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
+    """Reproduction angular error (Finlayson and Zakizadeh 2014): how far from grey white comes out.
+
+    The angle between (1, 1, 1) and a white surface after the estimate was divided out of it, that
+    is truth / estimate. Unlike the recovery angular error it is the same for one scene and one
+    method under every light that multiplies the channels.
+
+    Args:
+      estimate: illuminant, `[3]`, any scale.
+      truth: illuminant, `[3]`, any scale.
+
+    Returns:
+      The angle in degrees, `[]`; NaN where either is not finite or the estimate has a channel of 0.
+      The gradient is 0 where the two are parallel.
+    """
+    return angular_error(truth / estimate, jnp.ones_like(truth))
+
+
 class ErrorSummary(NamedTuple):
     """Statistics of angular errors, in degrees, over the valid ones; `invalid` counts the rest."""
 

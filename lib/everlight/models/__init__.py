@@ -8,6 +8,7 @@ from everlight.models.caffe_nets import (
     MidVGG,
     with_weights,
 )
+from everlight.models.efficientnet import EfficientNetLite0, efficientnet_variables
 from everlight.models.heads import CosineHead, cosines, make_head, unit
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import Familiarity, Novelty, calibrate, novelty
@@ -40,6 +41,7 @@ __all__ = [
     "BasicBlock",
     "BottleneckBlock",
     "CosineHead",
+    "EfficientNetLite0",
     "Familiarity",
     "HeadStart",
     "IlluminantModel",
@@ -63,6 +65,7 @@ __all__ = [
     "chromaticity_loss",
     "cosines",
     "crop_and_flip",
+    "efficientnet_variables",
     "make_head",
     "make_trainer",
     "novelty",

@@ -6,6 +6,7 @@ from everlight.scenarios.class_incremental import (
     tested_on_validation,
 )
 from everlight.scenarios.core50 import TrainingBatch, core50, training_batches
+from everlight.scenarios.experiences import from_experiences
 from everlight.scenarios.facts import (
     Examples,
     Statistics,
@@ -39,6 +40,7 @@ __all__ = [
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",
+    "from_experiences",
     "iirc",
     "join_tasks",
     "online_stream",

@@ -15,7 +15,6 @@ from everlight.continual.engine.evaluation import (
 from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy
 from everlight.continual.strategies.naive import naive
 from experiments.iirc.scores import score_method
-from experiments.iirc.training import Learnt
 from tests.continual.many_labels import PAIRS, binary_setup
 from tests.continual.small_net import (
     CLASSES,
@@ -216,8 +215,7 @@ def test_iirc_s_scores_read_nothing_of_tasks_to_come():
     outcomes = []
     for judged in (setup, whole):
         predicted, _ = evaluations(judged, 4)
-        learnt = Learnt(predicted, *[np.zeros((3, 1))] * 2, np.zeros(3, int))
-        outcomes.append(score_method(sequence, learnt, np.array([-1, -1, 0, 1, 0, -1])))
+        outcomes.append(score_method(sequence, predicted, np.array([-1, -1, 0, 1, 0, -1])))
     for name, kept in outcomes[0]._asdict().items():
         np.testing.assert_array_equal(kept, getattr(outcomes[1], name), err_msg=name)
     assert np.nanmax(outcomes[0].by_task) > 0

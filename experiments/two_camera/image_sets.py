@@ -1,4 +1,4 @@
-"""The images of the NUS experiment: thumbnails, rendered in their place, or from the release."""
+"""Images with known lights: thumbnails, rendered in their place, or from releases."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
+from data_pipelines.color.constancy_sets import SATURATION, ConstancySet, thumbnail_set
 from data_pipelines.color.nus import (
     RELEASE_SOURCE,
+    THUMBNAILS_SOURCE,
     OfficialNus,
     load_official,
     load_same_scene_pairs,
-    load_thumbnails,
 )
 from data_pipelines.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
 from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
@@ -28,14 +29,19 @@ MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 # Longest side of the official images where single-image estimators see them.
 THUMBNAIL_SIDE = 384
 
-# Share of a thumbnail's own maximum from which a pixel counts as saturated. The sensor's level is
-# lost; with no mask at all White Patch and Shades of Gray err two to three degrees more, while
-# from 0.9 to 0.98 no mean of the seven estimators without training moves by more than 0.15.
-SATURATION = 0.95
 
+class ImageSet(NamedTuple):
+    """Images whose lights are known.
 
-class NusImages(NamedTuple):
-    """One camera's images; `folds` are sets of test images, `lights` those of both cameras."""
+    Attributes:
+      images: linear raw colours.
+      masks: 0 where a pixel has no part.
+      illuminants: the lights, any scale.
+      folds: sets of equally many test images; the rest of the images teach.
+      lights: by camera, to be shown together.
+      note: which data these are, for reports.
+      camera: that took the test images.
+    """
 
     images: Float[np.ndarray, "n h w 3"]
     masks: Float[np.ndarray, "n h w"]
@@ -43,42 +49,48 @@ class NusImages(NamedTuple):
     folds: Sequence[Int[np.ndarray, "_"]]
     lights: Mapping[str, Float[np.ndarray, "m 3"]]
     note: str
+    camera: str
 
 
-def thumbnail_images(seed: int) -> NusImages:
+def thumbnail_images(seed: int) -> ImageSet:
     """The D5200's thumbnails, and both cameras' lights in the pairs of one scene."""
-    main, second, pairs = load_thumbnails(MAIN), load_thumbnails(SECOND), load_same_scene_pairs()
-    saturated = (main.images >= SATURATION).any(axis=-1)
+    folder = locate("nus8_64x64", THUMBNAILS_SOURCE, "37 MB")
+    cameras = {camera: thumbnail_set(folder / f"{camera}.npz")[camera] for camera in (MAIN, SECOND)}
+    pairs = load_same_scene_pairs()
+    main = cameras[MAIN]
+    images, masks = shrink_images(main, main.names)
     lights = {
         camera: data.illuminants[[data.names.index(name) for name in names]]
-        for camera, data, names in ((MAIN, main, pairs.main), (SECOND, second, pairs.second))
+        for (camera, data), names in zip(cameras.items(), (pairs.main, pairs.second), strict=True)
     }
-    return NusImages(
-        main.images,
-        np.where(saturated, 0, main.mask),
+    return ImageSet(
+        images,
+        masks,
         main.illuminants,
-        draw_folds(len(main.images), seed),
+        draw_folds(len(images), seed),
         lights,
-        f"NUS-8: {len(main.images)} linear thumbnails (64x64) of {MAIN}, "
-        f"{len(main.images) % FOLDS} of them in no fold; masked are the chart and pixels from "
-        f"{SATURATION} of the image's maximum on ({saturated.mean():.1%})",
+        f"NUS-8: {len(images)} linear thumbnails (64x64) of {MAIN}, {len(images) % FOLDS} of them "
+        f"in no fold; masked are the chart and pixels from {SATURATION} of the image's maximum on "
+        f"({(images.any(axis=-1) & (masks == 0)).mean():.1%})",
+        MAIN,
     )
 
 
-def rendered_images(seed: int) -> NusImages:
+def rendered_images(seed: int, camera: str = EMBEDDED_CAMERAS[0]) -> ImageSet:
     """Rendered patch thumbnails, for a rehearsal without data."""
     library, count = embedded_library(), 162
     scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    views = {camera: photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS}
-    main = views[EMBEDDED_CAMERAS[0]]
+    views = {each: photograph(library, each, scenes) for each in EMBEDDED_CAMERAS}
+    main = views[camera]
     images = np.asarray(thumbnails(main.colors))
-    return NusImages(
+    return ImageSet(
         images,
         np.ones(images.shape[:3], np.float32),
         main.illuminants,
         draw_folds(count, seed),
-        {camera: view.illuminants for camera, view in views.items()},
+        {each: view.illuminants for each, view in views.items()},
         f"NOT NUS: {count} thumbnails (32x48) rendered from the spectra of colour-science",
+        camera,
     )
 
 
@@ -88,7 +100,7 @@ def draw_folds(count: int, seed: int) -> list[np.ndarray]:
     return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
 
 
-def official_pairs(seed: int) -> tuple[QuasiReal, NusImages]:
+def official_pairs(seed: int) -> tuple[QuasiReal, ImageSet]:
     """The quasi-real pairs, and their main images averaged down to `THUMBNAIL_SIDE` pixels.
 
     Folds are of equal size: of a list that does not divide, the pairs that are least alike go.
@@ -101,7 +113,7 @@ def official_pairs(seed: int) -> tuple[QuasiReal, NusImages]:
     names = [(listed.main[i], listed.second[i]) for i in kept]
     dropped = [listed.main[i] for i in np.setdiff1d(alike, kept)]
     quasi = build_quasi_real(main, second, names, seed)
-    images, masks = _shrunk_images(main, [name for name, _ in names])
+    images, masks = shrink_images(main, [name for name, _ in names])
     note = (
         f"NUS-8 release: {len(names)} quasi-real pairs of {MAIN} and {SECOND} (the paper's own "
         "list has 195); charts and saturation masked"
@@ -109,25 +121,33 @@ def official_pairs(seed: int) -> tuple[QuasiReal, NusImages]:
     if dropped:
         note += f"; left out for folds of equal size: {', '.join(dropped)}"
     lights = {MAIN: quasi.illuminants_main, SECOND: quasi.illuminants_second}
-    return quasi, NusImages(images, masks, quasi.illuminants_main, quasi.folds, lights, note)
+    return quasi, ImageSet(images, masks, quasi.illuminants_main, quasi.folds, lights, note, MAIN)
 
 
-def _shrunk_images(
-    camera: OfficialNus, names: Sequence[str]
+def shrink_images(
+    camera: ConstancySet | OfficialNus, names: Sequence[str], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
-    """Block means, on a canvas that holds upright and wide ones; what they leave is masked."""
+    """Block means, on a canvas that holds upright and wide ones; what they leave is masked.
+
+    Images whose longest side is not above `side` stay as they are.
+    """
     shrunk = []
     with progress("images", len(names), unit="image") as bar:
         for name in names:
             image, mask = camera.read_image(camera.names.index(name))
-            factor = math.ceil(max(mask.shape) / THUMBNAIL_SIDE)
-            shrunk.append(area_downsample(jnp.asarray(image), factor, jnp.asarray(mask)))
+            factor = math.ceil(max(mask.shape) / side)
+            shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))
             bar.update()
-    canvas = np.max([one.mask.shape for one in shrunk], axis=0)
+    canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
     images = np.zeros((len(names), *canvas, 3), np.float32)
     masks = np.zeros((len(names), *canvas), np.float32)
-    for row, one in enumerate(shrunk):
-        height, width = one.mask.shape
-        images[row, :height, :width] = np.where(one.mask[..., None], one.image, 0)
-        masks[row, :height, :width] = one.mask
+    for row, (image, mask) in enumerate(shrunk):
+        height, width = mask.shape
+        images[row, :height, :width] = image
+        masks[row, :height, :width] = mask
     return images, masks
+
+
+def _blocks(image: np.ndarray, mask: np.ndarray, factor: int) -> tuple[Array, Array]:
+    small = area_downsample(jnp.asarray(image), factor, jnp.asarray(mask))
+    return jnp.where(small.mask[..., None], small.image, 0), small.mask

@@ -1,0 +1,101 @@
+"""What all sets of photographs share: 16-bit pictures, levels, lights."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import imagecodecs
+import numpy as np
+from jaxtyping import Float
+
+from data_pipelines.arrays import read_npz
+from data_pipelines.errors import DataError
+from data_pipelines.files import png_size, read_bytes, refusing, tiff_size
+
+BYTES, PIXELS = 500_000_000, 60_000_000
+"""Of an image, of which the largest have 24 megapixels."""
+
+
+class Thumbnails(NamedTuple):
+    """Linear images, 1 is white and 0 in all channels masked, with their names and lights."""
+
+    images: Float[np.ndarray, "n h w 3"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+
+
+def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
+    """Thumbnails in an `.npz` file, as float32.
+
+    Args:
+      path: holds `images_u16` (white at 65535) or `images` (floats; white at 1), `[n, h, w, 3]`,
+        `illuminant_rgb`, `[n, 3]`, and perhaps `names`; without them they are numbers from 1 on.
+      way_out: the sentence that messages end with.
+
+    Raises:
+      MissingDataError: there is no such file.
+      DataError: it is damaged, lacks an array, or its arrays do not go together.
+    """
+    arrays = read_npz(path, way_out)
+    images = arrays.get("images_u16", arrays.get("images"))
+    if images is None or "illuminant_rgb" not in arrays:
+        raise DataError(
+            f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
+            f"has {', '.join(arrays) or 'nothing'}. {way_out}"
+        )
+    with refusing(path, way_out):
+        lights = checked_lights(arrays["illuminant_rgb"])
+        whole = images.dtype == np.uint16
+        if images.ndim != 4 or images.shape[3] != 3 or not (whole or images.dtype.kind == "f"):
+            raise ValueError(f"images are {images.dtype} of {images.shape}")
+        names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
+        if not len(images) or not len(images) == len(lights) == len(names) == names.size:
+            raise ValueError(f"{len(images)} images, {len(lights)} lights, {names.shape} names")
+        scaled = images.astype(np.float32) / (65535 if whole else 1)
+        if not (np.isfinite(scaled) & (scaled >= 0)).all():
+            raise ValueError("a pixel is below 0 or not finite")
+    return Thumbnails(scaled, lights, tuple(names.tolist()))
+
+
+def checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
+    """Illuminants as float32.
+
+    Raises:
+      ValueError: one is no light.
+    """
+    if lights.ndim != 2 or lights.shape[1] != 3 or lights.dtype.kind not in "fiu":
+        raise ValueError(
+            f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
+        )
+    if not (np.isfinite(lights) & (lights > 0)).all():
+        raise ValueError("an illuminant is not above 0 or not finite")
+    return lights.astype(np.float32)
+
+
+def read_picture(path: Path, source: str) -> np.ndarray:
+    """A PNG or TIFF of three channels of 16 bits.
+
+    Raises:
+      MissingDataError: no such file.
+      DataError: it is damaged, too large, or of another kind.
+    """
+    way_out = f"Get it again from {source}."
+    content = read_bytes(path, BYTES, way_out)
+    tiff = path.suffix.lower().startswith(".tif")
+    with refusing(path, way_out):
+        height, width = (tiff_size if tiff else png_size)(content)
+        if height * width > PIXELS:
+            raise ValueError(f"{height}x{width} pixels")
+        pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    if channels != 3 or pixels.dtype != np.uint16:
+        raise DataError(
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; it is not "
+            "the release's linear image."
+        )
+    return pixels
+
+
+def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:
+    """0 at the black level, and below it, and 1 at the white one, as float32."""
+    scaled = (raw.astype(np.float32) - black) / (white - black)
+    return np.maximum(scaled, 0, dtype=np.float32)

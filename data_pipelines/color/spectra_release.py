@@ -1,0 +1,109 @@
+"""Measured spectra as their owners publish them, and the arrays that `spectra` reads.
+
+- Jiang et al. 2013: text, a camera's name and then rows of red, green, blue, 400 to 720 nm by 10.
+- Barnard et al. 2002: text of numbers, 102 lights at 380 to 780 nm by 4; lines of # are remarks.
+- University of Eastern Finland: text of numbers, colour after colour, or a `.mat` with `munsell`.
+- Psychtoolbox: `.mat` files with `sur_NAME` and `S_NAME`: first wavelength, step and number.
+"""
+
+import io
+
+import numpy as np
+
+from data_pipelines.files import TABLE_BYTES, inflate
+from data_pipelines.matlab import BYTES, decode_mat
+from data_pipelines.preparing import Files, Original, Source, find, npz
+
+CAMERAS = "camspec_database.txt"
+CAMERAS_ORIGINAL = Original(
+    24_619, "067a7629d0836d0bc95f27b53f157ec0cf7e965beb66074426117c17fe1cda11"
+)
+CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
+LIGHTS = "measured_with_sources.illum"
+LIGHTS_SHAPE = (102, 101)
+MUNSELL = "munsell380_800_1"
+MUNSELL_WAVELENGTHS = np.arange(380, 801)
+SURFACES = ("vrhel", "nickerson", "krinov", "macbeth")
+
+
+def cameras(source: Source) -> Files:
+    """Sensitivities of the cameras, `[c, 3, 33]`, each as published."""
+
+    def make() -> bytes:
+        text = source.read(find(source, CAMERAS), TABLE_BYTES).decode("utf-8")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        # Where they are from stands above a line of dashes.
+        rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
+        rows = lines[rule + 1 :]
+        names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
+        if not names or len(rows) % 4:
+            raise ValueError(f"{len(rows)} lines, not four for each camera")
+        return npz(
+            names=np.array(names),
+            wavelengths_nm=CAMERA_WAVELENGTHS,
+            sensitivities=np.array(numbers, float).reshape(-1, 3, len(CAMERA_WAVELENGTHS)),
+        )
+
+    return {"camspec.npz": make}
+
+
+def lights(source: Source) -> Files:
+    """Spectra of the lights, `[102, 101]`."""
+
+    def make() -> bytes:
+        spectra = _numbers(_text(source, LIGHTS)).reshape(LIGHTS_SHAPE)
+        stream = io.BytesIO()
+        np.save(stream, spectra)
+        return stream.getvalue()
+
+    return {f"{LIGHTS}.npy": make}
+
+
+def munsell(source: Source) -> Files:
+    """Reflectances of the chips, `[1269, 421]`."""
+
+    def make() -> bytes:
+        if any(name.endswith(".mat") for name, _ in source.files()):
+            path = find(source, f"{MUNSELL}.mat")
+            (columns,) = decode_mat(source.read(path, BYTES), path, ["munsell"])
+            spectra = columns.T
+        else:
+            spectra = _numbers(_text(source, f"{MUNSELL}.asc"))
+        return npz(
+            wavelengths_nm=MUNSELL_WAVELENGTHS,
+            reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
+        )
+
+    return {"munsell380_800_1nm.npz": make}
+
+
+def psychtoolbox(source: Source) -> Files:
+    """Reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
+
+    def make() -> bytes:
+        arrays = {}
+        for name in SURFACES:
+            path = find(source, f"sur_{name}.mat")
+            content = source.read(path, BYTES)
+            sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
+            first, step, count = sampling.astype(int).ravel()
+            arrays[f"sur_{name}"] = columns.T
+            arrays[f"sur_{name}_wl"] = first + step * np.arange(count)
+        return npz(**arrays)
+
+    return {"psychtoolbox_spectra.npz": make}
+
+
+def _text(source: Source, name: str) -> str:
+    """A text file, also where it is packed by gzip."""
+    packed = any(path.endswith(".gz") for path, _ in source.files())
+    content = source.read(find(source, name + ".gz" * packed), TABLE_BYTES)
+    if packed:
+        content = inflate(content, TABLE_BYTES, gzip=True)
+    return content.decode("ascii")
+
+
+def _numbers(text: str) -> np.ndarray:
+    """All numbers of a text, but those of lines that begin with #."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return np.array(" ".join(lines).split(), float)

@@ -1,0 +1,109 @@
+"""VRD's annotations, its words' vectors and GloVe as published, and the files that loaders read."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+from jaxtyping import Float
+
+from data_pipelines.facts.vrd import (
+    ARCHIVE,
+    BYTES,
+    OBJECTS,
+    PARTS,
+    PREDICATES,
+    SOURCE,
+    object_names,
+)
+from data_pipelines.facts.word_vectors import GLOVE, load_word_vectors
+from data_pipelines.files import opened_archive
+from data_pipelines.locations import locate
+from data_pipelines.preparing import Files, Source, find, npz
+
+VECTORS = "vrd_word_embeddings.npz"
+GLOVE_TEXT = "glove.6B.50d.txt"
+GLOVE_WORDS, GLOVE_NUMBERS = 60_000, 50
+GLOVE_BYTES = 250_000_000
+"""Of the text, which has 171 MB."""
+
+
+def vrd_annotations(source: Source) -> Files:
+    """The annotations of both parts and the names of the objects, in one zip.
+
+    Published in `json_dataset.zip` as `annotations_train.json`, `annotations_test.json`,
+    `objects.json` and `predicates.json`.
+    """
+
+    def make() -> bytes:
+        predicates = json.loads(source.read(find(source, "predicates.json"), BYTES))
+        if sorted(predicates) != sorted(PREDICATES):
+            raise ValueError("predicates.json has not the 70 predicates of VRD")
+        members = {OBJECTS: "objects.json"}
+        members |= {name: name for name in (f"annotations_{part}.json" for part in PARTS)}
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, published in members.items():
+                # With a date of its own every call would make other bytes.
+                info = zipfile.ZipInfo(name)
+                info.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(info, source.read(find(source, published), BYTES))
+        return stream.getvalue()
+
+    return {ARCHIVE.rpartition("/")[2]: make}
+
+
+def vrd_vectors(source: Source) -> Files:
+    """Vectors of the objects' and predicates' names, of unit length.
+
+    Words count with unit length, and a name's vector is the direction of the sum of its words';
+    words without a vector, such as "of", are left out. Published as
+    `GoogleNews-vectors-negative300.bin`, packed by gzip.
+    """
+
+    def vectors(names: list[str]) -> Float[np.ndarray, "n d"]:
+        words = sorted({word for name in names for word in name.split()})
+        found = load_word_vectors(source.path, words, unknown="zeros").vectors
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        unit = dict(zip(words, found / np.where(lengths > 0, lengths, 1), strict=True))
+        sums = np.stack([sum(unit[word] for word in name.split()) for name in names])
+        lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+        if not lengths.all():
+            raise ValueError(f"no vector for any word of {names[lengths[:, 0].argmin()]!r}")
+        return (sums / lengths).astype(np.float32)
+
+    def make() -> bytes:
+        path = locate(ARCHIVE, f"{SOURCE}; prepare vrd first", "0.6 MB")
+        with opened_archive(path, f"Get it again: {SOURCE}.") as archive:
+            objects = object_names(archive)
+        predicates = list(PREDICATES)
+        return npz(
+            objects=np.array(objects),
+            objects_gnews=vectors(objects),
+            predicates=np.array(predicates),
+            predicates_gnews=vectors(predicates),
+        )
+
+    return {VECTORS: make}
+
+
+def glove(source: Source) -> Files:
+    """The 60,000 most frequent words, in this order, and their vectors in half precision.
+
+    Published in `glove.6B.zip` as `glove.6B.50d.txt`: a word and its numbers a line.
+    """
+
+    def make() -> bytes:
+        content = source.read(find(source, GLOVE_TEXT), GLOVE_BYTES)
+        words, numbers = [], []
+        for line in io.BytesIO(content):
+            word, *values = line.decode("utf-8").split(" ")
+            if len(values) != GLOVE_NUMBERS:
+                raise ValueError(f"line {len(words) + 1} has {len(values)} numbers, not 50")
+            words.append(word)
+            numbers.append(np.array(values, np.float32))
+            if len(words) == GLOVE_WORDS:
+                break
+        return npz(words=np.array(words), vectors=np.stack(numbers).astype(np.float16))
+
+    return {GLOVE.rpartition("/")[2]: make}

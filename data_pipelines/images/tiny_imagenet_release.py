@@ -1,0 +1,106 @@
+"""Tiny-ImageNet's zip (Stanford CS231n), and the files that `tiny_imagenet` reads.
+
+In `tiny-imagenet-200/`: `wnids.txt`, `words.txt` (a WordNet id, a tab and its names a line),
+`train/<wnid>/images/<wnid>_<k>.JPEG` for k from 0 to 499, `val/val_annotations.txt` (a file, a tab
+and its WordNet id a line) and `val/images/val_<k>.JPEG`; 64x64 pixels, some grey.
+"""
+
+import collections
+import io
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from data_pipelines.files import TABLE_BYTES
+from data_pipelines.images.tiny_imagenet import CLASSES_FILE, TEST_FILE, TRAIN_FILES
+from data_pipelines.preparing import Files, Original, Source, find, matching, npz
+
+ZIP = "tiny-imagenet-200.zip"
+ORIGINAL = Original(248_100_043, "90528d7ca1a48142e341f4ef8d21d0de")
+SIDE = 64
+IMAGE_BYTES = 200_000
+CUTS = (0, 110, 250)
+"""Of each class's training images, in the order of their numbers, the first file has the first 110
+and the second the next 140: as many as CIFAR-100 has of all."""
+QUALITY = 75
+
+
+def tiny_imagenet(source: Source) -> Files:
+    """Names of the classes, and their images as JPEGs of 32x32, each pixel the mean of a block."""
+    wnids = sorted(_text(source, "wnids.txt").split())
+    base = find(source, "wnids.txt").removesuffix("wnids.txt")
+    if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
+        raise ValueError(f"wnids.txt has {len(wnids)} lines, one twice, or too many")
+
+    def names() -> bytes:
+        words = dict(_pairs(_text(source, "words.txt")))
+        return json.dumps({"wnids": wnids, "names": [words[each] for each in wnids]}).encode()
+
+    by_folder = collections.defaultdict(list)
+    for path in matching(source, lambda path: path.endswith(".JPEG")):
+        by_folder[path.rpartition("/")[0]].append(path)
+
+    def train(first: int, end: int) -> bytes:
+        paths, labels = [], []
+        for label, wnid in enumerate(wnids):
+            found = by_folder[f"{base}train/{wnid}/images"]
+            own = sorted(found, key=_number)[first:end]
+            if len(own) < end - first:
+                raise ValueError(f"{len(found)} images of {wnid}, not {CUTS[-1]} or more")
+            paths += own
+            labels += [label] * len(own)
+        return _packed(source, paths, labels)
+
+    def test() -> bytes:
+        pairs = _pairs(_text(source, "val_annotations.txt"))
+        # A box follows the WordNet id.
+        listed = sorted(pairs, key=lambda pair: _number(pair[0]))
+        paths = [f"{base}val/images/{file}" for file, _ in listed]
+        return _packed(source, paths, [wnids.index(rest.split("\t")[0]) for _, rest in listed])
+
+    trains = {
+        file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
+    }
+    return {CLASSES_FILE: names, **trains, TEST_FILE: test}
+
+
+def _text(source: Source, name: str) -> str:
+    return source.read(find(source, name), TABLE_BYTES).decode("utf-8")
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """What stands before and after the first tab of each line."""
+    return [
+        (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
+    ]
+
+
+def _number(path: str) -> int:
+    """The k of a file's name."""
+    match = re.search(r"_(\d+)\.JPEG$", path)
+    if match is None:
+        raise ValueError(f"{path} is no NAME_NUMBER.JPEG")
+    return int(match[1])
+
+
+def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> bytes:
+    jpegs = [_shrunk(source, path) for path in paths]
+    return npz(
+        jpeg_bytes=np.frombuffer(b"".join(jpegs), np.uint8),
+        offsets=np.cumsum([0, *map(len, jpegs)]),
+        label=np.array(labels, np.uint8),
+    )
+
+
+def _shrunk(source: Source, path: str) -> bytes:
+    content = source.read(path, IMAGE_BYTES)
+    with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
+        if image.size != (SIDE, SIDE):
+            raise ValueError(f"{path} has {image.width}x{image.height} pixels")
+        small = image.convert("RGB").reduce(2)
+    stream = io.BytesIO()
+    small.save(stream, "JPEG", quality=QUALITY)
+    return stream.getvalue()

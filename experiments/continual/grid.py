@@ -1,0 +1,241 @@
+"""Every strategy on every benchmark: one table with ranks, one picture.
+
+    python -m experiments continual grid --benchmarks digits core50-nc facts --methods joint EWC ER
+
+Benchmarks, methods and seeds can be added to a finished grid: what was trained is read back.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import rankdata
+
+from data_pipelines.errors import DataError
+from experiments.common.plots import new_canvas, save
+from experiments.common.report import Column, Figure, Section, Table, write_report
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Count, RunSettings, Scale, check_methods, check_name
+from experiments.continual.benchmark import Benchmark
+from experiments.continual.methods import METHODS, Method, why_not
+from experiments.continual.plan import Seeds
+from experiments.continual.report import spread
+from experiments.continual.run import arrays_of, rows_of, train_rows
+from experiments.continual.runner import Outcome, Outcomes
+from experiments.continual.selection import RULE
+from experiments.continual.table import BENCHMARKS, ContinualRun
+
+SCALES: tuple[Scale, ...] = ("demo", "cpu", "paper")
+
+
+@dataclasses.dataclass(frozen=True)
+class GridRun(RunSettings):
+    """Every strategy on every benchmark: one table with ranks over benchmarks."""
+
+    benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
+    """Names of benchmarks; of another scale than the grid's, as in icifar:cpu."""
+    methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
+    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    seeds: Seeds = 3
+    """Runs of every method on every benchmark."""
+    tuning_orders: Count = 2
+    """Unreported draws whose validation samples choose strengths."""
+
+
+class Place(NamedTuple):
+    """A column of the grid, and a method's cell in it."""
+
+    benchmark: str
+    scenario: str
+
+    @property
+    def title(self) -> str:
+        """For tables and pictures."""
+        return f"{self.benchmark}, {self.scenario}"
+
+
+def run_grid(settings: GridRun) -> Path:
+    """Runs it all; returns the report's path.
+
+    Raises:
+      DataError: a benchmark, scale or method that there is not, or data that cannot be used.
+    """
+    check_methods(settings.methods, METHODS)
+    asked = {name: _settings(name, settings) for name in settings.benchmarks}
+    if not asked:
+        raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
+    folder = RunFolder("continual", "grid", settings, True, ("benchmarks", "methods", "seeds"))
+    benchmarks, outcomes = {}, {}
+    for name, each in asked.items():
+        benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
+        rows = rows_of(benchmark, each)
+        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
+        outcomes[name] = train_rows(folder, benchmark, each, rows, prefix=f"{name}-")
+        benchmarks[name] = benchmark
+    folder.save_results(
+        **{
+            f"{name}/{key}": value
+            for name, found in outcomes.items()
+            for key, value in arrays_of(found).items()
+        }
+    )
+    names = ["naive", *(METHODS if settings.methods is None else settings.methods)]
+    rows = [method for name, method in METHODS.items() if name in names]
+    summary = [
+        *(
+            (f"Data: {name}", benchmark.note + benchmark.counts)
+            for name, benchmark in benchmarks.items()
+        ),
+        (
+            "Seeds",
+            f"{settings.seeds}; ± is the standard deviation over them; what differs between them: "
+            + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+        ),
+        (
+            "Selection rule",
+            RULE.format(measure="score", draws=settings.tuning_orders, what="of the benchmark"),
+        ),
+        *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
+        ("Duration", folder.duration()),
+    ]
+    title = f"Continual learning: {len(rows)} methods on {len(benchmarks)} benchmarks"
+    return write_report(
+        folder.path, title, summary, _sections(folder.path, benchmarks, outcomes, rows)
+    )
+
+
+def _settings(name: str, settings: GridRun) -> ContinualRun:
+    benchmark, colon, scale = name.partition(":")
+    check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
+    if colon:
+        check_name("scale", scale, SCALES)
+    return ContinualRun(
+        benchmark=benchmark,
+        scale=scale or settings.scale,
+        seed=settings.seed,
+        methods=settings.methods,
+        seeds=settings.seeds,
+        tuning_orders=settings.tuning_orders,
+        published=False,
+        runs=settings.runs,
+    )
+
+
+def ranks_of(finals: Mapping[str, float]) -> dict[str, float]:
+    """Ranks from 1, the greatest first, equals sharing their mean; NaN comes last."""
+    values = np.array(list(finals.values()))
+    return dict(zip(finals, rankdata(-np.nan_to_num(values, nan=-np.inf)), strict=True))
+
+
+def _sections(
+    path: Path,
+    benchmarks: Mapping[str, Benchmark],
+    outcomes: Mapping[str, Outcomes],
+    rows: Sequence[Method],
+) -> list[Section]:
+    columns: dict[Place, Mapping[str, Outcome]] = {
+        Place(name, scenario): by_name
+        for name, found in outcomes.items()
+        for scenario, by_name in found.items()
+    }
+    ranks = {
+        place: ranks_of({name: outcome.final.mean() for name, outcome in by_name.items()})
+        for place, by_name in columns.items()
+    }
+    found = {
+        method.name: [ranked[method.name] for ranked in ranks.values() if method.name in ranked]
+        for method in rows
+    }
+    order = sorted(
+        (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
+    )
+    table = Table(
+        "After the last task, mean ± standard deviation over seeds, in each benchmark's own "
+        "measure; in brackets the rank among the methods that were run there. – : makes no sense "
+        "there, see below. The mean rank is over the benchmarks where a method was run, of which "
+        "those with fewer are not comparable with the others.",
+        [
+            Column("method"),
+            *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
+            Column("mean", "rank"),
+            Column("benchmarks", "rank"),
+        ],
+        [
+            [
+                name,
+                *(_cell(columns[place].get(name), ranks[place].get(name)) for place in columns),
+                f"{np.mean(found[name]):.2f}",
+                str(len(found[name])),
+            ]
+            for name in order
+        ],
+    )
+    picture = _plot(
+        path / "grid.png",
+        order,
+        [place.title for place in columns],
+        np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
+        np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
+    )
+    reasons = [
+        [method.name, place.title, reason]
+        for method in rows
+        for place in columns
+        if (reason := why_not(method, benchmarks[place.benchmark].offers(place.scenario)))
+    ]
+    chosen = [
+        [f"{name}, {place.title}", outcome.choice.told, outcome.choice.chosen]
+        for place, by_name in columns.items()
+        for name, outcome in by_name.items()
+        if len(outcome.choice.strengths)
+    ]
+    figure = Figure(
+        "Means after the last task; colours are ranks within a column, from the best.", picture
+    )
+    return [
+        Section("Every strategy on every benchmark", items=[figure, table]),
+        Section(
+            "What makes no sense where",
+            items=[Table("Cells that were not run.", list(map(Column, _WHERE)), reasons)],
+        ),
+        Section(
+            "How strengths were chosen",
+            items=[Table("On draws that are not reported.", list(map(Column, _HOW)), chosen)],
+        ),
+    ]
+
+
+_WHERE = ("method", "where", "it")
+_HOW = ("method", "strength: score", "chosen")
+
+
+def _final(outcome: Outcome | None) -> float:
+    return np.nan if outcome is None else float(outcome.final.mean())
+
+
+def _cell(outcome: Outcome | None, rank: float | None) -> str:
+    return "–" if outcome is None else f"{spread(outcome.final)} ({rank:g})"
+
+
+def _plot(
+    path: Path,
+    methods: Sequence[str],
+    columns: Sequence[str],
+    finals: Float[np.ndarray, "m c"],
+    ranks: Float[np.ndarray, "m c"],
+) -> Path:
+    """Ranks as colours, scores as numbers."""
+    canvas, (axis,) = new_canvas(1, 2.2 + 1.1 * len(columns), 1.6 + 0.3 * len(methods))
+    image = axis.imshow(ranks, cmap="viridis_r", aspect="auto")
+    for row, column in np.argwhere(np.isfinite(ranks)):
+        dark = ranks[row, column] > np.nanmax(ranks) / 2
+        value = finals[row, column]
+        said = "diverged" if np.isnan(value) else f"{value:.2f}"
+        axis.text(column, row, said, ha="center", va="center", color="w" if dark else "k")
+    axis.set_yticks(range(len(methods)), methods)
+    axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
+    canvas.colorbar(image, ax=axis, label="rank")
+    return save(canvas, path)

@@ -1,0 +1,211 @@
+"""The table of benchmarks, and the general ones: images whose classes come in tasks."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax.numpy as jnp
+import optax
+import tyro
+
+from data_pipelines.errors import DataError
+from data_pipelines.images.cifar100 import load_cifar100
+from data_pipelines.images.digits import load_digits
+from data_pipelines.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
+from data_pipelines.images.tfds_sets import load_tfds
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
+from data_pipelines.procedural.world import World, load_procedural
+from everlight.checks import Between
+from everlight.continual import Protocol, StoredImages
+from everlight.models import MLP, PlainCNN
+from experiments.cl_metrics.record import icifar
+from experiments.common.sequences import store_images
+from experiments.common.settings import Count, Scale
+from experiments.continual.benchmark import Benchmark, Net, Training, head_or, of_classes
+from experiments.continual.own_images import load_own_images
+from experiments.continual.plan import Plan, StrategiesRun, planned
+from experiments.core50.record import core50_benchmark
+from experiments.facts.record import facts_benchmark
+from experiments.iirc.record import iirc_benchmark
+
+MOMENTUM = 0.9
+
+Side = Annotated[int, Between(8, 512)]
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinualRun(StrategiesRun):
+    """Any strategies on any benchmark, on a folder of your own images too."""
+
+    benchmark: tyro.conf.Positional[str] = ""
+    """digits, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc, core50-nic,
+    facts, or images for your own."""
+    images: Path | None = None
+    """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    data: str | None = None
+    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
+    features: str | None = None
+    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    labels."""
+    methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
+    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
+    among them."""
+    scale: Scale = "demo"
+    """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
+    images at 16 pixels, 100 of 200, or 100 of 500 at 32. Of the papers' benchmarks their own."""
+    tasks: Count | None = None
+    """Into which the classes are cut, as equal as it goes."""
+    side: Side | None = None
+    """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
+    test_every: Annotated[int, Between(2, 1000)] = 5
+    """Of your own images each so-manieth of a class is a test image."""
+
+
+class Size(NamedTuple):
+    """How much of a data set a scale takes."""
+
+    classes: int
+    per_class: tuple[int, int]
+    """At most so many training and test images of each."""
+    side: int
+
+
+SIZES: dict[Scale, Size] = {
+    "demo": Size(20, (100, 50), 16),
+    "cpu": Size(100, (200, 50), 16),
+    "paper": Size(100, (500, 100), 32),
+}
+PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, exemplars=20)
+DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
+HIDDEN = 100
+OWN_SIDE, TRUNK_SIDE = 32, 224
+"""Of a user's images; the second as EfficientNet-Lite0 was trained."""
+TFDS = "tfds:"
+
+
+def digits(settings: StrategiesRun) -> Benchmark:
+    """Handwritten digits of 8x8, which ship with scikit-learn."""
+    images = load_digits()
+    values = jnp.asarray(images.images[..., :1])
+    train = values[: len(images.train_labels)]
+    stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
+    plan = planned(DIGITS, settings)
+    net = Net(
+        head_or(MLP(10, (HIDDEN, HIDDEN), dtype=plan.dtype), 10),
+        ("hidden1", "hidden2"),
+        f"two hidden layers of {HIDDEN} units",
+    )
+    note = f"{images.name} of 8×8 pixels"
+    return of_plan("digits", note, images, stored, net, plan, settings)
+
+
+def procedural(settings: ContinualRun) -> Benchmark:
+    """The procedural world; no data needed."""
+    size = SIZES[settings.scale]
+    subclasses = -(-size.classes // 10)
+    world = World(size.classes // subclasses, subclasses, seed=settings.seed)
+    images = load_procedural(world, *size.per_class)
+    return of_pictures("procedural", _resized(images, settings, size), settings)
+
+
+def tiny_imagenet(settings: ContinualRun) -> Benchmark:
+    """Tiny-ImageNet at 32x32."""
+    size = SIZES[settings.scale]
+    images = load_tiny_imagenet_32(range(size.classes))
+    return of_pictures("tiny-imagenet", _resized(images, settings, size), settings)
+
+
+def cifar100(settings: ContinualRun) -> Benchmark:
+    """CIFAR-100."""
+    size = SIZES[settings.scale]
+    images = first_classes(load_cifar100(), size.classes)
+    return of_pictures("cifar100", _resized(images, settings, size), settings)
+
+
+def own_images(settings: ContinualRun) -> Benchmark:
+    """A user's own."""
+    side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
+    if settings.data is not None:
+        return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
+    if settings.images is None:
+        raise DataError(
+            "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
+            "of file and label, or an .npz with images and labels; or --data tfds:NAME"
+        )
+    images, note = load_own_images(settings.images, side, settings.test_every)
+    return of_pictures("images", images, settings, note)
+
+
+GENERAL: dict[str, Callable[[ContinualRun], Benchmark]] = {
+    "digits": digits,
+    "procedural": procedural,
+    "tiny-imagenet": tiny_imagenet,
+    "cifar100": cifar100,
+    "images": own_images,
+}
+"""Whose plan is `Plan`."""
+BENCHMARKS: dict[str, Callable[[ContinualRun], Benchmark]] = {
+    **GENERAL,
+    "icifar": icifar,
+    "iirc": iirc_benchmark,
+    "core50-ni": partial(core50_benchmark, "NI"),
+    "core50-nc": partial(core50_benchmark, "NC"),
+    "core50-nic": partial(core50_benchmark, "NIC"),
+    "facts": facts_benchmark,
+}
+
+
+def of_pictures(
+    name: str, images: ImageSet, settings: StrategiesRun, note: str | None = None
+) -> Benchmark:
+    """A benchmark of colour images, learnt by a small convolutional net."""
+    side, classes = images.images.shape[1], len(images.class_names)
+    shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
+    widths = ", ".join(map(str, shape.channels))
+    plan = planned(PICTURES, settings)
+    net = Net(
+        head_or(shape.clone(dtype=plan.dtype), classes),
+        shape.layers,
+        f"convolutions of {widths} channels and {shape.hidden} hidden units",
+    )
+    said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
+    return of_plan(name, said, images, store_images(images), net, plan, settings)
+
+
+def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:
+    chosen = first_per_class(images, *size.per_class)
+    # A trunk has its own size, to which it enlarges small images.
+    largest = chosen.images.shape[1] if settings.features else size.side
+    return shrink_images(chosen, settings.side or largest)
+
+
+def of_plan(
+    name: str,
+    note: str,
+    images: ImageSet,
+    stored: StoredImages,
+    net: Net,
+    plan: Plan,
+    settings: StrategiesRun,
+) -> Benchmark:
+    """The record of its parts, learnt by gradient descent with momentum.
+
+    Raises:
+      DataError: more tasks than classes.
+    """
+    training = Training(
+        plan.tasks,
+        Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),
+        plan.online_batch,
+        optax.sgd(plan.rate, momentum=MOMENTUM),
+        plan.exemplars,
+        f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
+        f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
+        f"{plan.exemplars} exemplars a class",
+        # So far does a constant gradient carry in the end, as implicit steps on penalties need.
+        reach=plan.rate / (1 - MOMENTUM),
+    )
+    scenarios = settings.scenarios
+    return of_classes(name, note, images, stored, net, training, scenarios, plan._asdict())

@@ -1,0 +1,433 @@
+"""IIRC as a benchmark: data, nets and training of the paper at each scale."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+from typing import Literal, NamedTuple, get_args
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Int, UInt8
+
+from data_pipelines.errors import DataError
+from data_pipelines.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from data_pipelines.images.iirc_metadata import (
+    Metadata,
+    OfficialName,
+    draw_configuration,
+    official_metadata,
+    procedural_metadata,
+    superclasses_first,
+    tiny_imagenet_metadata,
+)
+from data_pipelines.images.image_set import Channels, ImageSet, first_per_class, shrink_images
+from data_pipelines.images.imagenet import ImageFiles
+from data_pipelines.images.jpeg_store import JpegStore
+from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
+from data_pipelines.procedural.world import World, load_procedural
+from everlight.continual.base import Setup, TaskSequence
+from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.state import SequenceResult
+from everlight.continual.engine.steps import Protocol
+from everlight.continual.objectives.many_labels import binary_objective, multi_hot
+from everlight.metrics.multilabel import task_score_matrix
+from everlight.models import MLP
+from everlight.models.augmentation import crop_and_flip
+from everlight.models.heads import HeadKind
+from everlight.models.resnet import ReducedResNet, ResNet50
+from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
+from everlight.scenarios.shapes import same_shapes
+from experiments.common.plan_settings import changed_plan
+from experiments.common.sequences import store_images
+from experiments.common.settings import Scale
+from experiments.common.streaming import channels, stream
+from experiments.continual.benchmark import (
+    Arrays,
+    Begin,
+    Benchmark,
+    Draw,
+    RunData,
+    Scores,
+    checksums_of,
+)
+from experiments.continual.methods import METHODS, Method, Needs, Trains
+from experiments.continual.plan import StrategiesRun
+from experiments.iirc.streaming import fingerprint, load_imagenet
+
+LABELS = 2
+"""Of a sample, at most."""
+MOMENTUM, WEIGHT_DECAY = 0.9, 1e-5
+SCENARIO = "incomplete labels"
+ABLATED = "ER"
+"""The method whose exemplars the paper varies (appendix E)."""
+CHANNELS: Mapping[str, Channels] = dict.fromkeys(
+    ("iirc_cifar100", "incremental_cifar100"), IIRC_CHANNELS
+)
+"""By which the authors normalise a data set in memory; others are by their own training images."""
+MOST_ORDERS = 10
+"""Task configurations that are drawn where none are published, for any strategies."""
+
+PAPER_METHODS: dict[str, Method] = {
+    **{
+        name: METHODS[name]
+        for name in ("joint", "incremental joint", "ER-infinite", "ER", "iCaRL-CNN", "iCaRL-norm")
+    },
+    "LUCIR": METHODS["LUCIR"]._replace(strengths=(5.0,)),
+    "BiC": METHODS["BiC"],
+    "A-GEM": METHODS["A-GEM"],
+    "finetune": METHODS["naive"]._replace(name="finetune"),
+}
+# And LUCIR that holds features less, and BiC's other stages 1 and 2.
+FORMS: dict[str, Method] = PAPER_METHODS | {
+    "LUCIR-0.5": METHODS["LUCIR"]._replace(name="LUCIR-0.5", strengths=(0.5,)),
+    **{name: METHODS[name] for name in METHODS if name.startswith("BiC-")},
+}
+DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a scale changes."""
+
+    data: DataSet
+    side: int
+    """Images are shrunk to this, by means of blocks; ImageNet's are cropped."""
+    blocks: int | None
+    """Of each stage of the reduced net: 5 is ResNet-32; None is ResNet-50."""
+    protocol: Protocol
+    configurations: int
+    methods: tuple[str, ...] = tuple(PAPER_METHODS)
+    rate: float = 1.0
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Of methods that have another."""
+    joint_epochs: int | None = None
+    """Of joint's only task; None is as many as of any first task."""
+    exemplars: int = 20
+    """Of every class, where a method keeps any."""
+    ablation: tuple[int, ...] = ()
+    """Other numbers of exemplars that ER is trained with."""
+    per_class: tuple[int, int] = (500, 100)
+    """At most so many training and test images of each class."""
+    superclasses: int | None = None
+    """Of Tiny-ImageNet, the first so many, with as many classes that have none; None is all."""
+    choice: str = "no setting was chosen on test samples"
+    """How the settings were chosen, for the report."""
+
+
+SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
+PLANS: Mapping[Scale, Plan] = {
+    "demo": Plan(
+        data="procedural",
+        side=16,
+        blocks=1,
+        protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, **SCHEDULE),
+        configurations=2,
+        methods=("incremental joint", "ER", "iCaRL-CNN", "LUCIR", "finetune"),
+        rate=0.1,
+        per_class=(100, 50),
+    ),
+    "cpu": Plan(
+        data="tiny-imagenet",
+        side=16,
+        blocks=1,
+        protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, **SCHEDULE),
+        configurations=3,
+        rate=0.3,
+        joint_epochs=43,
+        ablation=(50, 100),
+        per_class=(250, 50),
+        superclasses=5,
+        choice="the rate is the better of two by joint's in-task validation on the first "
+        "configuration, where the number of classes was chosen too, test scores being seen",
+    ),
+    "paper": Plan(
+        data="iirc_cifar100",
+        side=32,
+        blocks=5,
+        protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, **SCHEDULE),
+        configurations=10,
+        joint_epochs=400,
+        ablation=(50, 100, 200),
+    ),
+}
+PAPER_IMAGENET = Plan(
+    data="iirc_imagenet_lite",
+    side=224,
+    blocks=None,
+    protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, **SCHEDULE),
+    configurations=5,
+    rate=0.1,
+    rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
+    joint_epochs=180,
+    per_class=(1300, 50),
+)
+"""In place of the scale's where `data` is one of ImageNet's."""
+
+
+class Data(NamedTuple):
+    """Images with the hierarchy and the orders in which their classes are learnt."""
+
+    images: ImageSet | ImageFiles
+    metadata: Metadata
+
+    @property
+    def classes(self) -> int:
+        """Coarse and fine."""
+        return len(self.images.class_names) + len(self.metadata.hierarchy)
+
+
+def load_data(plan: Plan, seed: int) -> Data:
+    """The plan's images at their size, and its task configurations."""
+    if plan.data == "procedural":
+        world = World(4, 3, seed=seed)
+        images = load_procedural(world, *plan.per_class)
+        metadata = procedural_metadata(world, plan.configurations)
+    elif plan.data == "tiny-imagenet":
+        images, metadata = _tiny_imagenet(plan)
+    elif is_imagenet(plan.data):
+        files, metadata = load_imagenet(plan.data, plan.configurations)
+        return Data(first_per_class(files, *plan.per_class), metadata)
+    else:
+        images, metadata = load_cifar100(), official_metadata(plan.data)
+    return Data(shrink_images(first_per_class(images, *plan.per_class), plan.side), metadata)
+
+
+def is_imagenet(data: DataSet) -> bool:
+    """Whether the images are ImageNet's files, which are streamed."""
+    return data in get_args(OfficialName) and "imagenet" in data
+
+
+def open_store(plan: Plan, data: Data, memory_limit: int) -> JpegStore | None:
+    """Where the files are read from; None where the images are all in memory."""
+    images = data.images
+    if isinstance(images, ImageSet):
+        return None
+    return JpegStore(images.folder, images.images, plan.side, memory_limit)
+
+
+def _tiny_imagenet(plan: Plan) -> Data:
+    metadata = tiny_imagenet_metadata(plan.configurations)
+    if plan.superclasses is None:
+        return Data(load_tiny_imagenet_32(), metadata)
+    hierarchy = dict(list(metadata.hierarchy.items())[: plan.superclasses])
+    grouped = set(chain.from_iterable(metadata.hierarchy.values()))
+    names = tiny_imagenet_names()
+    single = [name for name in names if name not in grouped][: plan.superclasses]
+    wanted = [*chain.from_iterable(hierarchy.values()), *single]
+    images = load_tiny_imagenet_32([names.index(name) for name in wanted])
+    first = superclasses_first(plan.superclasses)
+    orders = tuple(
+        draw_configuration(images.class_names, hierarchy, first, number)
+        for number in range(plan.configurations)
+    )
+    return Data(images, Metadata(hierarchy, orders, metadata.valid_fraction))
+
+
+def iirc_begin(plan: Plan, classes: int, tasks: int, store: JpegStore | None = None) -> Begin:
+    """What strategies are made from: SGD with momentum, crops and mirrors, BCE over seen classes.
+
+    Args:
+      plan: of the scale.
+      classes: coarse and fine.
+      tasks: of a configuration.
+      store: where images are read that are not in memory; there they crop and mirror themselves.
+    """
+
+    def net(trains: Trains, head: HeadKind) -> nn.Module:
+        if trains == "head":
+            return MLP(classes, (), head)
+        if plan.blocks is None:
+            return ResNet50(classes, head)
+        return ReducedResNet(classes, plan.blocks, head)
+
+    def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
+        images: StoredImages | StreamedImages = data.shared
+        if store is not None:
+            images = stream(store, data.shared)
+        optimizer = optax.chain(
+            optax.add_decayed_weights(WEIGHT_DECAY),
+            optax.sgd(plan.rates.get(method.name, plan.rate), momentum=MOMENTUM),
+        )
+        augment = crop_and_flip if store is None else None
+        module = net(method.trains, method.head)
+        setup = flax_setup(module, images, binary_objective(), optimizer, augment)
+        own = 1 if method.setting == "joint" else tasks
+        return setup, Needs(own, classes, plan.exemplars, labels=LABELS)
+
+    return begin
+
+
+def iirc_protocol(plan: Plan, method: Method) -> Protocol:
+    """With the method's choice of epoch; joint's only task may have its own length."""
+    protocol = plan.protocol
+    if method.setting == "joint" and plan.joint_epochs is not None:
+        protocol = replace(protocol, first_epochs=plan.joint_epochs)
+    return replace(protocol, select=method.select)
+
+
+def record(
+    plan: Plan,
+    data: Data,
+    seed: int,
+    store: JpegStore | None = None,
+    choosing: bool = False,
+) -> Benchmark:
+    """The benchmark; a draw is a task configuration.
+
+    Args:
+      plan: of the scale; its configurations are those that there are.
+      data: of the plan.
+      seed: of the run.
+      store: where images are read that are not in memory.
+      choosing: whether the post-task validation of the last configurations chooses strengths.
+    """
+    images, metadata = data
+    orders = metadata.configurations[: plan.configurations]
+    tasks, classes = len(orders[0].tasks), data.classes
+    shared = store_images(images, CHANNELS.get(plan.data)) if store is None else channels()
+
+    @functools.cache
+    def sequences(setting: Setting) -> tuple[list[TaskSequence], list[TaskSequence]]:
+        made = [
+            iirc(
+                images.train_labels,
+                images.test_labels,
+                images.class_names,
+                metadata.hierarchy,
+                order,
+                setting,
+                metadata.valid_fraction,
+            )
+            for order in orders
+        ]
+        tuning = [each.post_task for each in made] if choosing else []
+        found = same_shapes([*(each.sequence for each in made), *tuning])
+        return found[: len(made)], found[len(made) :]
+
+    def sequence(scenario: str, method: Method, draw: Draw) -> TaskSequence:
+        tested, choosing = sequences(method.setting)
+        return choosing[-1 - draw.number] if draw.use == "tuning" else tested[draw.number]
+
+    def scores(scenario: str, arrays: Arrays, sequence: TaskSequence) -> Scores:
+        predicted = jnp.asarray(unpack(arrays["predicted"], classes))
+        labels = multi_hot(sequence.test.labels, classes)
+        seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
+        means = task_score_matrix(predicted, labels, sequence.test_member, seen)
+        over_time = np.asarray(means.union.precision_weighted_jaccard)
+        matrix = np.asarray(means.by_task.precision_weighted_jaccard)
+        if len(over_time) == tasks:
+            return Scores(over_time, matrix)
+        # What learns everything at once knows no tasks.
+        return Scores(
+            np.concatenate([np.full(tasks - 1, np.nan), over_time]),
+            np.full((tasks, tasks), np.nan),
+        )
+
+    # What else the run trains is nothing to a sequence.
+    facts = {
+        name: value
+        for name, value in asdict(plan).items()
+        if name not in ("methods", "configurations", "ablation", "choice")
+    }
+    if store is not None:
+        facts["files"] = fingerprint(images)
+    return Benchmark(
+        name="iirc",
+        note=f"{images.name}, {plan.side}×{plan.side} pixels: {sizes(data)}; {tasks} tasks",
+        measure="pw-JS",
+        scenarios=(SCENARIO,),
+        draws="task configuration",
+        training=f"{net_name(plan)}, SGD at {plan.rate:g} with momentum, anew at every task, crops "
+        f"and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        facts=lambda scenario, method: facts | {"seed": seed},
+        checksums=checksums_of(images.images, images.train_labels, images.test_labels),
+        offers=lambda scenario: frozenset(
+            ("class scores", "several labels", "own classes", "chosen classes", "named head")
+        ),
+        shared=lambda scenario, method: shared,
+        begin=iirc_begin(plan, classes, tasks, store),
+        protocol=lambda scenario, method: iirc_protocol(plan, method),
+        sequence=sequence,
+        key=lambda draw: jax.random.fold_in(jax.random.key(draw.first), draw.number),
+        keep=_keep,
+        scores=scores,
+        store=store,
+    )
+
+
+def _keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Array]:
+    return {"predicted": result.evaluation, "validation": result.validation}
+
+
+def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
+    """The paper's benchmark at a scale, for any methods.
+
+    Raises:
+      DataError: more seeds than there are configurations beside those that choose strengths.
+    """
+    plan = changed_plan(PLANS[settings.scale], settings.plan)
+    official = plan.data in get_args(OfficialName)
+    there = PLANS["paper"].configurations if official else MOST_ORDERS
+    plan = replace(plan, configurations=there)
+    left = there - settings.tuning_orders
+    if settings.seeds > left:
+        raise DataError(
+            f"--seeds {settings.seeds}; iirc has {there} configurations, of which --tuning-orders "
+            f"{settings.tuning_orders} choose strengths: give {left} or less"
+        )
+    return record(plan, load_data(plan, settings.seed), settings.seed, choosing=True)
+
+
+def superclass_numbers(
+    hierarchy: Hierarchy, configuration: TaskConfiguration
+) -> Int[np.ndarray, "c"]:
+    """The number of each class's superclass, -1 where it has none."""
+    names = list(chain.from_iterable(configuration.tasks))
+    parent = {
+        member: names.index(name)
+        for name, members in hierarchy.items()
+        if name in names
+        for member in members
+    }
+    return np.array([parent.get(name, -1) for name in names])
+
+
+def unpack(predicted: UInt8[np.ndarray, "t m packed"], classes: int) -> Bool[np.ndarray, "t m c"]:
+    """The predicted labels, kept as bits, as booleans."""
+    return np.unpackbits(predicted, axis=-1, count=classes).astype(bool)
+
+
+def epochs(plan: Plan) -> str:
+    """For the report."""
+    protocol = plan.protocol
+    joint = f", joint {plan.joint_epochs}" if plan.joint_epochs else ""
+    return (
+        f"{protocol.epochs_of(1)} epochs a task, {protocol.epochs_of(0)} for the first{joint}, in "
+        f"batches of {protocol.batch_size}; the rate falls to a tenth after "
+        f"{protocol.plateau_patience} epochs without a better in-task validation"
+    )
+
+
+def net_name(plan: Plan) -> str:
+    """For the report."""
+    if plan.blocks is None:
+        return "ResNet-50"
+    return f"reduced ResNet of {6 * plan.blocks + 2} layers"
+
+
+def sizes(data: Data) -> str:
+    """For the report."""
+    images, hierarchy = data.images, data.metadata.hierarchy
+    per_class = np.bincount(images.train_labels)
+    grouped = sum(map(len, hierarchy.values()))
+    least, most = per_class.min(), per_class.max()
+    each = f"{least}" if least == most else f"{least} to {most}"
+    return (
+        f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
+        f"classes without one; {each} training images a class, "
+        f"{data.metadata.valid_fraction:.0%} of them in-task validation and as many left out"
+    )

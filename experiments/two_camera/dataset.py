@@ -1,0 +1,276 @@
+"""Every method that sees one image, on any set of photographs with known lights.
+
+    python -m experiments two_camera dataset --thumbnails mine.npz
+    python -m experiments two_camera dataset --release cube-plus --folder DIR
+    python -m experiments two_camera dataset --thumbnails a.npz b.npz --split cross-camera
+
+Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--scale demo` needs no data. A
+thumbnails file has `images_u16` or `images`, `illuminant_rgb` and `names`; the releases are those
+of `data_pipelines.color.constancy_sets`, as they come unpacked.
+
+In folds, two thirds of a camera's images teach and the third is asked. Across cameras, all images
+of the other cameras teach. What a net or regression chooses, it chooses on 15% of the images that
+teach.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from data_pipelines.color.constancy_sets import RELEASES, SATURATION, ConstancySet, thumbnail_set
+from data_pipelines.color.nus import CAMERAS, THUMBNAILS_SOURCE
+from data_pipelines.color.quasi_real import FOLDS
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS
+from data_pipelines.errors import DataError
+from data_pipelines.files import read_text, refusing
+from data_pipelines.locations import locate
+from data_pipelines.matlab import read_mat
+from everlight.checks import Between
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.report import write_report
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import Count, RunSettings, Scale, check_name
+from experiments.two_camera import CITATION
+from experiments.two_camera.dataset_report import DatasetResults, report_sections
+from experiments.two_camera.image_methods import compare_on_images
+from experiments.two_camera.image_sets import ImageSet, draw_folds, rendered_images, shrink_images
+from experiments.two_camera.tables import Comparison
+
+Split = Literal["folds", "cross-camera"]
+Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8"]
+
+LEAST_IMAGES = 45
+"""Of a camera: two thirds of them, less the validation part, must determine 20 numbers."""
+TRAINING = {
+    "demo": TrainingSettings(1_000, 128, validate_every=50),
+    "cpu": TrainingSettings(4_000, 128, validate_every=50),
+    "paper": TrainingSettings(20_000, 128, validate_every=50),
+}
+
+
+@dataclass(frozen=True)
+class DatasetRun(RunSettings):
+    """Any set of photographs with known lights: every method that sees one image (table 2)."""
+
+    scale: Scale = "cpu"
+    """demo: rendered images of two cameras; cpu, paper: 4,000 or 20,000 steps of every net."""
+    thumbnails: tuple[Path, ...] = ()
+    """Files of thumbnails, of one camera or several each."""
+    release: Release | None = None
+    """A set as it was released, in `--folder`."""
+    folder: Path | None = None
+    """Where the release lies unpacked."""
+    cameras: tuple[str, ...] = ()
+    """Those to take, by default all."""
+    split: Split = "folds"
+    """Three folds of each camera, or one camera asked and all others teaching."""
+    folds: Path | None = None
+    """A published split of one camera: a MATLAB file with `indices`, or text, each image's fold
+    from 1 on, in the order of the images' names."""
+    side: Annotated[int, Between(32, 2_000)] = 64
+    """Pixels of the longest side to which larger images are averaged down."""
+    seeds: Count = 3
+    """Trainings of every net, each with its own initial parameters and validation images."""
+
+
+class CameraImages(NamedTuple):
+    """One camera's images in the order of their names."""
+
+    images: Float[np.ndarray, "n h w 3"]
+    masks: Float[np.ndarray, "n h w"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+
+
+def run_dataset(
+    settings: DatasetRun, training: Mapping[Scale, TrainingSettings] = TRAINING
+) -> Path:
+    """Runs it all; returns the report's path."""
+    folder = RunFolder("two_camera", "dataset", settings)
+    cameras, note = load_cameras(settings)
+    sets = (in_three_folds if settings.split == "folds" else across_cameras)(cameras, settings)
+    optimizer = training[settings.scale]
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    facts = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
+    compared = {}
+    for camera, data in sets.items():
+        found = folder.read_unit(camera, facts)
+        if found is None:
+            checkpoints = Checkpoints(folder.checkpoints / camera)
+            outcome = compare_on_images(data, seeds, optimizer, checkpoints)
+            found = {"truth": outcome.truth, **outcome.estimates}
+            folder.save_unit(camera, facts, **found)
+        truth = found.pop("truth")
+        compared[camera] = Comparison(found, truth)
+        for name, errors in compared[camera].errors().items():
+            folder.log(camera=camera, method=name, mean_error=np.nanmean(errors, axis=(1, 2)))
+    arrays = {
+        f"{camera}/{name}": errors
+        for camera, each in compared.items()
+        for name, errors in each.errors().items()
+    }
+    folder.save_results(**arrays)
+    asked = {
+        "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
+        "cross-camera": "each camera asked, all images of the others teaching",
+    }
+    summary = [
+        ("Paper", CITATION),
+        ("Data", note),
+        ("Protocol", asked[settings.split]),
+        ("Folds", f"{settings.folds or f'drawn by seed {settings.seed}'}"),
+        ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
+        ("Seeds", f"{settings.seeds} a training from {settings.seed}"),
+        ("Training of nets", str(optimizer)),
+        ("Duration", folder.duration()),
+    ]
+    title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"
+    results = DatasetResults(sets, compared, settings.split)
+    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+
+
+def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
+    """Images by camera, and which they are.
+
+    Raises:
+      DataError: options that do not go together, no such camera, or too few images of one.
+    """
+    if (settings.release is None) != (settings.folder is None):
+        raise DataError("--release and --folder belong together: which set, and where it lies")
+    if settings.release and settings.thumbnails:
+        raise DataError("--thumbnails and --release are two sets; give one")
+    if settings.scale == "demo":
+        if settings.release or settings.thumbnails:
+            raise DataError("--scale demo renders its own images; leave the data or --scale away")
+        cameras, note = _rendered(settings.seed)
+    else:
+        sets, note = _sets(settings)
+        cameras = {}
+        for camera in settings.cameras or sets:
+            check_name("camera", camera, list(sets))
+            cameras[camera] = _shrunk(sets[camera], settings.side)
+    for camera, data in cameras.items():
+        if len(data.names) < LEAST_IMAGES:
+            raise DataError(
+                f"{camera} has {len(data.names)} images; {LEAST_IMAGES} are needed to learn from "
+                "and to be asked. Leave it out by --cameras, or add images."
+            )
+    if settings.split == "cross-camera" and len(cameras) < 2:
+        raise DataError("--split cross-camera needs two cameras or more; give more --thumbnails")
+    if settings.folds and (len(cameras) > 1 or settings.split == "cross-camera"):
+        raise DataError("--folds are those of one camera; name it by --cameras")
+    return cameras, note
+
+
+def _sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
+    if settings.release and settings.folder:
+        sets = RELEASES[settings.release](settings.folder)
+        return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
+    files, kept = settings.thumbnails, None
+    if not files:
+        folder = locate("nus8_64x64", THUMBNAILS_SOURCE, "37 MB")
+        files, kept = tuple(folder / f"{camera}.npz" for camera in CAMERAS), CAMERAS
+    sets = {}
+    for file in files:
+        for camera, each in thumbnail_set(file).items():
+            if camera in sets:
+                raise DataError(f"{file} has images of {camera}, as another file has; give one")
+            if kept is None or camera in kept:
+                sets[camera] = each
+    names = "NUS-8" if kept else ", ".join(file.name for file in files)
+    return sets, (
+        f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
+        "of an image's maximum on"
+    )
+
+
+def _shrunk(camera: ConstancySet, side: int) -> CameraImages:
+    names = tuple(sorted(camera.names))
+    rows = [camera.names.index(name) for name in names]
+    images, masks = shrink_images(camera, names, side)
+    return CameraImages(images, masks, camera.illuminants[rows], names)
+
+
+def _rendered(seed: int) -> tuple[dict[str, CameraImages], str]:
+    cameras = {}
+    for camera in EMBEDDED_CAMERAS:
+        data = rendered_images(seed, camera)
+        names = tuple(f"{index:04}" for index in range(len(data.images)))
+        cameras[camera] = CameraImages(data.images, data.masks, data.illuminants, names)
+    return cameras, data.note
+
+
+def in_three_folds(
+    cameras: Mapping[str, CameraImages], settings: DatasetRun
+) -> dict[str, ImageSet]:
+    """Each camera's images, without the one or two that make folds of unequal size."""
+    lights = {camera: data.illuminants for camera, data in cameras.items()}
+    sets = {}
+    for camera, data in cameras.items():
+        if settings.folds is None:
+            folds = draw_folds(len(data.names), settings.seed)
+        else:
+            folds = read_folds(settings.folds, len(data.names))
+        kept = np.sort(np.concatenate(folds))
+        sets[camera] = ImageSet(
+            data.images[kept],
+            data.masks[kept],
+            data.illuminants[kept],
+            [np.searchsorted(kept, fold) for fold in folds],
+            lights,
+            _note(camera, data, len(kept)),
+            camera,
+        )
+    return sets
+
+
+def across_cameras(cameras: Mapping[str, CameraImages], _: DatasetRun) -> dict[str, ImageSet]:
+    """All cameras' images on one canvas; asked is one camera, and the others teach."""
+    canvas = np.max([data.masks.shape[1:] for data in cameras.values()], axis=0)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        wider = [(0, canvas[axis] - values.shape[1 + axis]) for axis in (0, 1)]
+        return np.pad(values, [(0, 0), *wider, *[(0, 0)] * (values.ndim - 3)])
+
+    images = np.concatenate([padded(data.images) for data in cameras.values()])
+    masks = np.concatenate([padded(data.masks) for data in cameras.values()])
+    illuminants = np.concatenate([data.illuminants for data in cameras.values()])
+    lights = {camera: data.illuminants for camera, data in cameras.items()}
+    sets, start = {}, 0
+    for camera, data in cameras.items():
+        rows = np.arange(start, start := start + len(data.names))
+        note = _note(camera, data, len(rows))
+        sets[camera] = ImageSet(images, masks, illuminants, [rows], lights, note, camera)
+    return sets
+
+
+def _note(camera: str, data: CameraImages, kept: int) -> str:
+    left = len(data.names) - kept
+    return f"{camera}: {kept} images" + (f", {left} left out for equal folds" if left else "")
+
+
+def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
+    """Three sets of test images of equal size from a published split; the last of others go.
+
+    Raises:
+      MissingDataError: no such file.
+      DataError: it does not say one of three folds of every image.
+    """
+    way_out = "It has each image's fold, 1 to 3, in the order of the images' names."
+    if path.suffix == ".mat":
+        (parts,) = read_mat(path, ["indices"])
+    else:
+        text = read_text(path, way_out)
+        with refusing(path, way_out):
+            parts = np.array(text.split(), int)
+    parts = parts.ravel()
+    folds = [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]
+    size = min(map(len, folds))
+    if len(parts) != count or sum(map(len, folds)) < count or not size:
+        raise DataError(f"{path} has {len(parts)} entries for {count} images. {way_out}")
+    return [fold[:size] for fold in folds]

@@ -1,0 +1,132 @@
+"""What the run on any set of photographs shows."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common.report import Column, Figure, Section, Table
+from experiments.two_camera import plots
+from experiments.two_camera.image_methods import TUNED_HERE
+from experiments.two_camera.image_sets import MAIN, ImageSet
+from experiments.two_camera.nus_report import (
+    METHODS,
+    NusResults,
+    first_curves,
+    look_section,
+    paper_rows,
+)
+from experiments.two_camera.paper_tables import FFCC_THUMBNAILS
+from experiments.two_camera.tables import Comparison, error_table
+
+FIXED = (", none", ", re-illuminated")
+"""Nets and regressions of one augmentation; each fold chooses between the two."""
+
+
+class DatasetResults(NamedTuple):
+    """Images and every method's lights, by the camera that is asked."""
+
+    sets: Mapping[str, ImageSet]
+    compared: Mapping[str, Comparison]
+    split: str
+
+    def shown(self) -> dict[str, Comparison]:
+        """Without the rows of one augmentation."""
+        return {
+            camera: Comparison(
+                {
+                    name: lights
+                    for name, lights in each.estimates.items()
+                    if not any(part in name for part in FIXED)
+                },
+                each.truth,
+            )
+            for camera, each in self.compared.items()
+        }
+
+
+def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
+    """The report's body; pictures are written into `folder`."""
+    shown = results.shown()
+    tables = []
+    if len(shown) > 1:
+        caption = f"All {len(shown)} cameras' images together."
+        tables = [error_table(caption, pooled(shown), {}, "seeds"), _camera_table(shown)]
+    for camera, each in shown.items():
+        # Table 2 is of the D5200 in folds; its two-camera rows need a second camera.
+        paper = paper_rows() if (camera, results.split) == (MAIN, "folds") else {}
+        caption = f"{results.sets[camera].note}. {_published(camera, results.split)}"
+        tables.append(error_table(caption, each, paper, "seeds"))
+    everything = pooled(shown).errors()
+    name, (first, data) = "all images", next(iter(results.sets.items()))
+    return [
+        Section(
+            "Angular errors",
+            (
+                "Statistics are of the recovery angular error, and beside it of the reproduction "
+                "error. Bold: least mean.",
+                *METHODS,
+                "'not run' are the paper's methods that are not here: SIIE, quasi-unsupervised and "
+                "FC4 need trunks of millions of parameters or several sets of full photographs, "
+                "and the paper's nets a second camera.",
+            ),
+            [
+                *tables,
+                Figure(
+                    "Share of images at or below each angular error; the band, where there is one, "
+                    "spans the first method's seeds.",
+                    plots.plot_error_curves(
+                        folder / "error_curves.png", {name: first_curves(everything)}
+                    ),
+                ),
+            ],
+        ),
+        look_section(folder, NusResults(data, {"honest": shown[first]})),
+    ]
+
+
+def pooled(compared: Mapping[str, Comparison]) -> Comparison:
+    """All cameras' images in one fold, of the methods that every camera has."""
+    each = list(compared.values())
+    common = [name for name in each[0].estimates if all(name in one.estimates for one in each)]
+
+    def flat(lights: np.ndarray) -> np.ndarray:
+        return lights.reshape(*lights.shape[:-3], 1, -1, 3)
+
+    return Comparison(
+        {
+            name: np.concatenate([flat(one.estimates[name]) for one in each], axis=-2)
+            for name in common
+        },
+        np.concatenate([flat(one.truth) for one in each], axis=-2),
+    )
+
+
+def _camera_table(compared: Mapping[str, Comparison]) -> Table:
+    """Mean error by method and camera."""
+    means = {
+        camera: {name: np.nanmean(values) for name, values in each.errors().items()}
+        for camera, each in compared.items()
+    }
+    names = list(dict.fromkeys(name for by_method in means.values() for name in by_method))
+    rows = []
+    for name in names:
+        cells = [by_method.get(name, np.nan) for by_method in means.values()]
+        shown = ["–" if np.isnan(cell) else f"{cell:.2f}" for cell in cells]
+        whole = "–" if np.isnan(cells).any() else f"{np.mean(cells):.2f}"
+        rows.append([name, *shown, whole])
+    return Table(
+        "Mean angular error by camera.",
+        [Column("Method"), *[Column(camera) for camera in compared], Column("Mean of cameras")],
+        rows,
+    )
+
+
+def _published(camera: str, split: str) -> str:
+    if camera not in FFCC_THUMBNAILS or split != "folds":
+        return ""
+    return (
+        f"FFCC's authors state {FFCC_THUMBNAILS[camera]:.2f} for '{TUNED_HERE}' on thumbnails of "
+        "32x48 in folds of whole scenes."
+    )

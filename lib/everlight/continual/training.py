@@ -1,0 +1,407 @@
+"""Above the engine: a net learnt task after task in one call, with all seeds in one program."""
+
+import inspect
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from everlight.checks import Between, Count, Place, Share, check_finite, checked
+from everlight.continual.base import Learner, Outputs, Setup, Strategy, TaskSequence
+from everlight.continual.engine import (
+    Build,
+    Protocol,
+    Runs,
+    StoredImages,
+    diverged,
+    drive_runs,
+    flax_setup,
+    operations_per_step,
+)
+from everlight.continual.engine.sequence import SequenceState
+from everlight.continual.objectives import softmax_objective
+from everlight.continual.strategies import naive
+from everlight.metrics import (
+    WEIGHTINGS,
+    Costs,
+    cl_score,
+    counted_model_memory,
+    final_average_accuracy,
+    forgetting,
+    measure_criteria,
+)
+from everlight.metrics.accuracy_matrix import accuracy_over_time
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RATE = 1e-3
+"""Of Adam, where no optimizer is given."""
+_WHEN_TRAINING = frozenset({"train", "training", "is_training"})
+_WHEN_NOT = frozenset({"deterministic", "use_running_average"})
+_A_NET = (
+    "give a Flax module called as net(images), net(images, train) or net(images, deterministic), "
+    "which gives logits or Outputs"
+)
+
+
+class TrainedScores(NamedTuple):
+    """What a learner is judged by, of each seed; NaN where it diverged."""
+
+    accuracy: Float[np.ndarray, "seeds"]
+    """`metrics.final_average_accuracy`."""
+    forgetting: Float[np.ndarray, "seeds"]
+    cl_score: Float[np.ndarray, "seeds"]
+    """With the weights W1 of Díaz-Rodríguez et al. 2018, all criteria alike."""
+
+
+class Trained(NamedTuple):
+    """What `train` leaves; the first axis of every array is over seeds."""
+
+    class_names: tuple[Hashable, ...]
+    """The labels, in the order of the net's outputs."""
+    class_task: Int[np.ndarray, "seeds c"]
+    """The task that brings each class."""
+    class_incremental: Float[np.ndarray, "seeds t t"]
+    """Accuracies among all classes so far, R[i, j] after task i on task j; NaN of a seed that
+    diverged."""
+    task_aware: Float[np.ndarray, "seeds t t"]
+    """The same among the classes of the image's own task, which is told."""
+    costs: Costs
+    diverged: Bool[np.ndarray, "seeds"]
+    learner: Learner
+    """After the last task: parameters and batch statistics."""
+
+    @property
+    def not_told(self) -> TrainedScores:
+        """Of `class_incremental`."""
+        return _scores(self.class_incremental, self.costs)
+
+    @property
+    def told(self) -> TrainedScores:
+        """Of `task_aware`."""
+        return _scores(self.task_aware, self.costs)
+
+    def table(self) -> str:
+        """Mean and sample standard deviation over seeds, as text; of one seed the mean alone."""
+        rows = [("task", *(name.replace("_", " ") for name in TrainedScores._fields))]
+        for name, scores in (("not told", self.not_told), ("told", self.told)):
+            rows.append((name, *map(_spread, scores)))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        )
+
+    def plot(self, axes: "Axes | None" = None) -> "Axes":
+        """Accuracy on the tasks so far after every task, mean and band; needs matplotlib.
+
+        Args:
+          axes: where to draw; None makes a figure.
+        """
+        # Nothing else here needs matplotlib.
+        from everlight.plots import plot_accuracy_over_time
+
+        panels = {"not told": self.class_incremental, "told": self.task_aware}
+        over_time = jax.vmap(accuracy_over_time)
+        curves = {name: np.asarray(over_time(each)) for name, each in panels.items()}
+        return plot_accuracy_over_time(curves, axes)
+
+
+class _Split(NamedTuple):
+    """Training images first and test images after them; labels are numbers."""
+
+    images: Shaped[np.ndarray, "n *shape"]
+    train_labels: Int[np.ndarray, "n"]
+    test_labels: Int[np.ndarray, "m"]
+    class_names: tuple[Hashable, ...]
+
+
+@checked
+def train(
+    net: nn.Module,
+    images: Any,
+    labels: Any,
+    strategy: Callable[[Setup], Strategy],
+    tasks: Annotated[int, Between(2)] = 5,
+    seeds: Count = 5,
+    test: Share | tuple = 0.2,
+    epochs: Count = 5,
+    batch_size: Count = 32,
+    optimizer: optax.GradientTransformation | None = None,
+    seed: Place = 0,
+) -> Trained:
+    """Learns the classes of labelled images in tasks, one after another, once for every seed.
+
+    Each seed has its own order of classes, its own first weights and its own order of samples; all
+    are one compiled program, dealt to all devices. One head serves all classes, and the task is
+    not told in training. Channels are normalised by the training images.
+
+    Args:
+      net: with an output a class. Its first argument are the images; a second one may be `train`,
+        `training`, `deterministic` or the like. Where it gives logits alone, they are its features
+        too, for strategies that compare those.
+      images: `[n, h, w, c]`, or features of any shape, `[n, ...]`; NumPy's, JAX's, or lists.
+      labels: of each image, of any type that can be compared: numbers, text.
+      strategy: such as `naive`, or `lambda setup: ewc(setup, strength=100.0)`.
+      tasks: into which the classes are cut, as equal as it goes.
+      seeds: how many.
+      test: the share of every class's images, drawn at random, that test; or images and labels
+        kept apart for that, which are not among the others.
+      epochs: of every task; the last one is kept.
+      batch_size: samples a step.
+      optimizer: begun anew at every task; None is Adam at `RATE`.
+      seed: the first; the others count on from there.
+
+    Raises:
+      ValueError: fewer labels than images or the other way round, a class with one image, more
+        tasks than classes, a net that cannot be called or gives something else, a strategy that is
+        none; named, with what to give.
+    """
+    split = _split(images, labels, test, np.random.default_rng(seed))
+    classes, trained = len(split.class_names), len(split.train_labels)
+    if tasks > classes:
+        raise ValueError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
+    called = _adapted(net, split.images.shape[1:], classes)
+    rule = optax.adam(RATE) if optimizer is None else optimizer
+    stored = _stored(split.images, trained)
+    protocol = Protocol(epochs=epochs, batch_size=batch_size, select="last")
+
+    def build_with(strategy: Callable[[Setup], Strategy]) -> Build:
+        def build(stored: StoredImages) -> tuple[Setup, Strategy]:
+            setup = flax_setup(called, stored, softmax_objective(), rule)
+            return setup, _made(strategy, setup)
+
+        return build
+
+    build = build_with(strategy)
+    copies = build(stored)[1].parameter_copies
+    sequences = _sequences(split, tasks, range(seed, seed + seeds))
+    keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
+    runs = Runs(jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences), jnp.stack(keys))
+    for state in drive_runs(build, protocol, stored, runs, chunk=epochs):
+        last = state
+    parts = protocol, stored, sequences[0], keys[0]
+    operations = operations_per_step(build, *parts)
+    of_naive = operations if strategy is naive else operations_per_step(build_with(naive), *parts)
+    costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
+    return _trained(split.class_names, sequences, last, costs, diverged(protocol, last))
+
+
+def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generator) -> _Split:
+    images, labels = _labelled("images", images, "labels", labels)
+    if isinstance(test, tuple):
+        if len(test) != 2:
+            raise ValueError(f"test is a tuple of {len(test)}; give test=(images, labels)")
+        of_test, test_labels = _labelled("test[0]", test[0], "test[1]", test[1])
+        if of_test.shape[1:] != images.shape[1:]:
+            raise ValueError(
+                f"test[0] holds images of shape {of_test.shape[1:]}, images those of "
+                f"{images.shape[1:]}; give one shape"
+            )
+        class_names, number = _numbered(labels)
+        known = {name: place for place, name in enumerate(class_names)}
+        unknown = [label for label in test_labels if label not in known]
+        if unknown:
+            raise ValueError(f"test[1] holds {unknown[0]!r}, which is not among labels")
+        tested = np.array([known[label] for label in test_labels])
+        return _Split(np.concatenate([images, of_test]), number, tested, class_names)
+    class_names, number = _numbered(labels)
+    chosen = np.zeros(len(number), bool)
+    for label, name in enumerate(class_names):
+        members = rng.permutation(np.flatnonzero(number == label))
+        if len(members) < 2:
+            raise ValueError(
+                f"labels holds {name!r} once; give two images of every class, to train and to test"
+            )
+        chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
+    parts = np.concatenate([np.flatnonzero(~chosen), np.flatnonzero(chosen)])
+    return _Split(images[parts], number[~chosen], number[chosen], class_names)
+
+
+def _labelled(
+    name: str, images: Any, name_of_labels: str, labels: Any
+) -> tuple[Shaped[np.ndarray, "n *shape"], list[Hashable]]:
+    """Images as an array, and as many labels as Python's own values."""
+    images = np.asarray(images)
+    if images.ndim < 2 or images.dtype.kind not in "buif":
+        raise ValueError(
+            f"{name} is {images.dtype} of shape {images.shape}; give numbers, [n, h, w, c] or "
+            "features [n, f]"
+        )
+    if getattr(labels, "ndim", 1) != 1:
+        raise ValueError(f"{name_of_labels} has the shape {labels.shape}; give one label an image")
+    if not isinstance(labels, Iterable):
+        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label an image")
+    values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    if len(values) != len(images):
+        raise ValueError(
+            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give a label an image, "
+            "the test images among them, or those apart as test=(images, labels)"
+        )
+    wrong = [value for value in values if not isinstance(value, Hashable) or value != value]
+    if wrong:
+        raise ValueError(f"{name_of_labels} holds {wrong[0]!r}, which cannot be compared")
+    return images, values
+
+
+def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:
+    names = set(labels)
+    if len(names) < 2:
+        raise ValueError(f"labels holds {len(names)} class; give two or more")
+    try:
+        ordered = sorted(names)
+    # Numbers beside text have no order of their own.
+    except TypeError:
+        ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
+    place = {name: number for number, name in enumerate(ordered)}
+    return tuple(ordered), np.array([place[label] for label in labels])
+
+
+def _stored(images: Shaped[np.ndarray, "n *shape"], trained: int) -> StoredImages:
+    check_finite("images", images)
+    axes = tuple(range(images.ndim - 1)) if images.ndim == 4 else None
+    mean = images[:trained].mean(axis=axes, dtype=np.float64)
+    deviation = images[:trained].std(axis=axes, dtype=np.float64)
+    values = images if images.dtype == np.uint8 else images.astype(np.float32)
+    # A channel that is the same everywhere stays 0.
+    scale = np.where(deviation > 0, deviation, 1)
+    return StoredImages(
+        jnp.asarray(values), jnp.asarray(mean, jnp.float32), jnp.asarray(scale, jnp.float32)
+    )
+
+
+def _sequences(split: _Split, tasks: int, seeds: range) -> list[TaskSequence]:
+    # Its folder is made of this one's types.
+    from everlight.scenarios import class_incremental, same_shapes
+
+    classes = len(split.class_names)
+    orders = [np.random.default_rng(number).permutation(classes) for number in seeds]
+    cut = [[part.tolist() for part in np.array_split(order, tasks)] for order in orders]
+    labels = split.train_labels, split.test_labels
+    return same_shapes([class_incremental(*labels, each, classes, 0.0) for each in cut])
+
+
+def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+    made = strategy(setup)
+    if not isinstance(made, Strategy):
+        raise ValueError(
+            f"strategy gave {type(made).__name__}; give a function from a Setup to a Strategy, "
+            "such as naive, or lambda setup: ewc(setup, strength=100.0)"
+        )
+    return made
+
+
+class _Called(nn.Module):
+    """A net of another signature, called as the engine does; its parameters keep their names."""
+
+    net: nn.Module
+    flag: str | None
+    """The argument that tells whether it is trained."""
+
+    def setup(self) -> None:
+        nn.share_scope(self, self.net)
+
+    def __call__(self, images: Float[Array, "b *shape"], train: bool) -> Outputs:
+        value = not train if self.flag in _WHEN_NOT else train
+        given = self.net(images) if self.flag is None else self.net(images, **{self.flag: value})
+        return given if isinstance(given, Outputs) else Outputs(given, given)
+
+
+def _adapted(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The net, wrapped where it has to be, once it was seen to give what it should."""
+    _, _, *others = inspect.signature(type(net).__call__).parameters.values()
+    plain = [each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    flags = [each.name for each in plain if each.name in _WHEN_TRAINING | _WHEN_NOT]
+    unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
+    if unknown or len(flags) > 1:
+        wanted = ", ".join(unknown or flags)
+        raise ValueError(f"net is called with {wanted} beside its images; {_A_NET}")
+    called = _Called(net, flags[0] if flags else None)
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    try:
+        given, variables = jax.eval_shape(
+            lambda: called.init_with_output(keys, jnp.zeros((2, *shape)), True)
+        )
+    # What a net raises about its inputs may be of any kind.
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise ValueError(
+            f"net cannot be called with images of shape {shape} ({type(error).__name__}: {said}); "
+            f"{_A_NET}"
+        ) from error
+    logits = getattr(given.logits, "shape", None)
+    if logits != (2, classes):
+        found = f"of shape {logits}" if logits else f"of type {type(given.logits).__name__}"
+        raise ValueError(
+            f"net gives outputs {found} for 2 images of {classes} classes; give one whose logits "
+            f"have the shape (2, {classes})"
+        )
+    extra = sorted(set(variables) - {"params", "batch_stats"})
+    if extra:
+        raise ValueError(
+            f"net keeps {', '.join(extra)} beside parameters and batch_stats; leave that out"
+        )
+    return called
+
+
+def _costs(
+    state: SequenceState,
+    sequences: list[TaskSequence],
+    batch_size: int,
+    operations: float,
+    of_naive: float,
+    copies: int,
+) -> Costs:
+    usage = state.result.usage
+    runs, tasks = usage.steps.shape
+    parameters = sum(leaf[0].size for leaf in jax.tree.leaves(state.result.learner.params))
+    samples = jnp.stack([jnp.sum(each.tasks.train.mask, axis=1) for each in sequences])
+    model = counted_model_memory(parameters, copies, tasks)
+    return Costs(
+        model_memory=jnp.broadcast_to(model, (runs, tasks)),
+        sample_memory=usage.stored_samples.astype(jnp.float32),
+        lifetime_memory=jnp.sum(samples, axis=1).astype(jnp.float32),
+        operations=operations * jnp.diff(usage.steps, axis=1, prepend=0).astype(jnp.float32),
+        pass_operations=of_naive * jnp.ceil(samples / batch_size),
+    )
+
+
+def _trained(
+    class_names: tuple[Hashable, ...],
+    sequences: list[TaskSequence],
+    state: SequenceState,
+    costs: Costs,
+    gone: Bool[np.ndarray, "seeds"],
+) -> Trained:
+    matrices = [
+        np.where(gone[:, None, None], np.nan, np.asarray(each))
+        for each in (
+            state.result.evaluation.class_incremental,
+            state.result.evaluation.task_aware,
+        )
+    ]
+    class_task = np.stack([np.asarray(each.class_task) for each in sequences])
+    return Trained(class_names, class_task, *matrices, costs, gone, state.result.learner)
+
+
+def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> TrainedScores:
+    given = jnp.asarray(matrices, jnp.float32)
+    criteria = jax.vmap(measure_criteria)(given, costs)
+    each = [
+        float(cl_score({name: value[run] for name, value in criteria.items()}, WEIGHTINGS["W1"]))
+        for run in range(len(matrices))
+    ]
+    plain = (np.asarray(jax.vmap(metric)(given)) for metric in (final_average_accuracy, forgetting))
+    return TrainedScores(*plain, np.array(each))
+
+
+def _spread(values: Float[np.ndarray, "seeds"]) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    return f"{values.mean():.3f} ± {values.std(ddof=1):.3f}"

@@ -1,0 +1,225 @@
+"""EfficientNet-Lite0 (Tan and Le 2019; the lite form by Google, 2020), with its published weights.
+
+EfficientNet-B0 with ReLU6 for swish and without squeeze and excitation: 4,652,008 parameters with
+1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are NHWC in RGB, 0 to 255, less
+`MEAN`, over `DEVIATION`; 224x224 as published (top-1 of 75.1% on ImageNet's validation images), and
+any other size. Convolutions of stride 2 pad as TensorFlow does, the odd row below and on the right:
+the weights were learnt there. Kernels begin with variance 2 / (size² · output channels), of which a
+depthwise one has 1. There is neither dropout nor stochastic depth.
+"""
+
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from everlight.checks import checked
+from everlight.continual.base import Outputs
+from everlight.models.heads import make_head
+from everlight.models.resnet import HE_NORMAL_OUT
+
+MEAN, DEVIATION = 127.0, 128.0
+"""Of inputs, all channels alike."""
+EPSILON, MOMENTUM = 1e-3, 0.99
+"""Of batch norm."""
+
+
+class _Stage(NamedTuple):
+    """Blocks of one width; the first of them has the stride."""
+
+    blocks: int
+    side: int
+    """Of the depthwise kernels."""
+    stride: int
+    expansion: int
+    width: int
+
+
+STEM, TOP = 32, 1280
+STAGES = (
+    _Stage(1, 3, 1, 1, 16),
+    _Stage(2, 3, 2, 6, 24),
+    _Stage(2, 5, 2, 6, 40),
+    _Stage(3, 3, 2, 6, 80),
+    _Stage(3, 5, 1, 6, 112),
+    _Stage(4, 5, 2, 6, 192),
+    _Stage(1, 3, 1, 6, 320),
+)
+
+
+class EfficientNetLite0(nn.Module):
+    """The net, of which a head over other classes reads the same features.
+
+    Attributes:
+      classes: outputs of the head.
+    """
+
+    classes: int = 1000
+
+    @nn.compact
+    def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
+        """Logits and the 1,280 features; in training the batch's statistics normalise."""
+        stem = nn.Conv(
+            STEM, (3, 3), 2, "SAME", use_bias=False, kernel_init=HE_NORMAL_OUT, name="stem"
+        )
+        maps = nn.relu6(_norm("stem_norm", train)(stem(images)))
+        number = 0
+        for stage in STAGES:
+            for place in range(stage.blocks):
+                stride = stage.stride if place == 0 else 1
+                block = _Block(
+                    stage.side, stride, stage.expansion, stage.width, name=f"block{number}"
+                )
+                maps = block(maps, train)
+                number += 1
+        maps = _pointwise(TOP, "top")(maps)
+        features = jnp.mean(nn.relu6(_norm("top_norm", train)(maps)), axis=(1, 2))
+        return Outputs(make_head("linear", self.classes)(features), features)
+
+
+class _Block(nn.Module):
+    """Wider by a 1x1 convolution, a depthwise one, narrower again, and a shortcut where it fits."""
+
+    side: int
+    stride: int
+    expansion: int
+    width: int
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        maps = inputs
+        if self.expansion > 1:
+            wide = _pointwise(inputs.shape[-1] * self.expansion, "expand")
+            maps = nn.relu6(_norm("expand_norm", train)(wide(maps)))
+        maps = _Depthwise(self.side, self.stride, name="depthwise")(maps)
+        maps = nn.relu6(_norm("depthwise_norm", train)(maps))
+        maps = _norm("project_norm", train)(_pointwise(self.width, "project")(maps))
+        return maps + inputs if maps.shape == inputs.shape else maps
+
+
+class _Depthwise(nn.Module):
+    """A convolution of every channel with a kernel of its own."""
+
+    side: int
+    stride: int
+
+    @nn.compact
+    def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
+        channels = inputs.shape[-1]
+        start = nn.initializers.normal(2**0.5 / self.side)
+        kernel = self.param("kernel", start, (self.side, self.side, channels))
+        (padding, rows), (across, columns) = (
+            _same_padding(length, self.side, self.stride) for length in inputs.shape[1:3]
+        )
+        padded = jnp.pad(inputs, [(0, 0), padding, across, (0, 0)])
+
+        def shifted(row: int, column: int) -> Float[Array, "b h2 w2 c"]:
+            down = slice(row, row + (rows - 1) * self.stride + 1, self.stride)
+            right = slice(column, column + (columns - 1) * self.stride + 1, self.stride)
+            return kernel[row, column] * padded[:, down, right]
+
+        # Grouped convolutions have no fast kernel on CPU; the sum is 4 to 25 times as fast.
+        places = range(self.side)
+        return sum(shifted(row, column) for row in places for column in places)
+
+
+def _same_padding(length: int, side: int, stride: int) -> tuple[tuple[int, int], int]:
+    """TensorFlow's: zeros before and behind, of an odd number one more behind; and the outputs."""
+    outputs = -(-length // stride)
+    missing = max((outputs - 1) * stride + side - length, 0)
+    return (missing // 2, missing - missing // 2), outputs
+
+
+def _pointwise(width: int, name: str) -> nn.Dense:
+    """A 1x1 convolution, which is a matrix product."""
+    return nn.Dense(width, use_bias=False, kernel_init=HE_NORMAL_OUT, name=name)
+
+
+def _norm(name: str, train: bool) -> nn.BatchNorm:
+    return nn.BatchNorm(not train, momentum=MOMENTUM, epsilon=EPSILON, name=name)
+
+
+@checked
+def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree]:
+    """Parameters and batch statistics of the net from the arrays of its PyTorch port.
+
+    Args:
+      arrays: "_conv_stem.weight", "_blocks.0._bn1.running_mean" and so on, as PyTorch shapes them:
+        convolutions [out, in / groups, height, width]. Counts of batches are not read.
+
+    Returns:
+      What `EfficientNetLite0(classes).apply` takes, the classes being those of `_fc`.
+
+    Raises:
+      ValueError: an array that is missing, unknown or of another shape; it is named.
+    """
+    known = {name: array for name, array in arrays.items() if not name.endswith("_tracked")}
+    shapes = _shapes(known["_fc.bias"].shape[0] if "_fc.bias" in known else 1000)
+    places = {_port_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
+    wrong = sorted(set(places) ^ set(known))
+    if wrong:
+        what = "is missing" if wrong[0] in places else "is no array of the net"
+        raise ValueError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
+
+    def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
+        name = _port_name(path)
+        array = _in_our_axes(known[name], leaf.shape)
+        if array.shape != leaf.shape:
+            raise ValueError(f"{name} has the shape {known[name].shape}, which is not the net's")
+        return jnp.asarray(array, leaf.dtype)
+
+    return jax.tree.map_with_path(brought, shapes)
+
+
+@functools.cache
+def _shapes(classes: int) -> dict[str, PyTree]:
+    net = EfficientNetLite0(classes)
+    return jax.eval_shape(
+        lambda: net.init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)), train=False)
+    )
+
+
+_LAYERS = {
+    "stem": "_conv_stem",
+    "stem_norm": "_bn0",
+    "top": "_conv_head",
+    "top_norm": "_bn1",
+    "head": "_fc",
+    "expand": "_expand_conv",
+    "expand_norm": "_bn0",
+    "depthwise": "_depthwise_conv",
+    "depthwise_norm": "_bn1",
+    "project": "_project_conv",
+    "project_norm": "_bn2",
+}
+_LEAVES = {
+    "kernel": "weight",
+    "scale": "weight",
+    "bias": "bias",
+    "mean": "running_mean",
+    "var": "running_var",
+}
+
+
+def _port_name(path: tuple) -> str:
+    """The PyTorch port's name of a leaf of our variables."""
+    _, *layers, leaf = (key.key for key in path)
+    names = [
+        f"_blocks.{layer.removeprefix('block')}" if layer.startswith("block") else _LAYERS[layer]
+        for layer in layers
+    ]
+    return ".".join([*names, _LEAVES[leaf]])
+
+
+def _in_our_axes(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A convolution's kernel as ours; 1x1 ones are matrices, and depthwise ones have no inputs."""
+    if array.ndim == 4:
+        array = array.transpose(2, 3, 1, 0)
+        array = array.reshape(*array.shape[:2], -1) if array.shape[2] == 1 else array
+        return array[0, 0] if len(shape) == 2 and array.shape[:2] == (1, 1) else array
+    return array.T if array.ndim == 2 else array

@@ -1,0 +1,234 @@
+"""The call above the engine: against the engine itself, on labels and nets of any kind."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual import (
+    Outputs,
+    Protocol,
+    StoredImages,
+    ewc,
+    flax_setup,
+    naive,
+    run_sequence,
+    softmax_objective,
+    train,
+)
+from everlight.metrics import cl_score, forgetting, summarize_runs
+from everlight.models import MLP
+from everlight.scenarios import class_incremental, same_shapes
+
+CLASSES, EACH = 4, 12
+NAMES = np.array(["pear", "apple", "fig", "date"])
+
+
+def clouds(rng):
+    number = np.arange(CLASSES * EACH) % CLASSES
+    corners = np.array([[2, 2], [2, -2], [-2, 2], [-2, -2]])
+    points = corners[number] + rng.normal(size=(len(number), 2)) * 0.3
+    return points.astype(np.float32), number
+
+
+@pytest.fixture(scope="module")
+def points():
+    return clouds(np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def trained(points):
+    """Two seeds with a strategy of two copies, on labels that are text; the last 16 test."""
+    images, number = points
+    return train(
+        MLP(CLASSES, ()),
+        images[:32],
+        NAMES[number[:32]],
+        lambda setup: ewc(setup, 1.0),
+        tasks=2,
+        seeds=2,
+        test=(images[32:], NAMES[number[32:]].tolist()),
+        epochs=2,
+        batch_size=8,
+        optimizer=optax.sgd(0.1),
+    )
+
+
+def test_it_is_what_the_engine_gives(points, trained):
+    """Seed 1 by hand: text in its own order, one mean and deviation, an order of the seed's."""
+    images, number = points
+    assert trained.class_names == ("apple", "date", "fig", "pear")
+    labels = np.array([3, 0, 2, 1])[number]
+    orders = [np.random.default_rng(seed).permutation(CLASSES) for seed in range(2)]
+    sequences = same_shapes(
+        [
+            class_incremental(
+                labels[:32], labels[32:], order.reshape(2, 2).tolist(), CLASSES, valid_fraction=0.0
+            )
+            for order in orders
+        ]
+    )
+    stored = StoredImages(
+        jnp.asarray(images), jnp.float32(images[:32].mean()), jnp.float32(images[:32].std())
+    )
+
+    def build(stored):
+        setup = flax_setup(MLP(CLASSES, ()), stored, softmax_objective(), optax.sgd(0.1))
+        return setup, ewc(setup, 1.0)
+
+    protocol = Protocol(epochs=2, batch_size=8, select="last")
+    program = jax.jit(lambda key: run_sequence(build, protocol, stored, sequences[1], key))
+    result = program(jax.random.key(1))
+    np.testing.assert_array_equal(trained.class_incremental[1], result.evaluation.class_incremental)
+    np.testing.assert_array_equal(trained.task_aware[1], result.evaluation.task_aware)
+    np.testing.assert_array_equal(trained.class_task[1], sequences[1].class_task)
+    for ours, theirs in zip(
+        jax.tree.leaves(trained.learner.params), jax.tree.leaves(result.learner.params), strict=True
+    ):
+        np.testing.assert_allclose(ours[1], theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_costs_are_counted_as_by_hand(trained):
+    """16 samples a task in steps of 8: two steps an epoch, four a task, none stored."""
+    costs = trained.costs
+    np.testing.assert_array_equal(costs.model_memory, [[12, 36]] * 2)  # 2 x 4 + 4, and two copies
+    np.testing.assert_array_equal(costs.sample_memory, np.zeros((2, 2)))
+    np.testing.assert_array_equal(costs.lifetime_memory, [32, 32])
+    # Of the same operations a step (EWC's penalty aside) a task takes two passes.
+    assert np.all(costs.operations >= 2 * costs.pass_operations)
+    np.testing.assert_array_equal(costs.operations[:, 0], costs.operations[:, 1])
+
+
+def test_scores_are_those_of_the_metrics(trained):
+    matrices = trained.class_incremental
+    scores = trained.not_told
+    np.testing.assert_allclose(scores.accuracy, matrices[:, -1].mean(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(
+        scores.forgetting, [float(forgetting(jnp.asarray(each))) for each in matrices], rtol=1e-6
+    )
+    # The score is linear in the criteria, so its mean is the score of their means.
+    mean = summarize_runs(jnp.asarray(matrices), trained.costs).mean
+    alike = dict.fromkeys(mean, 1 / 7)
+    np.testing.assert_allclose(scores.cl_score.mean(), float(cl_score(mean, alike)), rtol=1e-5)
+    assert np.all(trained.told.accuracy >= scores.accuracy)
+
+
+def test_the_table_and_the_picture_say_the_same(trained):
+    head, not_told, told = trained.table().splitlines()
+    assert head.split() == ["task", "accuracy", "forgetting", "cl", "score"]
+    accuracy = trained.not_told.accuracy
+    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in not_told
+    assert told.startswith("told ")
+    mpl.use("Agg")
+    axes = trained.plot()
+    curve = axes.lines[0].get_ydata()
+    np.testing.assert_allclose(curve[-1], accuracy.mean(), rtol=1e-6)
+    np.testing.assert_allclose(curve[0], trained.class_incremental[:, 0, 0].mean(), rtol=1e-6)
+
+
+class Logits(nn.Module):
+    """A net that gives logits alone, with another word for `train`."""
+
+    @nn.compact
+    def __call__(self, images, deterministic):
+        return nn.Dense(CLASSES, name="head")(nn.Dropout(0.5, deterministic=deterministic)(images))
+
+
+class Plain(nn.Module):
+    outputs: int = CLASSES
+
+    @nn.compact
+    def __call__(self, images):
+        return nn.Dense(self.outputs)(images)
+
+
+class Masked(nn.Module):
+    @nn.compact
+    def __call__(self, images, mask):
+        return nn.Dense(CLASSES)(images * mask)
+
+
+class Pair(nn.Module):
+    @nn.compact
+    def __call__(self, images, train):
+        return images, images
+
+
+class Images(nn.Module):
+    """Reads pictures only."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        batch, _, _, _ = images.shape
+        return Outputs(nn.Dense(CLASSES)(images.reshape(batch, -1)), images)
+
+
+@pytest.mark.slow
+def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
+    """Parameters keep their names; a fifth of each class tests; numbers stand beside text."""
+    images, number = points
+    labels = [(1, "1", True and 2.5, None)[label] for label in number]
+    found = train(Logits(), images, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
+    assert set(found.learner.params) == {"head"}
+    assert set(found.class_names) == {1, "1", 2.5, None}
+    assert found.class_incremental.shape == (1, 2, 2)
+    # Of 12 images two test: accuracies are halves of halves.
+    np.testing.assert_array_equal(found.task_aware * 4 % 1, 0)
+    assert "±" not in found.table()
+
+
+def refused(points, **changed):
+    images, number = points
+    given = {"net": Plain(), "images": images, "labels": number, "strategy": naive, "tasks": 2}
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        train(**(given | changed))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (Plain(5), "gives outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
+        (Masked(), "is called with mask beside its images; give a Flax module called as"),
+        (Pair(), "gives outputs of type tuple for 2 images of 4 classes"),
+        (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
+        (Plain, "net is of type type; give Module"),
+    ],
+)
+def test_nets_that_do_not_fit_are_refused(points, net, message):
+    assert message in refused(points, net=net)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda images, labels: {"images": images[:36]},
+            "images holds 36, labels 48; give a label an image, the test images among them, or",
+        ),
+        (lambda images, labels: {"labels": labels[:, None]}, "labels has the shape (48, 1)"),
+        (lambda images, labels: {"labels": labels * 0}, "labels holds 1 class; give two or more"),
+        (lambda images, labels: {"labels": [*labels[:-1], 9]}, "labels holds 9 once; give two"),
+        (lambda images, labels: {"labels": [*labels[:-1], float("nan")]}, "labels holds nan"),
+        (lambda images, labels: {"labels": [*labels[:-1], [1]]}, "labels holds [1], which cannot"),
+        (lambda images, labels: {"images": images[:, 0]}, "images is float32 of shape (48,)"),
+        (lambda images, labels: {"images": images / 0}, "images holds 96 values that are not"),
+        (lambda images, labels: {"tasks": 5}, "tasks=5 of 4 classes; give 4 or fewer"),
+        (lambda images, labels: {"test": (images, [9] * 48)}, "test[1] holds 9, which is not"),
+        (lambda images, labels: {"test": (images,)}, "test is a tuple of 1; give test=(images"),
+        (lambda images, labels: {"test": (images[:, :1], labels)}, "shape (1,), images those of"),
+        (
+            lambda images, labels: {"strategy": lambda setup: 3},
+            "strategy gave int; give a function",
+        ),
+    ],
+)
+def test_what_cannot_be_learnt_is_refused_in_one_line(points, change, message):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        changed = change(*points)
+    assert message in refused(points, **changed)

@@ -1,0 +1,208 @@
+"""Sets of photographs, on small files in the releases' formats."""
+
+import imagecodecs
+import numpy as np
+import pytest
+import scipy.io
+
+from data_pipelines.color import constancy_sets
+from data_pipelines.color.constancy_sets import (
+    cube_plus,
+    gehler_shi,
+    intel_tau,
+    nus8,
+    thumbnail_set,
+)
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import tiff_size
+from tests import nus_files
+
+LIGHTS = np.array([[0.4, 0.8, 0.5], [0.6, 0.7, 0.3], [0.5, 0.9, 0.6]])
+
+
+def write_picture(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encode = imagecodecs.tiff_encode if path.suffix == ".tiff" else imagecodecs.png_encode
+    options = {"photometric": "rgb"} if path.suffix == ".tiff" else {}
+    path.write_bytes(encode(pixels.astype(np.uint16), **options))
+
+
+def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
+    images = rng.integers(1, 60_000, (3, 4, 5, 3)).astype(np.uint16)
+    images[0, 0, 0] = 0
+    names = np.array(["Nikon_D5_0007", "SonyA57_0001", "Nikon_D5_0008"])
+    np.savez(tmp_path / "a.npz", images_u16=images, illuminant_rgb=LIGHTS, names=names)
+    cameras = thumbnail_set(tmp_path / "a.npz")
+    assert {camera: each.names for camera, each in cameras.items()} == {
+        "Nikon_D5": ("Nikon_D5_0007", "Nikon_D5_0008"),
+        "SonyA57": ("SonyA57_0001",),
+    }
+    nikon = cameras["Nikon_D5"]
+    np.testing.assert_allclose(nikon.illuminants, LIGHTS[[0, 2]], rtol=1e-6)
+    for place, row in enumerate((0, 2)):
+        image, usable = nikon.read_image(place)
+        np.testing.assert_allclose(image, images[row] / 65535, rtol=1e-6)
+        brightest = images[row].max(axis=-1)
+        np.testing.assert_array_equal(
+            usable, (brightest > 0) & (brightest < 0.95 * brightest.max())
+        )
+
+
+def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
+    images = rng.uniform(0, 2, (3, 4, 5, 3))
+    np.savez(tmp_path / "phone.npz", images=images, illuminant_rgb=LIGHTS)
+    (camera, each) = thumbnail_set(tmp_path / "phone.npz").popitem()
+    assert camera == "phone"
+    assert each.names == ("1", "2", "3")
+    np.testing.assert_allclose(each.read_image(2)[0], images[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"illuminant_rgb": None}, "it has images, names"),
+        ({"images": None}, "it has illuminant_rgb, names"),
+        ({"illuminant_rgb": LIGHTS[:2]}, "3 images, 2 lights"),
+        ({"illuminant_rgb": -LIGHTS}, "not above 0"),
+        ({"images": np.ones((3, 4, 5))}, "images are float64"),
+        ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
+        ({"names": np.array(["a"])}, r"\(1,\) names"),
+    ],
+)
+def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, message):
+    arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": LIGHTS, "names": np.arange(3)}
+    kept = {name: value for name, value in (arrays | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **kept)
+    with pytest.raises(DataError, match=rf"a\.npz is damaged or another file.*{message}"):
+        thumbnail_set(tmp_path / "a.npz")
+
+
+def test_a_camera_is_no_path(tmp_path):
+    names = np.array(["../a_1", "../a_2", "../a_3"])
+    np.savez(tmp_path / "a.npz", images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS, names=names)
+    with pytest.raises(DataError, match=r"'\.\./a' is no camera's name"):
+        thumbnail_set(tmp_path / "a.npz")
+
+
+def write_gehler_shi(folder, rng):
+    """Two images of the 5D, one of the 1D; each chart is annotated on an image of half the size."""
+    names = ("IMG_0300", "8D5U5524", "IMG_0278")
+    pixels = {}
+    for name in names:
+        raw = rng.integers(200, 3_800, (20, 30, 3))
+        raw[0, 0] = 0
+        raw[1, 1, 2] = 4_000
+        pixels[name] = raw
+        write_picture(folder / "568_dataset" / "png" / f"{name}.png", raw)
+        chart = folder / "568_dataset" / "coordinates" / f"{name}_macbeth.txt"
+        chart.parent.mkdir(parents=True, exist_ok=True)
+        # Corners in no order around: (5, 3), (10, 7), (10, 3), (5, 7) of 15 x 10.
+        chart.write_text("15 10\n5 3\n10 7\n10 3\n5 7\n" + "1 1\n" * 96)
+    scipy.io.savemat(folder / "real_illum_568..mat", {"real_rgb": LIGHTS})
+    return pixels
+
+
+def test_gehler_shi(tmp_path, rng):
+    pixels = write_gehler_shi(tmp_path, rng)
+    cameras = gehler_shi(tmp_path)
+    assert {camera: each.names for camera, each in cameras.items()} == {
+        "Canon1D": ("8D5U5524",),
+        "Canon5D": ("IMG_0278", "IMG_0300"),
+    }
+    # Lights are in the order of all names: 8D5U5524, IMG_0278, IMG_0300.
+    np.testing.assert_allclose(cameras["Canon1D"].illuminants, LIGHTS[:1], rtol=1e-6)
+    np.testing.assert_allclose(cameras["Canon5D"].illuminants, LIGHTS[1:], rtol=1e-6)
+    image, usable = cameras["Canon5D"].read_image(1)
+    raw = pixels["IMG_0300"]
+    np.testing.assert_allclose(image, np.maximum(raw - 129, 0) / (4095 - 129), rtol=1e-5)
+    expected = (raw < 0.95 * 4095).all(axis=-1)
+    expected[6:15, 10:21] = False
+    np.testing.assert_array_equal(usable, expected)
+    np.testing.assert_allclose(
+        cameras["Canon1D"].read_image(0)[0], pixels["8D5U5524"] / 4095, rtol=1e-5
+    )
+
+
+def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
+    with pytest.raises(MissingDataError, match=r"no real_illum_568\*\.mat below"):
+        gehler_shi(tmp_path)
+    write_gehler_shi(tmp_path, rng)
+    (tmp_path / "568_dataset/coordinates/8D5U5524_macbeth.txt").unlink()
+    (tmp_path / "568_dataset/coordinates/IMG_0278_macbeth.txt").write_text("15 10\n1 x\n")
+    cameras = gehler_shi(tmp_path)
+    with pytest.raises(MissingDataError, match=r"no 8D5U5524_macbeth\.txt for"):
+        cameras["Canon1D"].read_image(0)
+    with pytest.raises(DataError, match=r"IMG_0278_macbeth\.txt is damaged"):
+        cameras["Canon5D"].read_image(0)
+    (tmp_path / "568_dataset/png/8D5U5524.png").unlink()
+    with pytest.raises(DataError, match=r"2 images below png/, .* has 3 lights"):
+        gehler_shi(tmp_path)
+
+
+def test_cube_plus(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(constancy_sets, "_CUBE_TARGET", (12, 20))
+    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
+    pixels = [rng.integers(1_500, 12_000, (18, 26, 3)) for _ in LIGHTS]
+    for number, raw in enumerate(pixels, start=1):
+        raw[2, 3, 1] = 15_000
+        write_picture(tmp_path / "PNG_1_200" / f"{number}.PNG", raw)
+    (camera, each) = cube_plus(tmp_path).popitem()
+    assert (camera, each.names) == ("Canon550D", ("1", "2", "3"))
+    np.testing.assert_allclose(each.illuminants, LIGHTS, rtol=1e-6)
+    image, usable = each.read_image(1)
+    expected = np.maximum(pixels[1] - 2048, 0) / (14_998 - 2048)
+    np.testing.assert_allclose(image, expected, rtol=1e-5)
+    open_to_use = np.ones((18, 26), bool)
+    open_to_use[12:, 20:] = open_to_use[2, 3] = False
+    np.testing.assert_array_equal(usable, open_to_use)
+    (tmp_path / "PNG_1_200" / "2.PNG").unlink()
+    with pytest.raises(MissingDataError, match=r"has no 2\.PNG, nor 0 others of the 3"):
+        cube_plus(tmp_path)
+
+
+def test_intel_tau(tmp_path, rng):
+    raw = rng.integers(0, 9_000, (8, 10, 3))
+    raw[4, 4, 0] = 10_000
+    camera = tmp_path / "Canon_5DSR"
+    write_picture(camera / "field_1_cameras/Canon_5DSR_field_7.tiff", raw)
+    write_picture(camera / "lab_printouts/Canon_5DSR_lab_012.tiff", raw // 2)
+    (camera / "field_1_cameras/Canon_5DSR_field_007.wp").write_text("0.4 0.8\t0.5\n")
+    (camera / "lab_printouts/Canon_5DSR_lab_012.wp").write_text("0.6,0.7,0.3")
+    (tmp_path / "info").mkdir()
+    cameras = intel_tau(tmp_path)
+    assert list(cameras) == ["Canon_5DSR"]
+    each = cameras["Canon_5DSR"]
+    assert each.names == ("field_1_cameras/Canon_5DSR_field_7", "lab_printouts/Canon_5DSR_lab_012")
+    np.testing.assert_allclose(each.illuminants, LIGHTS[:2], rtol=1e-6)
+    image, usable = each.read_image(0)
+    np.testing.assert_allclose(image, raw / 10_000, rtol=1e-5)
+    np.testing.assert_array_equal(usable, (raw < 9_500).all(axis=-1))
+    (camera / "lab_printouts/Canon_5DSR_lab_012.wp").unlink()
+    with pytest.raises(MissingDataError, match=r"no Canon_5DSR_lab_012\.wp"):
+        intel_tau(tmp_path)
+    with pytest.raises(MissingDataError, match=r"<camera>/<set>/<name>\.tiff"):
+        intel_tau(tmp_path / "info")
+
+
+def test_nus8_reads_the_cameras_that_are_there(tmp_path, rng):
+    _, images, charts, lights = nus_files.render(rng, 2)
+    nus_files.write_camera(tmp_path, nus_files.SECOND, images[1], charts[1], lights[1])
+    (camera, each) = nus8(tmp_path).popitem()
+    assert camera == nus_files.SECOND
+    image, usable = each.read_image(1)
+    assert image.shape == (26, 40, 3)
+    assert not usable[7:15, 10:22].any()
+    with pytest.raises(MissingDataError, match="Cheng, Prasad and Brown"):
+        nus8(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize("keep", [0, 3, 8, 12, 40, -30])
+def test_cut_pictures_are_named(tmp_path, rng, keep):
+    folder = tmp_path / "Sony" / "field"
+    write_picture(folder / "a_1.tiff", rng.integers(0, 9_000, (8, 10, 3)))
+    content = (folder / "a_1.tiff").read_bytes()
+    assert tiff_size(content) == (8, 10)
+    (folder / "a_1.tiff").write_bytes(content[:keep])
+    (folder / "a_001.wp").write_text("1 2 3")
+    with pytest.raises(DataError, match=r"a_1\.tiff is damaged or another file"):
+        intel_tau(tmp_path)["Sony"].read_image(0)

@@ -1,0 +1,242 @@
+"""The experiments' runs, killed at random moments: `FOLDER NAME KILLS [NAME KILLS ...]`.
+
+Every attempt is a process forked from this one, in which all is imported already and nothing of JAX
+has begun. A run that is finished is compared with one that was left alone, bit for bit, and begun
+anew until there were as many kills as asked for.
+"""
+
+import dataclasses
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.continual.digits import DigitsRun, run_digits
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
+from experiments.core50 import beginning
+from experiments.core50.batches import BatchesRun, run_batches
+from experiments.core50.plans import Plan
+from experiments.core50.static import StaticRun, run_static
+from experiments.data import PrepareSettings, prepare
+from experiments.facts.lifelong import LifelongRun, run_lifelong
+from experiments.iirc.iirc import IIRCRun, run_iirc
+from experiments.two_camera import s20
+from experiments.two_camera.nus import NusRun, run_nus
+from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
+
+SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
+
+
+def radiometric(runs: Path) -> None:
+    run_radiometric(RadiometricRun(scenes=60, camera_pairs=1, runs=runs), {"demo": SHORT})
+
+
+def nus(runs: Path) -> None:
+    run_nus(NusRun("demo", seeds=1, runs=runs), SHORT, SHORT)
+
+
+def phone_pairs(runs: Path) -> None:
+    s20.TRAINING = {"demo": SHORT}
+    s20.run_s20(s20.S20Run("demo", seeds=1, runs=runs))
+
+
+def icifar(runs: Path) -> None:
+    from tests.experiments.test_icifar_run import TINY
+
+    # Without strengths to be chosen, which take most of its time.
+    run_icifar(ICifarRun(runs=runs), {"demo": dataclasses.replace(TINY, methods=("Naive",))})
+
+
+def iirc(runs: Path) -> None:
+    from tests.experiments.test_iirc_run import TINY
+
+    run_iirc(IIRCRun(runs=runs), {"demo": TINY})
+
+
+def core50_batches(runs: Path) -> None:
+    chosen = BatchesRun(runs=runs, scenarios=("NC",), methods=("naive", "CWR"))
+    run_batches(chosen, {"demo": colors()})
+
+
+def core50_static(runs: Path) -> None:
+    run_static(StaticRun(runs=runs, levels=("category",)), {"demo": colors()})
+
+
+def colors() -> Plan:
+    """Every object a colour, where the procedural world would be rendered."""
+    from tests.experiments.test_core50_run import TINY, colored_frames
+
+    beginning.load_procedural_core50 = lambda frames, world: colored_frames(frames)
+    return dataclasses.replace(TINY, pretraining=None)
+
+
+def facts(runs: Path) -> None:
+    from tests.experiments.test_facts_run import TINY
+
+    run_lifelong(LifelongRun(runs=runs), {"demo": TINY})
+
+
+def continual(runs: Path) -> None:
+    from tests.experiments.test_continual_run import SMALLEST
+
+    methods = ("naive", "nearest mean")
+    run_continual(ContinualRun(runs=runs, seeds=3, methods=methods, **SMALLEST))
+
+
+def digits(runs: Path) -> None:
+    from tests.experiments.test_digits_run import SMALLEST
+
+    run_digits(DigitsRun(runs=runs, **SMALLEST))
+
+
+def core50_release(runs: Path) -> None:
+    """Prepares 600 frames, in two blocks."""
+    source = runs.parent / "release"
+    for frame in range(600):
+        session, number, place = frame // 300 + 1, 1, frame % 300
+        path = source / f"s{session}" / "o1" / f"C_{session:02}_{number:02}_{place:03}.png"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(imagecodecs.png_encode(np.full((128, 128, 3), frame % 251, np.uint8)))
+    os.environ["EVERLIGHT_DATA"] = str(runs)
+    prepare(PrepareSettings("core50", source, partial=True))
+
+
+RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
+    "radiometric": (radiometric, 1),
+    "nus": (nus, 1),
+    "s20": (phone_pairs, 1),
+    "icifar": (icifar, 1),
+    "icifar, two processes": (icifar, 2),
+    "iirc": (iirc, 1),
+    "core50 batches": (core50_batches, 1),
+    "core50 static": (core50_static, 1),
+    "facts": (facts, 1),
+    "continual run, two processes": (continual, 2),
+    "digits": (digits, 1),
+    "data prepare core50": (core50_release, 1),
+}
+"""By name, and in how many processes at once."""
+
+
+def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:
+    """A child that runs it; its messages go to a file beside."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        with (runs.parent / f"{runs.name}-{number}.txt").open("a") as said:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+        run(runs)
+        status = 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def attempt(run: Callable[[Path], None], runs: Path, moments: list[float]) -> int:
+    """Runs it in as many processes as there are moments, each killed at its own; how many were.
+
+    Raises:
+      RuntimeError: one ended by itself, but not well.
+    """
+    began = time.monotonic()
+    children = {begin(run, runs, number): end for number, end in enumerate(moments)}
+    killed = 0
+    while children:
+        for child, end in list(children.items()):
+            if time.monotonic() - began > end:
+                os.kill(child, signal.SIGKILL)
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if not ended:
+                continue
+            del children[child]
+            code = os.waitstatus_to_exitcode(status)
+            killed += code == -signal.SIGKILL
+            if code not in (0, -signal.SIGKILL):
+                raise RuntimeError(f"{runs} ended with {code}")
+        time.sleep(0.01)
+    return killed
+
+
+def outcome(runs: Path) -> dict[str, bytes]:
+    """All numbers of the results but seconds; of prepared data all files."""
+    (results,) = runs.rglob("results.npz") or [None]
+    with np.load(results) as arrays:
+        return {name: array.tobytes() for name, array in arrays.items() if "seconds" not in name}
+
+
+def prepared(runs: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in runs.rglob("images_128.*")}
+
+
+def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
+    """Kills a run so often, and compares whatever is finished; kills and finished runs.
+
+    Raises:
+      RuntimeError: a child ended badly, or a finished run's numbers are others.
+    """
+    run, processes = RUNS[name]
+    read = prepared if name.startswith("data") else outcome
+    generator = random.Random(name)
+    began = time.monotonic()
+    attempt(run, folder / "whole", [float("inf")] * processes)
+    # Half of it at least is compilation, which later ones need not wait for.
+    lasts = (time.monotonic() - began) / 2
+    whole = read(folder / "whole")
+    killed = finished = 0
+    while killed < kills:
+        runs = folder / f"killed{finished}"
+        before = -1
+        while before < killed:
+            before = killed
+            moments = [float("inf")] * processes
+            if killed < kills:
+                moments[0] = generator.uniform(0, lasts)
+                # The last of several dies a little later, or lives on.
+                later = generator.choice([float("inf"), generator.uniform(0, lasts / 4)])
+                if processes > 1:
+                    moments[-1] = moments[0] + later
+            killed += attempt(run, runs, moments)
+        if read(runs) != whole:
+            raise RuntimeError(f"{name}: {runs} differs from {folder / 'whole'}")
+        left_over = [path for path in runs.rglob("*") if ".unfinished" in path.name]
+        if left_over:
+            raise RuntimeError(f"{name}: {left_over} is left")
+        shutil.rmtree(runs)
+        finished += 1
+    return killed, finished
+
+
+def main() -> None:
+    folder, *asked = sys.argv[1:]
+    for place, (name, kills) in enumerate(zip(asked[::2], asked[1::2], strict=True)):
+        began = time.monotonic()
+        own = Path(folder) / str(place)
+        own.mkdir(parents=True)
+        killed, finished = campaign(own, name, int(kills))
+        seconds = time.monotonic() - began
+        print(
+            f"{name}: {killed} kills, {finished} finished with the same bits, {seconds:.0f} s",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

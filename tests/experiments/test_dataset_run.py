@@ -1,0 +1,203 @@
+"""The run on any set of photographs: what it reads, whom it asks, and what it shows."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.io
+
+from data_pipelines.errors import DataError
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.common.checkpoint import Checkpoints
+from experiments.two_camera import dataset, dataset_report, image_methods, pair_folds
+from experiments.two_camera.dataset import (
+    DatasetRun,
+    across_cameras,
+    in_three_folds,
+    load_cameras,
+    read_folds,
+    run_dataset,
+)
+from experiments.two_camera.image_methods import (
+    EXTREMES,
+    MOMENTS,
+    Learner,
+    compare_on_images,
+    extremes_of,
+    moments_of,
+)
+from experiments.two_camera.pair_folds import CameraPairs
+from experiments.two_camera.tables import Comparison
+
+SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
+
+
+def write_thumbnails(path, camera, count, rng, side=16):
+    """Random tiles under random lights, with a masked corner."""
+    lights = rng.uniform(0.4, 1, (count, 3))
+    tiles = rng.uniform(0.05, 0.9, (count, side // 4, side // 4, 3))
+    images = tiles.repeat(4, axis=1).repeat(4, axis=2) * lights[:, None, None]
+    images[:, :3, :3] = 0
+    names = np.array([f"{camera}_{index:04}" for index in range(count)])
+    np.savez(path, images=images, illuminant_rgb=lights, names=names)
+    return images, lights
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """One method that learns, in the place of them all, and small nets."""
+    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    one = Learner(image_methods._NINE_MOMENTS, image_methods._correct)
+    monkeypatch.setattr(image_methods, "learners", lambda camera: {f"of {camera}": one})
+    monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", (2,))
+
+
+def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
+    for camera, count, side in (("A1", 10, 16), ("B2", 8, 20)):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, count, rng, side)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files, runs=tmp_path)
+    cameras, note = load_cameras(settings)
+    assert "A1.npz, B2.npz" in note
+    folded = in_three_folds(cameras, settings)
+    for camera, kept in (("A1", 9), ("B2", 6)):
+        data = folded[camera]
+        assert len(data.images) == kept
+        assert sorted(np.concatenate(data.folds)) == list(range(kept))
+        assert f"{len(cameras[camera].names) - kept} left out" in data.note
+        rows = [
+            np.flatnonzero((cameras[camera].illuminants == light).all(1))
+            for light in data.illuminants
+        ]
+        for place, (row,) in enumerate(rows):
+            np.testing.assert_array_equal(data.images[place], cameras[camera].images[row])
+
+    across = across_cameras(cameras, settings)
+    for camera, rows in (("A1", range(10)), ("B2", range(10, 18))):
+        data = across[camera]
+        (asked,) = data.folds
+        assert asked.tolist() == list(rows)
+        np.testing.assert_array_equal(data.illuminants[asked], cameras[camera].illuminants)
+        assert data.images.shape == (18, 20, 20, 3)
+        assert (data.masks[:10, 16:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"release": "nus8"}, "--release and --folder belong together"),
+        ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
+        ({"split": "cross-camera"}, "two cameras or more"),
+        ({"scale": "demo"}, "--scale demo renders its own images"),
+        ({"folds": "f.txt", "split": "cross-camera"}, "two cameras or more"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options, message):
+    write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
+    with pytest.raises(DataError, match=message):
+        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",), **options))
+
+
+def test_too_few_images_are_refused(tmp_path, rng):
+    write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
+    with pytest.raises(DataError, match="A1 has 10 images; 45 are needed"):
+        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",)))
+
+
+def test_published_folds(tmp_path):
+    parts = np.array([1, 2, 3, 3, 2, 1, 1])
+    scipy.io.savemat(tmp_path / "folds.mat", {"indices": parts[:, None]})
+    (tmp_path / "cvfolds.txt").write_text("1\n2\n3\n3\n2\n1\n1")
+    for name in ("folds.mat", "cvfolds.txt"):
+        folds = read_folds(tmp_path / name, 7)
+        assert [fold.tolist() for fold in folds] == [[0, 5], [1, 4], [2, 3]]
+        with pytest.raises(DataError, match="has 7 entries for 8 images"):
+            read_folds(tmp_path / name, 8)
+    (tmp_path / "cvfolds.txt").write_text("1\n2\n4\n")
+    with pytest.raises(DataError, match="each image's fold, 1 to 3"):
+        read_folds(tmp_path / "cvfolds.txt", 3)
+
+
+def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
+    """What the augmentation computes is what would be seen of the image times the light's ratio."""
+    write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
+    settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
+    data = in_three_folds(load_cameras(settings)[0], settings)["A1"]
+    inputs = {MOMENTS: moments_of(data), EXTREMES: extremes_of(data)}
+    pairs = CameraPairs(
+        inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
+    )
+    train = np.arange(5)
+    key = image_methods.jax.random.key(3)
+    samples = image_methods._relit_by_von_kries(data, pairs, train, key)
+    assert len(samples.targets) == 5 * 5
+    chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
+    for place in range(25):
+        source = place // 5
+        (light,) = np.flatnonzero(
+            np.abs(samples.targets[place] - chromaticities).max(axis=1) < 1e-5
+        )
+        gains = data.illuminants[light] / data.illuminants[source]
+        relit = data._replace(images=data.images * (gains / gains[1]))
+        for name, look in ((MOMENTS, moments_of), (EXTREMES, extremes_of)):
+            np.testing.assert_allclose(
+                samples.inputs[name][place], look(relit)[source], rtol=2e-3, atol=1e-5
+            )
+        if place % 5 == 0:
+            assert light == source
+
+
+@pytest.mark.slow
+def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatch):
+    images, lights = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
+    write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files, seeds=1, runs=tmp_path)
+    report = run_dataset(settings, {"cpu": SHORT})
+    results = np.load(report.parent / "results.npz")
+    assert results["A1/GW"].shape == (1, 3, 8)
+    gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
+    expected = []
+    for colors, light in zip(gray, lights, strict=True):
+        mean = colors[colors.any(axis=1)].mean(axis=0)
+        cosine = mean @ light / np.linalg.norm(mean) / np.linalg.norm(light)
+        expected.append(np.degrees(np.arccos(cosine)))
+    np.testing.assert_allclose(np.sort(results["A1/GW"].ravel()), np.sort(expected), atol=0.02)
+    assert "A1/of A1" in results.files
+    assert "B2/of B2" in results.files
+    page = report.read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "All 2 cameras" in page
+    assert ", re-illuminated<" not in page
+
+    monkeypatch.setattr(dataset, "compare_on_images", None)
+    again = run_dataset(settings, {"cpu": SHORT})
+    np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
+
+
+@pytest.mark.slow
+def test_the_asked_images_lights_have_no_part(tmp_path, rng, few):
+    """Across cameras, other lights of the asked camera change nothing of what is estimated."""
+    for camera in ("A1", "B2"):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 24, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files)
+    data = across_cameras(load_cameras(settings)[0], settings)["B2"]
+    changed = data.illuminants.copy()
+    changed[data.folds[0]] = changed[data.folds[0]][:, ::-1]
+    before, after = (
+        compare_on_images(each, (0,), SHORT, Checkpoints(tmp_path / name))
+        for each, name in ((data, "a"), (data._replace(illuminants=changed), "b"))
+    )
+    for name, estimates in before.estimates.items():
+        np.testing.assert_array_equal(estimates, after.estimates[name], err_msg=name)
+
+
+def test_all_cameras_images_are_pooled():
+    def one(value, folds, count):
+        lights = jnp.full((2, folds, count, 3), value)
+        return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
+
+    both = dataset_report.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)})
+    assert list(both.estimates) == ["GW"]
+    assert both.estimates["GW"].shape == (2, 1, 11, 3)
+    np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)

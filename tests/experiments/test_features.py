@@ -1,0 +1,184 @@
+"""Features in the place of images: computed once, from a file, refused."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.images.efficientnet import load_efficientnet_lite0
+from data_pipelines.images.image_set import ImageSet
+from experiments.continual import features, table
+from experiments.continual.features import LITE0, SMALLEST, load_on_features, trunk_features
+from experiments.continual.methods import METHODS
+from experiments.continual.run import run_continual
+from experiments.continual.table import ContinualRun
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("continual run")
+
+NAMES = ("a <b>", "c", "d & e", "é")
+WIDTH = 6
+
+
+def stored(found):
+    return found.shared("not told", METHODS["naive"])
+
+
+def some_set(rng):
+    """Ten training and two test images of each class."""
+    train, test = np.arange(40) % 4, np.arange(8) % 4
+    images = rng.integers(0, 256, (48, 16, 16, 3), dtype=np.uint8)
+    return ImageSet("pictures", images, train, test, NAMES)
+
+
+@pytest.fixture
+def pictures(rng, monkeypatch):
+    images = some_set(rng)
+    monkeypatch.setattr(table, "load_procedural", lambda *asked: images)
+    return images
+
+
+@pytest.fixture
+def trunk(monkeypatch, pictures):
+    """Features that tell the classes apart; how often they are computed."""
+    calls = []
+
+    def computed(images):
+        calls.append(images.shape)
+        number = np.concatenate([pictures.train_labels, pictures.test_labels])
+        return np.eye(4, WIDTH, dtype=np.float32)[number] + 0.01 * images[:, :1, 0, 0]
+
+    monkeypatch.setattr(
+        features, "trunk_features", lambda images: computed(images / 255).astype("f4")
+    )
+    return calls
+
+
+def asked(tmp_path, **changed):
+    given = {"benchmark": "procedural", "features": LITE0, "tasks": 2, "runs": tmp_path / "runs"}
+    return ContinualRun(**(given | changed))
+
+
+def test_features_are_computed_once(tmp_path, trunk):
+    """At the size that the images came in, whatever the scale's."""
+    settings = asked(tmp_path)
+    first = load_on_features(settings)
+    again = load_on_features(settings)
+    assert trunk == [(48, 16, 16, 3)]
+    np.testing.assert_array_equal(stored(first).images, stored(again).images)
+    (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
+    damaged = bytearray(kept.read_bytes())
+    damaged[100] ^= 1
+    kept.write_bytes(damaged)
+    assert load_on_features(settings).checksums == first.checksums
+    assert len(trunk) == 2
+
+
+@pytest.mark.slow
+def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
+    report = run_continual(asked(tmp_path, methods=("nearest mean",), seeds=1, epochs=1))
+    with np.load(report.parent / "results.npz") as results:
+        np.testing.assert_array_equal(results["not told/nearest mean/matrices"][0, 1], [1, 1])
+    text = report.read_text(encoding="utf-8")
+    for said in (
+        "a linear head on 1,280 features of EfficientNet-Lite0 at 128×128 pixels",
+        "has learnt the 1,000 classes of ImageNet, Tiny-ImageNet&#39;s among them",
+    ):
+        assert said in text
+
+
+def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
+    ours = load_on_features(asked(tmp_path))
+    (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
+    theirs = load_on_features(asked(tmp_path, features=str(kept)))
+    np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
+    assert ours.checksums == theirs.checksums
+    assert len(ours.checksums) == 4
+    train = np.asarray(stored(ours).images[:40], np.float64)
+    np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
+    np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
+    assert "hidden layers" not in ours.offers("told")
+    assert ours.facts("told", METHODS["naive"])["rate"] == features.PLAN.rate
+
+
+def save(path, values, labels):
+    np.savez(path, features=values, labels=labels)
+    return str(path)
+
+
+def test_a_file_alone_is_a_benchmark(tmp_path, rng):
+    """Every fifth row of a class tests; a report without pictures of the data."""
+    labels = np.array(NAMES)[np.arange(40) % 4]
+    values = rng.normal(size=(40, 3))
+    path = save(tmp_path / "mine.npz", values, labels)
+    found = load_on_features(asked(tmp_path, benchmark="images", features=path))
+    assert found.images.class_names == tuple(sorted(NAMES))
+    of_a = np.flatnonzero(np.arange(40) % 4 == 0)
+    np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
+    assert found.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
+    assert found.training.startswith("a linear head on 3 features of mine.npz")
+    (listed,) = found.sections(tmp_path)[0].items
+    assert listed.rows[0] == ["a <b>", "8", "2"]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "message"),
+    [
+        (np.zeros((48, 2)), np.arange(48) % 4, r"all features are the same number"),
+        (
+            np.eye(47, 2),
+            np.arange(47) % 4,
+            r"has 47 rows; give a row for each of the benchmark's 48",
+        ),
+        (np.eye(48, 2), np.arange(48) % 3, r"row 3 is labelled '0', the image is '3'; give the"),
+        (np.eye(48, 2), np.array(["c"] * 48), r"row 0 is labelled 'c', the image is 'a <b>'"),
+        (np.full((48, 2), np.nan), np.arange(48) % 4, r"features of row 0 are not all finite"),
+        (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
+        (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):
+    path = save(tmp_path / "mine.npz", values, labels)
+    with pytest.raises(DataError, match=message):
+        load_on_features(asked(tmp_path, features=path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"features": "resnet"}, r"--features 'resnet'\. Give --features efficientnet-lite0, or"),
+        ({"features": "none.npz"}, r"none\.npz does not exist"),
+        (
+            {"methods": ("HAT",), "scenario": ("told",)},
+            r"HAT needs hidden layers with names, and",
+        ),
+        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
+        ({"tasks": 5}, r"--tasks 5 of 4 classes"),
+    ],
+)
+def test_what_cannot_be_run_on_features_is_refused(tmp_path, trunk, changed, message):
+    with pytest.raises(DataError, match=message):
+        run_continual(asked(tmp_path, **changed))
+    assert not list((tmp_path / "runs").glob("continual*"))
+
+
+def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):
+    """Two at 8x8 are what the same two are enlarged before; 17 fill up two steps and a part."""
+    try:
+        load_efficientnet_lite0()
+    except MissingDataError as error:
+        pytest.skip(str(error))
+    seen = []
+
+    def stand_in(weights, images):
+        seen.append(images.shape)
+        return np.asarray(images, np.float32).mean(axis=(1, 2))
+
+    monkeypatch.setattr(features, "_trunk", stand_in)
+    monkeypatch.setattr(features, "AT_ONCE", 8)
+    small = rng.integers(0, 256, (17, 8, 8, 3), dtype=np.uint8)
+    found = trunk_features(small)
+    large = np.stack([np.asarray(Image.fromarray(each).resize((128, 128), 3)) for each in small])
+    np.testing.assert_allclose(found, large.mean(axis=(1, 2)), rtol=1e-4)
+    assert {shape[1:] for shape in seen} == {(SMALLEST, SMALLEST, 3)}
+    assert len({shape[0] for shape in seen}) == 1

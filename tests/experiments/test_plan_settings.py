@@ -1,0 +1,83 @@
+"""Any setting of a plan from the command line: what it changes, and what it refuses."""
+
+import dataclasses
+import json
+from typing import NamedTuple
+
+import pytest
+
+from data_pipelines.errors import DataError
+from everlight.continual import Protocol
+from experiments import cli
+from experiments.common.plan_settings import changed_plan, take_plan_options
+
+
+class Part(NamedTuple):
+    steps: int
+    rate: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    protocol: Protocol = dataclasses.field(default_factory=lambda: Protocol(epochs=3))
+    channels: tuple[int, ...] = (4, 8)
+    rate: float = 0.5
+    data: str = "procedural"
+    most: int | None = None
+    parts: dict = dataclasses.field(default_factory=lambda: {"NI": Part(7)})
+
+
+def test_options_are_taken_out_of_the_arguments():
+    given = ["--seeds", "3", "--plan.protocol.epochs", "5", "--plan.per-class=(2, 1)", "digits"]
+    rest, found = take_plan_options(given)
+    assert rest == ["--seeds", "3", "digits"]
+    assert found == {"protocol.epochs": "5", "per_class": "(2, 1)"}
+    with pytest.raises(DataError, match=r"--plan\.rate without a value"):
+        take_plan_options(["--plan.rate"])
+
+
+def test_settings_are_changed_wherever_they_stand():
+    changes = {
+        "protocol.epochs": "5",
+        "channels": "16",
+        "rate": "1",
+        "data": "cifar100",
+        "most": "7",
+        "parts.NI.steps": "2",
+    }
+    assert changed_plan(Plan(), changes) == Plan(
+        Protocol(epochs=5), (16,), 1.0, "cifar100", 7, {"NI": Part(2)}
+    )
+    assert isinstance(changed_plan(Plan(), changes).rate, float)
+    assert changed_plan(Plan(), {}) == Plan()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"protocol.epoch": "5"}, r"no setting --plan\.protocol\.epoch, at 'epoch'; .*'epochs'"),
+        ({"protocl.epochs": "5"}, r"at 'protocl'; did you mean 'protocol'"),
+        ({"protocol.epochs": "many"}, r"--plan\.protocol\.epochs many; give something like 3"),
+        ({"protocol.epochs": "0"}, r"--plan\.protocol\.epochs 0: .*epochs=0"),
+        ({"protocol.epochs": "2.5"}, r"give something like 3"),
+        ({"rate.of": "1"}, r"rate has no parts, it is 0\.5"),
+        ({"protocol": "5"}, r"give something like|has parts"),
+        ({"parts.NC.steps": "2"}, r"at 'NC'.* There are 'NI'"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(changes, message):
+    with pytest.raises(DataError, match=message):
+        changed_plan(Plan(), changes)
+
+
+def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setitem(
+        cli.RUNS, "cl_metrics icifar", (cli.RUNS["cl_metrics icifar"][0], found.append)
+    )
+    cli.main(["cl_metrics", "icifar", "--plan.protocol.epochs", "5"])
+    assert json.loads(json.dumps(dataclasses.asdict(found[0]), default=str))["plan"] == {
+        "protocol.epochs": "5"
+    }
+    with pytest.raises(SystemExit, match=r"--plan\.epochs: reports has no plan"):
+        cli.main(["reports", "--plan.epochs", "5"])

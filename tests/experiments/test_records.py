@@ -1,0 +1,169 @@
+"""The papers' benchmarks as records: what their sequences, scores and refusals are, by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50
+from data_pipelines.images.iirc_metadata import Metadata
+from data_pipelines.images.image_set import ImageSet
+from everlight.continual import Protocol
+from everlight.scenarios.core50 import TEST_SESSIONS
+from everlight.scenarios.iirc import TaskConfiguration
+from experiments.continual.benchmark import Draw, of_matrix
+from experiments.continual.grid import GridRun, ranks_of, run_grid
+from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
+from experiments.continual.table import BENCHMARKS, ContinualRun
+from experiments.core50 import record as core50_record
+from experiments.core50.plans import PLANS as CORE50_PLANS
+from experiments.iirc import record as iirc_record
+
+NAIVE = METHODS["naive"]
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Four of every object in every session, each a pixel."""
+    session, number, time = (axis.ravel() for axis in np.indices((11, 50, 4)))
+    images = np.zeros((len(number), 1, 1, 3), np.uint8)
+    return Core50("frames", images, session, number, 75 * time, OBJECTS, CATEGORIES)
+
+
+@pytest.fixture(scope="module")
+def core50(frames):
+    parts = CORE50_PLANS["demo"], frames, "object", 0, ("NI", "NC", "NIC")
+    return core50_record.record(*parts)
+
+
+@pytest.mark.parametrize(("scenario", "batches"), [("NI", 8), ("NC", 9), ("NIC", 79)])
+def test_orders_that_choose_strengths_see_no_test_frame(core50, frames, scenario, batches):
+    """A frame of every recording of the training sessions tests them, and is not learnt."""
+    sequence = core50.sequence(scenario, NAIVE, Draw("tuning", 0, 0))
+    assert sequence.tasks.id.shape[0] == batches
+    train = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]
+    tested = np.asarray(sequence.test.index)
+    used = np.concatenate([train, tested])
+    assert len(set(used.tolist())) == len(used) == 8 * 50 * 4
+    assert not np.isin(frames.session[used], TEST_SESSIONS).any()
+    np.testing.assert_array_equal(np.bincount(frames.object[tested]), 8)
+    np.testing.assert_array_equal(np.asarray(sequence.test.labels)[:, 0], frames.object[tested])
+    # Its order is the last published one, and reported is the first.
+    last = core50.sequence(scenario, NAIVE, Draw("reported", 0, 9))
+    np.testing.assert_array_equal(sequence.class_task, last.class_task)
+
+
+def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50):
+    sequence = core50.sequence("NI", NAIVE, Draw("reported", 0, 0))
+    accuracy = np.random.default_rng(0).random((8, 50))
+    found = core50.scores("NI", {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}, sequence)
+    # In NI the first batch brings all of them.
+    np.testing.assert_allclose(found.matrix[:, 0], accuracy.mean(axis=1))
+    assert np.isnan(found.matrix[:, 1:]).all()
+    np.testing.assert_array_equal(found.over_time, accuracy[:, 0])
+    sequence = core50.sequence("NC", NAIVE, Draw("reported", 0, 0))
+    accuracy = np.random.default_rng(0).random((9, 50))
+    found = core50.scores("NC", {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}, sequence)
+    # One object of each category comes first.
+    np.testing.assert_allclose(found.matrix[:, 0], accuracy[:, ::5].mean(axis=1))
+
+
+@pytest.fixture(scope="module")
+def iirc():
+    """Two configurations of four classes, two below a superclass, ten images each to train on."""
+    labels = np.repeat(np.arange(4), 10)
+    images = ImageSet(
+        "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")
+    )
+    orders = (
+        TaskConfiguration((("top", "c"), ("a", "b", "d"))),
+        TaskConfiguration((("top", "d"), ("b", "a", "c"))),
+    )
+    data = iirc_record.Data(images, Metadata({"top": ("a", "b")}, orders, 0.2))
+    plan = iirc_record.Plan("procedural", 4, 1, Protocol(), 2)
+    return iirc_record.record(plan, data, 0, choosing=True)
+
+
+def test_the_last_configurations_choose_strengths_on_post_task_validation(iirc):
+    tuning = iirc.sequence("", NAIVE, Draw("tuning", 0, 0))
+    reported = iirc.sequence("", NAIVE, Draw("reported", 0, 1))
+    np.testing.assert_array_equal(tuning.tasks.train.index, reported.tasks.train.index)
+    tests = [np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (tuning, reported)]
+    # Of ten images a class the second fifth; the first validates within tasks.
+    assert tests[0].tolist() == [start + place for start in (0, 10, 20, 30) for place in (2, 3)]
+    assert np.all(tests[1] >= 40)
+    trained = np.asarray(tuning.tasks.train.index)[np.asarray(tuning.tasks.train.mask)]
+    assert not set(trained.tolist()) & set(tests[0].tolist())
+
+
+def test_what_learns_everything_as_one_task_has_a_score_at_the_end_alone(iirc):
+    joint = METHODS["joint"]
+    sequence = iirc.sequence("", joint, Draw("reported", 0, 0))
+    predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
+    found = iirc.scores("", {"predicted": predicted}, sequence)
+    assert np.isnan(found.over_time[0])
+    # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
+    np.testing.assert_allclose(found.over_time[1], (0.4 * 0.4 + 0.2 * 0.2) / 2, rtol=1e-6)
+    assert found.matrix.shape == (2, 2)
+
+
+def test_scores_over_time_are_means_of_the_tasks_so_far():
+    found = of_matrix(np.array([[0.8, 0.1], [0.4, 0.9]]))
+    np.testing.assert_allclose(found.over_time, [0.8, 0.65])
+
+
+def test_methods_that_make_no_sense_say_why(core50, iirc):
+    def refused(offers):
+        return {name for name, row in METHODS.items() if why_not(row, offers) is not None}
+
+    several = {"incremental joint", "iCaRL-CNN", "iCaRL-norm"}
+    several |= {name for name in METHODS if name.startswith("BiC-")}
+    assert refused(core50.offers("NC")) == several | {"LUCIR", "HAT", "PackNet", "ER-ACE"}
+    again = {"iCaRL", "BiC"}
+    assert refused(core50.offers("NI")) == refused(core50.offers("NC")) | again
+    counting = {"LwF", "iCaRL", "CWR", "CWR as coded", "streaming LDA", "nearest mean", "RanPAC"}
+    assert refused(iirc.offers("")) == counting | {"HAT", "PackNet"}
+    assert why_not(METHODS["iCaRL"], core50.offers("NI")) == WHY_NOT["own classes"]
+
+
+def test_a_published_strength_is_a_row_of_its_own():
+    rows = with_published([METHODS["LwF"], METHODS["naive"]])
+    assert [(row.name, row.strengths) for row in rows] == [
+        ("LwF", METHODS["LwF"].strengths),
+        ("LwF, published", (1,)),
+        ("naive", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("iirc", {"seeds": 9}, r"--seeds 9; iirc has 10 configurations, .* give 8 or less"),
+        ("core50-nc", {"seeds": 9}, r"--seeds 9; core50 has 10 published orders.* give 8 or less"),
+    ],
+)
+def test_more_seeds_than_there_are_orders_are_refused(name, changes, message):
+    with pytest.raises(DataError, match=message):
+        BENCHMARKS[name](ContinualRun(benchmark=name, **changes))
+
+
+def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
+    found = ranks_of({"a": 0.5, "b": np.nan, "c": 0.9, "d": 0.5})
+    assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+
+
+def test_a_grid_has_every_method_everywhere_or_says_why(tmp_path):
+    asked = {"benchmarks": ("digits",), "methods": ("nearest mean", "HAT"), "seeds": 1}
+    report = run_grid(GridRun(runs=tmp_path, **asked))
+    with np.load(report.parent / "results.npz") as results:
+        names = {key.rsplit("/", 1)[0] for key in results}
+        assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
+        finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
+    assert finals["digits/not told/nearest mean"] > finals["digits/not told/naive"]
+    page = report.read_text()
+    assert WHY_NOT["told"] in page
+    assert f"{finals['digits/not told/nearest mean']:.3f} (1)" in page
+    for name, message in (("digit", "did you mean 'digits'"), ("digits:big", "no scale 'big'")):
+        with pytest.raises(DataError, match=message):
+            run_grid(dataclasses.replace(GridRun(runs=tmp_path, tag="x"), benchmarks=(name,)))

@@ -1,0 +1,79 @@
+"""Sequences from places and labels, as other libraries' benchmarks hold them."""
+
+import jax
+import numpy as np
+import pytest
+
+from everlight.scenarios import class_incremental, from_experiences
+
+TRAIN = [np.array([3, 0, 5]), np.array([7, 1, 0, 4])]
+TRAIN_LABELS = [np.array([2, 0, 2]), np.array([1, 2, 0, 1])]
+TEST = [np.array([10, 12]), np.array([12, 11])]
+TEST_LABELS = [np.array([0, 2]), np.array([2, 1])]
+
+
+def test_new_classes_are_the_class_incremental_sequence(rng):
+    train, test = rng.integers(0, 6, 60), rng.integers(0, 6, 30)
+    tasks = [[4, 1], [0, 5], [2, 3]]
+    expected = class_incremental(train, test, tasks, 6, valid_fraction=0.2)
+    own = expected.tasks
+    groups = {
+        name: [np.asarray(part.index)[row][np.asarray(part.mask)[row]] for row in range(len(tasks))]
+        for name, part in (("train", own.train), ("valid", own.valid))
+    }
+    tests = [60 + np.flatnonzero(np.isin(test, members)) for members in tasks]
+    found = from_experiences(
+        groups["train"],
+        [train[places] for places in groups["train"]],
+        tests,
+        [test[places - 60] for places in tests],
+        6,
+        groups["valid"],
+        [train[places] for places in groups["valid"]],
+    )
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_classes_and_samples_may_come_again():
+    found = from_experiences(TRAIN, TRAIN_LABELS, TEST, TEST_LABELS, 4)
+    assert found.tasks.train.index.tolist() == [[3, 0, 5, 0], [7, 1, 0, 4]]
+    assert found.tasks.train.mask.sum(axis=1).tolist() == [3, 4]
+    assert found.tasks.classes.tolist() == [[True, False, True, False], [False, True, False, False]]
+    # The class that no task trains on counts as of the last.
+    assert found.class_task.tolist() == [0, 1, 0, 1]
+    assert found.test.index.tolist() == [10, 11, 12]
+    assert found.test.labels[:, 0].tolist() == [0, 1, 2]
+    assert found.test_member.tolist() == [[True, False, True], [False, True, True]]
+
+
+def test_one_test_set_serves_all():
+    found = from_experiences(TRAIN, TRAIN_LABELS, TEST[:1], TEST_LABELS[:1], 4)
+    assert found.test_member.tolist() == [[True, True]]
+    assert found.class_task.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test": [*TEST, TEST[0]]}, "test has 3 experiences and test_labels 2; give 1 or 2"),
+        ({"train": [TRAIN[0], TRAIN[1][:2]]}, r"train\[1\] has 2 places and train_labels\[1\] 4"),
+        ({"train": [TRAIN[0], -TRAIN[1]]}, r"train\[1\] holds -7; give 0 or more"),
+        ({"classes": 2}, r"train_labels\[0\] holds 2; give 0 to 1"),
+        ({"test_labels": [np.array([0, 1]), TEST_LABELS[1]]}, "two labels of place 12"),
+        (
+            {"test": [TEST[0], TEST[1][:0]], "test_labels": [TEST_LABELS[0], TEST[1][:0]]},
+            r"test\[1\] has no sample",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message):
+    given = {
+        "train": TRAIN,
+        "train_labels": TRAIN_LABELS,
+        "test": TEST,
+        "test_labels": TEST_LABELS,
+        "classes": 4,
+    }
+    with pytest.raises(ValueError, match=message):
+        from_experiences(**given | changes)
