@@ -50,6 +50,10 @@ def thumbnail_set(path: Path) -> dict[str, ConstancySet]:
     images, lights, names = read_thumbnails(path, "docs/guide/data.md says what belongs in it.")
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     own = np.array([path.stem if match is None else match[1] for match in named])
+    # Folders are named after cameras.
+    odd = [camera for camera in np.unique(own).tolist() if not re.fullmatch(r"[\w .+-]+", camera)]
+    if odd:
+        raise DataError(f"{path}: {odd[0]!a} is no camera's name; use letters, digits, _ . + -")
     return {
         str(camera): ConstancySet(
             tuple(np.array(names)[own == camera].tolist()),

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from data_pipelines.errors import DataError
 from experiments.bench.agreement_cases import MEAN_CASES, NAIVE, STEP_CASES, Case
 from experiments.bench.agreement_material import (
     CLASSES,
@@ -231,8 +232,12 @@ def compare(
       seeds: of the means.
 
     Raises:
-      DataError: Avalanche does not run there.
+      DataError: Avalanche does not run there, or a case that there is not.
     """
+    names = {case.name: None for case in (*STEP_CASES, *MEAN_CASES)}
+    unknown = [name for name in cases if name not in names]
+    if unknown:
+        raise DataError(f"no case {unknown[0]!a} to compare; there are {', '.join(names)}")
     begin = time.perf_counter()
     material = MATERIALS[compared]()
     steps, means = (

@@ -1,6 +1,6 @@
 """Tables and figures of the iCIFAR-100 experiment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -26,7 +26,13 @@ from everlight.metrics.cl_score import (
     counted_model_memory,
     summarize_runs,
 )
-from experiments.cl_metrics.paper_table import CRITERIA, PAPER_CRITERIA, PAPER_SCORES
+from experiments.cl_metrics.paper_table import (
+    CRITERIA,
+    PAPER_CRITERIA,
+    PAPER_SCORES,
+    PAPER_STABILITIES,
+)
+from experiments.cl_metrics.plots import plot_spiders
 from experiments.common.plots import plot_curves, plot_matrices, plot_samples
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.continual.runner import Cost
@@ -104,7 +110,7 @@ def report_sections(
         for scenario, methods in outcomes.items()
     }
     data = "" if paper_data else f" Ours is on {images.name}, the paper's on CIFAR-100."
-    sections = [_first_look(folder, outcomes, images)]
+    sections = [_first_look(folder, outcomes, images), _spiders(folder, summaries, data)]
     for scenario, methods in outcomes.items():
         matrices = {name: np.mean(o.runs.accuracy, axis=0) for name, o in methods.items()}
         picture = plot_matrices(folder / f"matrices_{scenario}.png", matrices)
@@ -173,6 +179,26 @@ def _first_look(folder: Path, outcomes: Outcomes, images: ImageSet) -> Section:
     )
 
 
+def _spiders(
+    folder: Path, summaries: Mapping[Scenario, Mapping[str, RunSummary]], data: str
+) -> Section:
+    panels = {
+        f"ours, {scenario}": {name: summary.mean for name, summary in methods.items()}
+        for scenario, methods in summaries.items()
+    }
+    known = [name for name in summaries["task-aware"] if name in PAPER_CRITERIA]
+    panels["the paper's"] = {
+        name: dict(zip(CRITERIA, PAPER_CRITERIA[name], strict=True)) for name in known
+    }
+    caption = (
+        "The seven criteria of every strategy, 0 in the middle and 1 at the rim; the CL score is "
+        f"their weighted mean.{data}"
+    )
+    return Section(
+        "The seven criteria", [], [Figure(caption, plot_spiders(folder / "criteria.png", panels))]
+    )
+
+
 def _criteria_table(scenario: Scenario, summaries: Mapping[str, RunSummary], data: str) -> Table:
     with_paper = scenario == "task-aware"
     columns = [Column("strategy"), *(Column(name, OURS) for name in CRITERIA)]
@@ -182,7 +208,7 @@ def _criteria_table(scenario: Scenario, summaries: Mapping[str, RunSummary], dat
     for name, summary in summaries.items():
         row = [name, *(_spread(summary.mean[c], summary.deviation[c]) for c in CRITERIA)]
         if with_paper:
-            row += [f"{value:.3f}" for value in PAPER_CRITERIA[name]]
+            row += _paper_row(PAPER_CRITERIA.get(name), len(CRITERIA))
         rows.append(row)
     caption = (
         "Criteria, each in [0, 1] and better when higher: accuracy over all times, remembering, "
@@ -198,20 +224,32 @@ def _score_table(scenario: Scenario, summaries: Mapping[str, RunSummary], data: 
     columns += [Column(name, "CL score") for name in WEIGHTINGS]
     columns += [Column(name, "CL stability") for name in WEIGHTINGS]
     if with_paper:
-        columns += [Column(name, PAPER) for name in WEIGHTINGS]
+        columns += [Column(f"CL score {name}", PAPER) for name in WEIGHTINGS]
+        columns += [Column(f"CL stability {name}", PAPER) for name in WEIGHTINGS]
     rows = []
     for name, summary in summaries.items():
         row = [name]
         row += [f"{float(cl_score(summary.mean, w)):.3f}" for w in WEIGHTINGS.values()]
         row += [f"{float(cl_stability(summary.deviation, w)):.3f}" for w in WEIGHTINGS.values()]
         if with_paper:
-            row += [f"{PAPER_SCORES[name][w]:.3f}" for w in WEIGHTINGS]
+            for printed in (PAPER_SCORES, PAPER_STABILITIES):
+                values = [printed[name][w] for w in WEIGHTINGS] if name in printed else None
+                row += _paper_row(values, len(WEIGHTINGS))
         rows.append(row)
+    said = (
+        f"{data} The paper does not print the deviations behind its stabilities; no deviations "
+        "give those of EWC, LwF and SI under all three weightings."
+    )
     caption = (
         "CL score and stability under the paper's three weightings; W2 as its own numbers have "
-        f"it, not as printed.{data if with_paper else ''}"
+        f"it, not as printed.{said if with_paper else ''}"
     )
     return Table(caption, columns, rows)
+
+
+def _paper_row(values: Sequence[float] | None, count: int) -> list[str]:
+    """Of a strategy that the paper has, or that it has not."""
+    return ["–"] * count if values is None else [f"{value:.4f}" for value in values]
 
 
 def _against_naive(methods: Mapping[str, Outcome]) -> Table:

@@ -3,6 +3,7 @@
 import collections
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,27 +13,37 @@ import numpy as np
 import tyro
 
 from data_pipelines.errors import DataError
-from data_pipelines.files import read_text, refusing
+from data_pipelines.files import read_json, read_text, refusing
 from data_pipelines.writing import make_folder, read_sealed, written_whole
+
+Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """A run's numbers as CSV (all of results.npz) or for TensorBoard (metrics.jsonl)."""
+    """A run's numbers as CSV or JSON (results.npz), for TensorBoard or W&B (metrics.jsonl)."""
 
     run: tyro.conf.Positional[Path]
     """The run's folder, where what is exported is written."""
-    to: Literal["csv", "tensorboard"] = "csv"
-    """csv: `scores.csv`; tensorboard: event files in `tensorboard/`, by tensorboardX."""
+    to: Form = "csv"
+    """csv: `scores.csv`; matrices: `matrices.json`, and `matrices/` with a csv of each method;
+    tensorboard: event files in `tensorboard/`, by tensorboardX; wandb: a run in `wandb/` as Weights
+    & Biases keeps it offline, which `wandb sync` sends where you have an account."""
 
 
 def export(settings: ExportSettings) -> Path:
     """Exports a run's numbers; returns where they are.
 
     Raises:
-      DataError: the run has none, they are damaged, or tensorboardX is missing.
+      DataError: the run has none, they are damaged, or tensorboardX or wandb is missing.
     """
-    written = {"csv": _write_csv, "tensorboard": _write_events}[settings.to](settings.run)
+    writers = {
+        "csv": _write_csv,
+        "matrices": _write_matrices,
+        "tensorboard": _write_events,
+        "wandb": _write_offline_run,
+    }
+    written = writers[settings.to](settings.run)
     print(f"{settings.to}: {written}")
     return written
 
@@ -48,6 +59,70 @@ def _write_csv(run: Path) -> Path:
             for place, value in np.ndenumerate(array):
                 writer.writerow([name, " ".join(map(str, place)), value])
     return path
+
+
+def _write_matrices(run: Path) -> Path:
+    """Accuracy matrices as nested lists, null where there is none, and as tables.
+
+    A matrix's table has a row for every run and task learnt, and a column for every task tested.
+    """
+    path = run / "results.npz"
+    arrays = read_sealed(path, "Wait for the run's end, or run it again.")
+    matrices = {name: array for name, array in arrays.items() if _is_matrices(array)}
+    if not matrices:
+        raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
+    folder = run / "matrices"
+    make_folder(folder)
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    for name, array in matrices.items():
+        file = folder / f"{name.replace('/', '_').replace(' ', '_')}.csv"
+        with written_whole(file) as unfinished, unfinished.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(
+                ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
+            )
+            for number, matrix in enumerate(array):
+                for task, row in enumerate(matrix.tolist()):
+                    writer.writerow([number, task, *row])
+    plain = {
+        name: np.where(np.isnan(array), None, array.astype(object)).tolist()
+        for name, array in matrices.items()
+    }
+    written = run / "matrices.json"
+    with written_whole(written) as unfinished:
+        unfinished.write_text(json.dumps(plain))
+    return written
+
+
+def _is_matrices(array: np.ndarray) -> bool:
+    """Whether it is a square matrix of numbers a run."""
+    return array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
+
+
+def _write_offline_run(run: Path) -> Path:
+    """The scalars of `_write_events`, and the settings as the run's configuration."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise DataError("wandb is missing: pip install '.[wandb]'") from error
+    events = _read_events(run / "metrics.jsonl")
+    config = read_json(run / "config.json", "Name the folder of a run.")
+    folder = run / "wandb"
+    # What an earlier export left; the library numbers its folders by the time.
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = wandb.Settings(mode="offline", silent=True, disable_git=True, console="off")
+    with wandb.init(
+        dir=str(run), project="everlight", name=run.resolve().name, config=config, settings=settings
+    ) as logged:
+        steps: collections.Counter[str] = collections.Counter()
+        for tag, value in (each for event in events for each in _scalars(event)):
+            if value is not None:
+                # A number has steps of its own, where the library has one for all.
+                logged.define_metric(tag, step_metric=f"{tag}/step")
+                logged.log({tag: value, f"{tag}/step": steps[tag]})
+            steps[tag] += 1
+    return folder
 
 
 def _write_events(run: Path) -> Path:

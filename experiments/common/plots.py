@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -38,12 +39,20 @@ STYLE = {
 
 
 def new_canvas(
-    columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1
+    columns: int = 1,
+    width: float = 5.0,
+    height: float = 3.6,
+    rows: int = 1,
+    projection: Literal["polar"] | None = None,
 ) -> tuple[Canvas, list]:
     """Axes in the house's style, row by row, each `width` by `height` inches."""
     with plt.rc_context(STYLE):
         canvas, axes = plt.subplots(
-            rows, columns, figsize=(width * columns, height * rows), squeeze=False
+            rows,
+            columns,
+            figsize=(width * columns, height * rows),
+            squeeze=False,
+            subplot_kw={"projection": projection},
         )
     return canvas, list(axes.flat)
 

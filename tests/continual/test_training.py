@@ -166,6 +166,7 @@ class Images(nn.Module):
         return Outputs(nn.Dense(CLASSES)(images.reshape(batch, -1)), images)
 
 
+@pytest.mark.slow
 def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
     """Parameters keep their names; a fifth of each class tests; numbers stand beside text."""
     images, number = points

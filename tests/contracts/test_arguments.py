@@ -31,6 +31,7 @@ from everlight.checks import Between
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
+from tests.models.port_arrays import drawn_arrays
 
 KEY = jax.random.key(0)
 
@@ -517,6 +518,9 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "models.chromaticity_loss": lambda: {"estimate": floats(4, 2), "target": floats(4, 2)},
     "models.cosines": lambda: {"features": floats(4, 5), "kernel": floats(5, 2)},
     "models.crop_and_flip": lambda: {"image": floats(4, 4, 3), "key": KEY, "padding": 1},
+    "models.efficientnet_variables": lambda: {
+        "arrays": drawn_arrays(np.random.default_rng(0)),
+    },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
     "models.novelty": lambda: {

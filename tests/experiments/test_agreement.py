@@ -9,6 +9,7 @@ from experiments.bench.agreement import (
     MATERIALS,
     STEP_PLAN,
     accuracies,
+    compare,
     compare_steps,
     pair,
 )
@@ -127,6 +128,11 @@ def test_what_is_replayed_is_of_earlier_tasks():
     for task in range(1, TASKS):
         assert set(labels[np.asarray(fed.replay[task]).ravel()]) <= set(order[:task].ravel())
         assert set(labels[np.asarray(fed.held[task])]) <= set(order[task])
+
+
+def test_a_case_that_there_is_not_is_named():
+    with pytest.raises(DataError, match="no case 'EWD' to compare; there are naive, EWC"):
+        compare("false", "digits", ["EWD"])
 
 
 def test_an_environment_without_avalanche_is_named_with_the_way_out(place):

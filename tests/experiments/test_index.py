@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -122,3 +123,67 @@ def test_lines_that_are_no_events_are_refused(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("[1]\n")
     with pytest.raises(DataError, match=r"metrics\.jsonl"):
         export(ExportSettings(tmp_path, "tensorboard"))
+
+
+def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path):
+    matrices = np.array([[[0.5, np.nan], [0.25, 1.0]], [[0.75, 0.0], [0.125, 0.5]]])
+    fields = {"not told/ER, reservoir/matrices": matrices, "told/ER/seconds": np.zeros(2)}
+    save_sealed(tmp_path / "results.npz", **fields)
+    with export(ExportSettings(tmp_path, "matrices")).open() as stream:
+        found = json.load(stream)
+    assert found == {
+        "not told/ER, reservoir/matrices": [[[0.5, None], [0.25, 1.0]], [[0.75, 0.0], [0.125, 0.5]]]
+    }
+    (path,) = (tmp_path / "matrices").iterdir()
+    assert path.name == "not_told_ER,_reservoir_matrices.csv"
+    with path.open(newline="") as stream:
+        lines = list(csv.reader(stream))
+    assert lines[0] == ["run", "after task", "task 0", "task 1"]
+    assert lines[1:] == [
+        ["0", "0", "0.5", "nan"],
+        ["0", "1", "0.25", "1.0"],
+        ["1", "0", "0.75", "0.0"],
+        ["1", "1", "0.125", "0.5"],
+    ]
+
+
+def test_a_run_without_matrices_is_told(tmp_path):
+    save_sealed(tmp_path / "results.npz", errors=np.zeros((2, 3)))
+    with pytest.raises(DataError, match="has no accuracy matrices"):
+        export(ExportSettings(tmp_path, "matrices"))
+
+
+def test_without_the_library_it_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(DataError, match=r"wandb is missing: pip install '\.\[wandb\]'"):
+        export(ExportSettings(tmp_path, "wandb"))
+
+
+@pytest.mark.slow
+def test_an_offline_run_holds_the_same_scalars(tmp_path):
+    """Read back by the library's own reader of its files."""
+    pytest.importorskip("wandb")
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    lines = [{"method": "net", "error": [2.5, None, 1.5]}, {"unit": "a", "seconds": 3}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (tmp_path / "config.json").write_text('{"seed": 7}')
+    (path,) = export(ExportSettings(tmp_path, "wandb")).glob("offline-run-*/*.wandb")
+    store, found, config = DataStore(), [], {}
+    store.open_for_scan(str(path))
+    while (content := store.scan_data()) is not None:
+        record = Record.FromString(content)
+        row = {
+            item.key or "/".join(item.nested_key): json.loads(item.value_json)
+            for item in record.history.item
+        }
+        found += [row] if row else []
+        config |= {item.key: item.value_json for item in record.run.config.update}
+    assert config["seed"] == "7"
+    kept = [{key: row[key] for key in row if not key.startswith("_")} for row in found]
+    assert kept == [
+        {"net/error": 2.5, "net/error/step": 0},
+        {"net/error": 1.5, "net/error/step": 2},
+        {"a/seconds": 3, "a/seconds/step": 0},
+    ]

@@ -5,6 +5,7 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from everlight.metrics.cl_score import (
     CRITERIA,
@@ -16,7 +17,7 @@ from everlight.metrics.cl_score import (
     samples_storage_efficiency,
 )
 from experiments.cl_metrics.paper_table import CRITERIA as PAPER_COLUMNS
-from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PAPER_SCORES
+from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PAPER_SCORES, PAPER_STABILITIES
 
 PRINTED_W2 = {"A": 0.4, "MS": 0.1, "SSS": 0.1, "CE": 0.1, "BWT+": 0.2, "REM": 0.05, "FWT": 0.05}
 SAMPLES = jnp.full(10, 5000.0)  # CIFAR-100 in ten tasks of ten classes
@@ -51,6 +52,26 @@ def test_the_second_weighting_is_the_only_one_in_steps_of_a_twentieth():
     # Half a unit of the last digit for the score, and as much for the criteria together.
     (fitting,) = np.flatnonzero(misses <= 1e-4)
     assert dict(zip(CRITERIA, steps[fitting] / 20, strict=True)) == pytest.approx(WEIGHTINGS["W2"])
+
+
+def fits_some_deviations(strategy, weightings):
+    """Whether any standard deviations of the criteria give the printed stabilities, rounded."""
+    weights = np.array([[each[name] for name in CRITERIA] for each in weightings])
+    missing = 1 - np.array([PAPER_STABILITIES[strategy][w] for w in WEIGHTINGS])
+    half_a_digit = 5e-5
+    answer = linprog(
+        np.zeros(len(CRITERIA)),
+        A_ub=np.concatenate([weights, -weights]),
+        b_ub=np.concatenate([missing + half_a_digit, half_a_digit - missing]),
+    )
+    return answer.status == 0
+
+
+@pytest.mark.parametrize("second", [WEIGHTINGS["W2"], PRINTED_W2])
+@pytest.mark.parametrize("strategy", PAPER_STABILITIES)
+def test_no_deviations_have_the_stabilities_of_the_regularisers(strategy, second):
+    weightings = [WEIGHTINGS["W1"], second, WEIGHTINGS["W3"]]
+    assert fits_some_deviations(strategy, weightings) == (strategy in ("Naive", "Cumulative"))
 
 
 @pytest.mark.parametrize(("strategy", "copies"), [("EWC", 2), ("SI", 2), ("LwF", 0), ("Naive", 0)])

@@ -20,7 +20,7 @@ from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
-from everlight.continual.training import Scores, Trained, train
+from everlight.continual.training import Trained, TrainedScores, train
 
 __all__ = [
     "Batch",
@@ -30,13 +30,13 @@ __all__ = [
     "Outputs",
     "Predictions",
     "Samples",
-    "Scores",
     "Setup",
     "StepInfo",
     "Strategy",
     "Task",
     "TaskSequence",
     "Trained",
+    "TrainedScores",
     "train",
     *_engine,
     *_objectives,

@@ -50,7 +50,7 @@ _A_NET = (
 )
 
 
-class Scores(NamedTuple):
+class TrainedScores(NamedTuple):
     """What a learner is judged by, of each seed; NaN where it diverged."""
 
     accuracy: Float[np.ndarray, "seeds"]
@@ -78,18 +78,18 @@ class Trained(NamedTuple):
     """After the last task: parameters and batch statistics."""
 
     @property
-    def not_told(self) -> Scores:
+    def not_told(self) -> TrainedScores:
         """Of `class_incremental`."""
         return _scores(self.class_incremental, self.costs)
 
     @property
-    def told(self) -> Scores:
+    def told(self) -> TrainedScores:
         """Of `task_aware`."""
         return _scores(self.task_aware, self.costs)
 
     def table(self) -> str:
         """Mean and sample standard deviation over seeds, as text; of one seed the mean alone."""
-        rows = [("task", *(name.replace("_", " ") for name in Scores._fields))]
+        rows = [("task", *(name.replace("_", " ") for name in TrainedScores._fields))]
         for name, scores in (("not told", self.not_told), ("told", self.told)):
             rows.append((name, *map(_spread, scores)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -188,7 +188,7 @@ def train(
         last = state
     parts = protocol, stored, sequences[0], keys[0]
     operations = operations_per_step(build, *parts)
-    of_naive = operations_per_step(build_with(naive), *parts)
+    of_naive = operations if strategy is naive else operations_per_step(build_with(naive), *parts)
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
     return _trained(split.class_names, sequences, last, costs, diverged(protocol, last))
 
@@ -390,7 +390,7 @@ def _trained(
     return Trained(class_names, class_task, *matrices, costs, gone, state.result.learner)
 
 
-def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> Scores:
+def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> TrainedScores:
     given = jnp.asarray(matrices, jnp.float32)
     criteria = jax.vmap(measure_criteria)(given, costs)
     each = [
@@ -398,7 +398,7 @@ def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> Scores:
         for run in range(len(matrices))
     ]
     plain = (np.asarray(jax.vmap(metric)(given)) for metric in (final_average_accuracy, forgetting))
-    return Scores(*plain, np.array(each))
+    return TrainedScores(*plain, np.array(each))
 
 
 def _spread(values: Float[np.ndarray, "seeds"]) -> str:

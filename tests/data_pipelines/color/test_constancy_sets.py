@@ -77,6 +77,13 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
         thumbnail_set(tmp_path / "a.npz")
 
 
+def test_a_camera_is_no_path(tmp_path):
+    names = np.array(["../a_1", "../a_2", "../a_3"])
+    np.savez(tmp_path / "a.npz", images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS, names=names)
+    with pytest.raises(DataError, match=r"'\.\./a' is no camera's name"):
+        thumbnail_set(tmp_path / "a.npz")
+
+
 def write_gehler_shi(folder, rng):
     """Two images of the 5D, one of the 1D; each chart is annotated on an image of half the size."""
     names = ("IMG_0300", "8D5U5524", "IMG_0278")

@@ -3,8 +3,9 @@
     L(θ) = L_task(θ) + λ T² · mean over old heads of KL(softmax(z_old / T) ‖ softmax(z / T))
 
 z_old are the outputs, for the new task's images, of the network as it was before the task, in
-evaluation mode. T = 2 and λ = 1 in the paper. With one head the old classes form a single softmax;
-with `class_group`, a softmax per group, averaged.
+evaluation mode. T² is Hinton et al.'s; the paper has T = 2 and λ = 1 without it, which is λ = 1 / 4
+here. With one head the old classes form a single softmax; with `class_group`, a softmax per group,
+averaged.
 """
 
 from typing import NamedTuple
