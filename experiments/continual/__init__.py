@@ -1,1 +1,1 @@
-"""Continual learning in general: the table of all strategies, and the small digits benchmark."""
+"""The one runner: the table of methods, the record of a benchmark, and the table of benchmarks."""

@@ -230,10 +230,10 @@ def _plot(
     """Ranks as colours, scores as numbers."""
     canvas, (axis,) = new_canvas(1, 2.2 + 1.1 * len(columns), 1.6 + 0.3 * len(methods))
     image = axis.imshow(ranks, cmap="viridis_r", aspect="auto")
-    for row, column in np.argwhere(np.isfinite(ranks)):
-        dark = ranks[row, column] > np.nanmax(ranks) / 2
-        value = finals[row, column]
-        said = "diverged" if np.isnan(value) else f"{value:.2f}"
+    axis.grid(False)
+    for (row, column), rank in np.ndenumerate(ranks):
+        value, dark = finals[row, column], rank > np.nanmax(ranks) / 2
+        said = "–" if np.isnan(rank) else "diverged" if np.isnan(value) else f"{value:.2f}"
         axis.text(column, row, said, ha="center", va="center", color="w" if dark else "k")
     axis.set_yticks(range(len(methods)), methods)
     axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right")

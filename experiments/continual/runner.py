@@ -1,7 +1,7 @@
 """The one runner: any methods on a benchmark, all seeds through `train_units`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -114,15 +114,18 @@ class Runner:
         self._folder, self._seed, self._prefix = folder, seed, prefix
         self._tuning_draws = tuning_draws
         self._builds: dict[tuple[str, Method], Build] = {}
+        self._made: Callable | None = None
 
     def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
         """The method's runs on the reported draws, its strength chosen on others."""
+        if method.make is not self._made:
+            # Programs of other strategies are of no use to the next one.
+            jax.clear_caches()
+            self._builds.clear()
+            self._made = method.make
         choice = self.choose(scenario, method)
         units = self._units(scenario, method, "reported", [choice.strength], seeds)
         kept = self._train(scenario, method, units)
-        # Programs of other strategies are of no use to the next one.
-        jax.clear_caches()
-        self._builds.clear()
         found = [
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
@@ -166,7 +169,8 @@ class Runner:
 
     def build(self, scenario: str, method: Method) -> Build:
         """How the engine builds the method."""
-        asked = scenario, method
+        # A row of the published strength has the programs of its method.
+        asked = scenario, method._replace(name="", strengths=(), published=None)
         if asked not in self._builds:
             self._builds[asked] = build_with(self.benchmark.begin, scenario, method)
         return self._builds[asked]

@@ -215,12 +215,12 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
 def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
     release = real_data("core50_sample/core50_128x128_sample.zip")
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    main(["core50", "prepare", str(release), "--partial"])
+    main(["data", "prepare", "core50", str(release), "--partial"])
     assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
     assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
     monkeypatch.delenv("EVERLIGHT_DATA")
     with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
-        main(["core50", "prepare", str(release)])
+        main(["data", "prepare", "core50", str(release)])
 
 
 def test_weights_are_asked_for_before_the_frames(tmp_path):

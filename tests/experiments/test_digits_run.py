@@ -34,7 +34,7 @@ def test_it_leaves_every_number_and_a_report(finished):
     tried, strengths = (results[f"told/streaming LDA/{field}"] for field in ("tried", "strengths"))
     assert results["told/streaming LDA/strength"] == strengths[tried.argmax()]
     text = report.read_text(encoding="utf-8")
-    for promised in ("handwritten digits", "Selection rule", "orders that are not reported"):
+    for promised in ("handwritten digits", "Selection rule", "that are not reported"):
         assert promised in text
 
 
