@@ -138,10 +138,11 @@ def _refuse_diverged(losses: dict[int, Losses], block: int) -> None:
       DataError: with the nets and the tenth of the training.
     """
     for depth, own in losses.items():
-        if not np.isfinite(own.valid).any():
+        # The gradient of an absolute value is finite where the value is not.
+        if not (np.isfinite(own.train) & np.isfinite(own.valid)).any():
             raise DataError(
                 f"all {own.valid.shape[-1]} nets of {depth} hidden layers diverged in tenth "
-                f"{block + 1} of {BLOCKS} of their training: no validation loss is a finite "
+                f"{block + 1} of {BLOCKS} of their training: no loss is a finite "
                 "number. Give a lower rate; the checkpoint before it is kept."
             )
 
