@@ -113,6 +113,8 @@ class RunFolder:
         remove_unfinished(self.path)
         self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
+        # How many processes there are changes nothing that is computed.
+        del chosen["distributed"]
         config = self.path / "config.json"
         # A run that was refused or stopped before it saved anything claims nothing.
         begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
@@ -279,9 +281,8 @@ def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) 
         stored = content["settings"]
         if content["crc32"] != _checksum(stored):
             raise ValueError("its checksum differs")
-    # Where the folder lies is no setting: it may be moved, or named from another directory. Nor is
-    # how many processes there are.
-    free = dict.fromkeys(("runs", "distributed", *widening))
+    # Where the folder lies is no setting: it may be moved, or named from another directory.
+    free = dict.fromkeys(("runs", *widening))
     changed = name_differences(stored | free, chosen | free)
     if changed:
         raise DataError(

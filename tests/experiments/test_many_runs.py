@@ -153,7 +153,7 @@ def start_two(tmp_path, folder, *stop):
 
 @pytest.mark.slow
 def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_path):
-    """Killed in its sixth epoch, one of them takes the other along; both go on at the fourth."""
+    """Killed in its sixth epoch, one of them takes the other along; then both go on."""
     end_child(start_child(tmp_path, "one", 2))
     for child in start_two(tmp_path, "two"):
         end_child(child)
