@@ -194,8 +194,7 @@ DATA_SETS: dict[str, DataSet] = {
         cifar100.ARCHIVE,
         187_000_000,
         by_files(cifar100.cifar100_files),
-        Original(169_001_437, cifar100.MD5[cifar100.ARCHIVE]),
-        (cifar100.ARCHIVE, cifar100.PREPARED),
+        instead=(cifar100.ARCHIVE, cifar100.PREPARED),
     ),
     "tiny-imagenet": DataSet(
         "Tiny-ImageNet at 32x32: 200 classes of 250 training and 50 test images",

@@ -12,7 +12,7 @@ from data_pipelines.files import read_bytes, refusing
 from data_pipelines.images.image_set import Channels, ImageSet
 from data_pipelines.images.tfds_sets import read_prepared
 from data_pipelines.locations import data_root
-from data_pipelines.preparing import Files, Source, find
+from data_pipelines.preparing import Files, Original, Source, check_original, find
 from data_pipelines.unpickle import load_restricted
 
 SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
@@ -26,6 +26,7 @@ MD5 = {
     "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
     "meta": "7973b15100ade9c7d40fb424638fde48",
 }
+ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
 """By which the authors of IIRC normalise; over all training pixels the deviations are greater, .267
 for red."""
@@ -91,6 +92,7 @@ def cifar100_files(source: Source) -> Files:
       DataError: the source is not the archive.
     """
     content = source.read(find(source, ARCHIVE), BYTES)
+    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
     return {member: lambda content=content: content for member, content in members.items()}

@@ -14,7 +14,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PRNGKeyArray, PyTree
 
-from data_pipelines.errors import DataError
 from everlight.continual import (
     Build,
     Protocol,
@@ -136,10 +135,8 @@ def train_streamed(
       announce: as for `drive_sequence`.
 
     Raises:
-      DataError: as by `train_units`; or processes were joined, of which each would read all images.
+      DataError: as by `train_units`; or processes were joined.
     """
-    if jax.process_count() > 1:
-        raise DataError("streamed images are for one process; leave out --distributed")
     found = {}
     for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)

@@ -87,9 +87,11 @@ def train_sequence(
       announce: as for `drive_sequence`.
 
     Raises:
-      DataError: the folder holds checkpoints of another configuration.
+      DataError: the folder holds checkpoints of another configuration, or processes were joined.
       DivergedRunError: a loss is not finite.
     """
+    if jax.process_count() > 1:
+        raise DataError("this trains on one device; leave out --distributed")
     facts = {
         **facts,
         "protocol": dataclasses.asdict(protocol),

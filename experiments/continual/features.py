@@ -64,7 +64,8 @@ def load_on_features(settings: ContinualRun) -> Benchmark:
     asked = settings.features
     if asked != LITE0 and not asked.endswith(".npz"):
         raise DataError(f"--features {asked!a}. {_WAY_OUT}")
-    if asked != LITE0 and settings.benchmark == "images" and settings.images is None:
+    own = settings.images is not None or settings.data is not None
+    if asked != LITE0 and settings.benchmark == "images" and not own:
         return _of_file_alone(Path(asked), settings)
     benchmark = BENCHMARKS[settings.benchmark](settings)
     images = benchmark.images

@@ -48,8 +48,8 @@ EXTREMES = "bright, max, mean, dark"
 
 COPIES = 99
 """Re-illuminations of each training image at most, the paper's number."""
-SAMPLES = 6_000
-"""Of a training at most, with its re-illuminations."""
+SAMPLES = 19_500
+"""Of a training at most, with its re-illuminations: as many as the paper's set of NUS has."""
 
 FOURIER_ROUNDS = ROUNDS
 """Steps of FFCC's two rounds, its authors'."""

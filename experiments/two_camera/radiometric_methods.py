@@ -268,7 +268,7 @@ def _chromagenic(pair: PairData, test: PairData, rows: slice) -> Float[Array, "n
         colors = view.colors[rows]
         return colors / jnp.mean(colors, axis=(1, 2), keepdims=True)
 
-    model = fit_chromagenic(
+    model = _fit_transforms(
         at_mean_one(pair.main, train),
         at_mean_one(pair.second, train),
         jnp.asarray(labels),
@@ -277,6 +277,7 @@ def _chromagenic(pair: PairData, test: PairData, rows: slice) -> Float[Array, "n
     return _choose_lights(model, at_mean_one(test.main, rows), at_mean_one(test.second, rows))
 
 
+_fit_transforms = jax.jit(fit_chromagenic)
 _choose_lights = jax.jit(jax.vmap(chromagenic_estimate, (None, 0, 0)))
 
 

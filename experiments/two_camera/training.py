@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 from data_pipelines.errors import DataError
-from everlight.meshes import AXIS, RUNS, filled, runs_mesh
+from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import (
     IlluminantModel,
@@ -78,12 +78,14 @@ def train_nets(
 
     mesh = runs_mesh()
     dealt = partial(filled, missing=-count % mesh.size)
+    # One sharding for all that goes from block to block, or the second would be compiled anew.
+    compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, SHARED))
 
-    @jax.jit
+    @compiled
     def initialise(problems: Problem) -> dict:
         return {d: jax.vmap(trainers[d].init)(keys[d], problems) for d in depths}
 
-    @jax.jit
+    @compiled
     def train_block(states: dict, problems: Problem) -> tuple[dict, dict]:
         def train_depth(depth: int) -> tuple[Any, Losses]:
             def on_device(keys: Array, states: Any, problems: Problem) -> tuple[Any, Losses]:
@@ -111,12 +113,14 @@ def train_nets(
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": initialise(problems), "losses": {d: Losses(empty, empty) for d in depths}}
     done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)
+    saved = place(mesh, SHARED, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
         for block in range(done, BLOCKS):
             # A signal waits for the block's end, so that no step of it is lost.
             with uninterrupted():
                 states, losses = train_block(saved["states"], problems)
+                _refuse_diverged(losses, block)
                 history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
                 saved = {"states": states, "losses": history}
                 checkpoints.save(block + 1, saved, facts)
@@ -125,6 +129,21 @@ def train_nets(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
     )
+
+
+def _refuse_diverged(losses: dict[int, Losses], block: int) -> None:
+    """Where no net of a depth learns any more; of some that do, the others are passed over.
+
+    Raises:
+      DataError: with the nets and the tenth of the training.
+    """
+    for depth, own in losses.items():
+        if not np.isfinite(own.valid).any():
+            raise DataError(
+                f"all {own.valid.shape[-1]} nets of {depth} hidden layers diverged in tenth "
+                f"{block + 1} of {BLOCKS} of their training: no validation loss is a finite "
+                "number. Give a lower rate; the checkpoint before it is kept."
+            )
 
 
 def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:

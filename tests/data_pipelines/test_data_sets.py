@@ -25,7 +25,7 @@ from data_pipelines.errors import DataError
 from data_pipelines.facts import releases
 from data_pipelines.facts.vrd import PREDICATES
 from data_pipelines.facts.word_vectors import load_word_vectors
-from data_pipelines.images import tiny_imagenet_release
+from data_pipelines.images import cifar100, tiny_imagenet_release
 from data_pipelines.images.core50 import load_core50
 from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.locations import data_root
@@ -217,18 +217,25 @@ def test_s20_is_what_its_owners_published(root, at_hand):
 # ---- Image sets
 
 
-def test_cifar100_is_unpacked_as_it_is(root, tmp_path):
+def test_cifar100_is_unpacked_as_it_is(root, tmp_path, monkeypatch):
     contents = {"train": b"1", "test": b"22", "meta": b"333"}
-    source = tmp_path / "cifar-100-python.tar.gz"
+    source = tmp_path / "source" / "cifar-100-python.tar.gz"
+    source.parent.mkdir()
     with tarfile.open(source, "w:gz") as archive:
         for name, content in contents.items():
             entry = tarfile.TarInfo(f"cifar-100-python/{name}")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
+    for place in (source, source.parent):
+        with pytest.raises(
+            DataError, match="expected 169,001,437: it is truncated or another file"
+        ):
+            prepare(root, "cifar100", place)
+    packed = source.read_bytes()
+    known = Original(len(packed), hashlib.md5(packed).hexdigest())
+    monkeypatch.setattr(cifar100, "ORIGINAL", known)
     folder = prepare(root, "cifar100", source)
     assert {name: (folder / name).read_bytes() for name in contents} == contents
-    with pytest.raises(DataError, match="expected 169,001,437: it is truncated or another file"):
-        DATA_SETS["cifar100"].prepare(source, folder, DATA_SETS["cifar100"], False)
 
 
 WNIDS = ("n02", "n01")

@@ -1,9 +1,12 @@
-"""Disks that are full or read-only: one line, nothing earlier lost, the same command goes on."""
+"""Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import imagecodecs
 import jax.numpy as jnp
@@ -13,9 +16,10 @@ import pytest
 from data_pipelines.errors import DataError
 from data_pipelines.images import core50
 from data_pipelines.images.core50 import load_core50, prepare_core50
-from data_pipelines.writing import written_whole
+from data_pipelines.writing import read_sealed, written_whole
 from experiments.common import checkpoint
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.interruption import StoppedError, stopping_on_signals
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
@@ -162,6 +166,48 @@ def test_a_disk_that_vanishes_is_told_in_one_line(disk):
     subprocess.run(["umount", "-l", str(disk)], check=True)
     with pytest.raises(DataError, match=r"results\.npz cannot be written \(No such file"):
         folder.save_results(x=noise(3))
+
+
+def slow(monkeypatch, then=lambda: None):
+    """Makes every file take a while to reach the disk."""
+    sync = os.fsync
+
+    def delayed(handle):
+        then()
+        time.sleep(0.2)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", delayed)
+
+
+def test_on_a_slow_disk_there_is_always_a_whole_file(tmp_path, monkeypatch):
+    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder.save_results(x=np.zeros(3))
+    slow(monkeypatch)
+    writer = threading.Thread(target=lambda: folder.save_results(x=np.ones(3)))
+    writer.start()
+    seen = set()
+    while writer.is_alive():
+        seen.add(float(read_sealed(folder.path / "results.npz", "")["x"].mean()))
+    writer.join()
+    assert seen >= {0.0}
+    assert seen <= {0.0, 1.0}
+    assert read_sealed(folder.path / "results.npz", "")["x"].mean() == 1
+
+
+def test_a_signal_while_a_slow_disk_writes_leaves_what_was_there(tmp_path, monkeypatch):
+    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder.save_results(x=np.zeros(3))
+    slow(monkeypatch, lambda: signal.raise_signal(signal.SIGTERM))
+
+    @stopping_on_signals()
+    def stopped():
+        folder.save_results(x=np.ones(3))
+
+    with pytest.raises(StoppedError):
+        stopped()
+    assert not list(folder.path.rglob("*.unfinished"))
+    assert read_sealed(folder.path / "results.npz", "")["x"].mean() == 0
 
 
 @pytest.mark.slow

@@ -158,6 +158,14 @@ def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_on
     np.testing.assert_array_equal(best.losses[2].train, [[40, 90, 50], [10, 80, nan]])
 
 
+def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
+    data = problems()
+    gone = data._replace(targets=jnp.full_like(data.targets, jnp.nan))
+    with pytest.raises(DataError, match="all 3 nets of 2 hidden layers diverged in tenth 1 of 10"):
+        train(tmp_path, data=gone)
+    assert not list(tmp_path.iterdir())
+
+
 def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
     _, nets = uninterrupted
     first = nets.losses[2].valid[0]

@@ -112,6 +112,21 @@ def fit_gamut(
     if not bool(jnp.all(jnp.isfinite(illuminants) & (illuminants > 0))):
         raise ValueError("illuminants: each needs three positive, finite channels")
 
+    peak, extent = _largest_responses(images, masks, illuminants, order)
+    if not bool(jnp.all(jnp.isfinite(peak) & (peak > 0))):
+        raise ValueError(f"images: the largest canonical response is {peak}, not positive")
+    return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
+
+
+@partial(jax.jit, static_argnames="order")
+def _largest_responses(
+    images: Float[Array, "n h w 3"],
+    masks: Float[Array, "n h w"],
+    illuminants: Float[Array, "n 3"],
+    order: Literal[0, 1],
+) -> tuple[Float[Array, "3"], Float[Array, "k"]]:
+    """Of each channel, and along every direction of responses at that scale."""
+
     def canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
         magnitude, _ = response(image, mask, order, EDGE_SIGMA)
         return (magnitude / unit_illuminant(illuminant)).reshape(-1, 3)
@@ -121,10 +136,7 @@ def fit_gamut(
         return jnp.max(per_image, axis=0)
 
     peak = largest(partial(jnp.max, axis=0))
-    if not bool(jnp.all(jnp.isfinite(peak) & (peak > 0))):
-        raise ValueError(f"images: the largest canonical response is {peak}, not positive")
-    extent = largest(lambda colors: jnp.max(_project(colors / peak, DIRECTIONS), axis=0))
-    return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
+    return peak, largest(lambda colors: jnp.max(_project(colors / peak, DIRECTIONS), axis=0))
 
 
 @checked
