@@ -195,16 +195,12 @@ def _sections(
     figure = Figure(
         "Means after the last task; colours are ranks within a column, from the best.", picture
     )
+    where = Table("Cells that were not run.", list(map(Column, _WHERE)), reasons)
+    how = Table("On draws that are not reported.", list(map(Column, _HOW)), chosen)
+    more = (("What makes no sense where", where), ("How strengths were chosen", how))
     return [
         Section("Every strategy on every benchmark", items=[figure, table]),
-        Section(
-            "What makes no sense where",
-            items=[Table("Cells that were not run.", list(map(Column, _WHERE)), reasons)],
-        ),
-        Section(
-            "How strengths were chosen",
-            items=[Table("On draws that are not reported.", list(map(Column, _HOW)), chosen)],
-        ),
+        *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
 
 
