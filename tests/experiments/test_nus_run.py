@@ -15,6 +15,7 @@ from experiments.cli import main
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera import image_methods, image_sets, pair_folds
 from experiments.two_camera.image_methods import (
+    Learner,
     compare_on_images,
     single_image_estimates,
 )
