@@ -256,7 +256,7 @@ def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Ca
 
     @jax.jit
     def epoch(
-        stored: RunData, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
+        data: RunData, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
     ) -> Progress:
         setup, strategy = build(data)
         task = take_task(strategy, protocol, sequence, number)
