@@ -67,7 +67,7 @@ def _placed(sharding: NamedSharding, leaf: Array) -> Array:
     return jax.make_array_from_callback(values.shape, sharding, values.__getitem__)
 
 
-def whole(array: Array) -> np.ndarray:
+def whole(array: Array | np.ndarray) -> np.ndarray:
     """An array's values, those on other processes' devices too, which then all ask for them."""
     if getattr(array, "is_fully_addressable", True) or array.is_fully_replicated:
         return np.asarray(array)
