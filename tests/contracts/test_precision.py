@@ -149,6 +149,7 @@ def digits_accuracy(net):
     return result.evaluation.task_aware.mean()
 
 
+@pytest.mark.slow
 def test_digits_are_learnt_as_well():
     """Three seeds; a seed's own accuracy varies by more than the precision makes."""
     whole, half = (

@@ -230,6 +230,7 @@ def test_the_median_ratio_is_taken_round_by_round():
     assert median_ratio([10, 20, 100], [1, 10, 1]) == 10
 
 
+@pytest.mark.slow
 def test_many_runs_are_timed_on_the_devices_that_there_are(tmp_path):
     sizes = ManyRunsSizes(runs=2, devices=(1,), sequence=TINY.sequences)
     page = run_many(sizes, tmp_path)

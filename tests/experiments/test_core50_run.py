@@ -127,6 +127,7 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
         run_batches(settings, {"demo": replace(TINY, batch_size=17)})
 
 
+@pytest.mark.slow
 def test_the_one_runner_has_it_for_any_method(tmp_path, colors, monkeypatch):
     monkeypatch.setattr(record, "PLANS", {"demo": TINY})
     asked = {"methods": ("streaming LDA",), "seeds": 2, "tuning_orders": 1, "published": False}

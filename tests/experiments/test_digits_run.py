@@ -20,6 +20,7 @@ def finished(tmp_path_factory):
     return runs, run_digits(DigitsRun(runs=runs, **SMALLEST))
 
 
+@pytest.mark.slow
 def test_it_leaves_every_number_and_a_report(finished):
     _, report = finished
     results = np.load(report.parent / "results.npz")
@@ -38,6 +39,7 @@ def test_it_leaves_every_number_and_a_report(finished):
         assert promised in text
 
 
+@pytest.mark.slow
 def test_asked_again_it_trains_nothing_and_gives_the_same(finished):
     runs, report = finished
     units = {path: path.stat().st_mtime_ns for path in report.parent.glob("units/*.npz")}
