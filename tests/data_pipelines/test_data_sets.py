@@ -96,7 +96,7 @@ def test_cameras_are_those_of_the_text(root, tmp_path, rng):
 
 def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
     spectra = rng.random((102, 101))
-    text = "# 102 spectra\n" + "\n".join(map(str, spectra.ravel()))
+    text = "# 102 spectra\n" + "\n".join(map(repr, spectra.ravel().tolist()))
     (tmp_path / "measured_with_sources.illum.gz").write_bytes(gzip.compress(text.encode()))
     folder = prepare(root, "lights", tmp_path / "measured_with_sources.illum.gz")
     np.testing.assert_array_equal(np.load(folder / "measured_with_sources.illum.npy"), spectra)
