@@ -186,6 +186,14 @@ REGULARISED = (
         "none but the scale: α KL, not λ T² KL",
     ),
 )
+ICARL = Case(
+    "iCaRL",
+    lambda setup, fed: icarl(setup, EXEMPLARS, classifier="nearest mean"),
+    "iCaRL",
+    {"memory_size": EXEMPLARS},
+    "the loss is the mean over all ten outputs, not over the seen classes",
+    adapt=rate_of_seen,
+)
 LDA = Case(
     "streaming LDA",
     lambda setup, fed: streaming_lda(setup, SHRINKAGE),
@@ -232,15 +240,7 @@ STEP_CASES = (
         adapt=over_all_outputs,
         masked=False,
     ),
-    Case(
-        "iCaRL",
-        lambda setup, fed: icarl(setup, EXEMPLARS, classifier="nearest mean"),
-        "iCaRL",
-        {"memory_size": EXEMPLARS},
-        "the loss is the mean over all ten outputs, not over the seen classes",
-        adapt=rate_of_seen,
-        own_batches=True,
-    ),
+    ICARL._replace(own_batches=True),
     LDA,
 )
 MEAN_CASES = (
@@ -301,14 +301,6 @@ MEAN_CASES = (
         fed=False,
         epochs=GDUMB_EPOCHS,
     ),
-    Case(
-        "iCaRL",
-        lambda setup, fed: icarl(setup, EXEMPLARS, classifier="nearest mean"),
-        "iCaRL",
-        {"memory_size": EXEMPLARS},
-        "the loss is the mean over all ten outputs, not over the seen classes",
-        adapt=rate_of_seen,
-        fed=False,
-    ),
+    ICARL._replace(fed=False),
     LDA,
 )

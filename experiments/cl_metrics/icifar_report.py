@@ -35,6 +35,7 @@ from experiments.cl_metrics.paper_table import (
 from experiments.cl_metrics.plots import plot_spiders
 from experiments.common.plots import plot_curves, plot_matrices, plot_samples
 from experiments.common.report import PAPER, Column, Figure, Section, Table
+from experiments.continual.report import spread
 from experiments.continual.runner import Cost
 from experiments.continual.selection import Choice
 
@@ -265,8 +266,8 @@ def _against_naive(methods: Mapping[str, Outcome]) -> Table:
         rows.append(
             [
                 name,
-                *(_spread_of(of_runs(metric, outcome)) for metric in metrics),
-                "–" if name == "Naive" else _spread_of(ours - naive, sign="+"),
+                *(spread(of_runs(metric, outcome)) for metric in metrics),
+                "–" if name == "Naive" else spread(ours - naive, sign="+"),
                 "–" if name == "Naive" else better,
             ]
         )
@@ -335,10 +336,6 @@ def _grid_section(outcomes: Outcomes) -> Section:
     return Section("How strengths were chosen", [], [Table(caption, columns, rows)])
 
 
-def _spread_of(values: np.ndarray, sign: str = "") -> str:
-    return _spread(np.mean(values), np.std(values, ddof=1) if len(values) > 1 else np.nan, sign)
-
-
-def _spread(mean: float, deviation: float, sign: str = "") -> str:
-    spread = "" if np.isnan(deviation) else f" ± {float(deviation):.3f}"
-    return f"{float(mean):{sign}.3f}{spread}"
+def _spread(mean: float, deviation: float) -> str:
+    after = "" if np.isnan(deviation) else f" ± {float(deviation):.3f}"
+    return f"{float(mean):.3f}{after}"

@@ -97,7 +97,7 @@ def run_dataset(
     optimizer = training[settings.scale]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     facts = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
-    compared = {}
+    compared, arrays = {}, {}
     for camera, data in sets.items():
         found = folder.read_unit(camera, facts)
         if found is None:
@@ -109,11 +109,7 @@ def run_dataset(
         compared[camera] = Comparison(found, truth)
         for name, errors in compared[camera].errors().items():
             folder.log(camera=camera, method=name, mean_error=np.nanmean(errors, axis=(1, 2)))
-    arrays = {
-        f"{camera}/{name}": errors
-        for camera, each in compared.items()
-        for name, errors in each.errors().items()
-    }
+            arrays[f"{camera}/{name}"] = errors
     folder.save_results(**arrays)
     asked = {
         "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
@@ -123,7 +119,7 @@ def run_dataset(
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", asked[settings.split]),
-        ("Folds", f"{settings.folds or f'drawn by seed {settings.seed}'}"),
+        ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
         ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
         ("Seeds", f"{settings.seeds} a training from {settings.seed}"),
         ("Training of nets", str(optimizer)),
