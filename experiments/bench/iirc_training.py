@@ -37,7 +37,7 @@ from experiments.bench.net_training import has_torch
 from experiments.bench.timing import median_ratio, seconds_in_turns
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import store_images, train_sequence
-from experiments.continual.benchmark import Own, RunData
+from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.iirc.record import (
     FORMS,
@@ -288,7 +288,7 @@ def _world(sizes: TrainingSizes) -> _World:
     plan = replace(plan, blocks=sizes.blocks, protocol=protocol)
     begin = iirc_begin(plan, sequence.class_task.shape[0], len(tasks))
     return _World(
-        RunData(stored, Own(sequence.class_task, jnp.float32(0))),
+        RunData(stored, own_of(sequence, 0.0)),
         sequence,
         superclass_numbers(hierarchy, configuration),
         build_with(begin, SCENARIO, FORMS["ER"]),

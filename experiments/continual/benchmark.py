@@ -68,7 +68,8 @@ class Draw(NamedTuple):
 class Own(NamedTuple):
     """What differs between the runs of a method."""
 
-    class_task: Int[Array, "c"]
+    class_group: Int[Array, "c"]
+    """The task of each class where that is told, else one group of all."""
     strength: Float[Array, ""]
 
 
@@ -133,6 +134,8 @@ class Benchmark(NamedTuple):
     """Of the data, after the note."""
     images: ImageSet | None = None
     """Where each is of one class."""
+    one_program: bool = False
+    """Scenarios differ in their data and protocol alone: what is compiled for one serves all."""
     one_by_one: bool = False
     """Runs are trained one after another, each by a driver of its own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
@@ -154,6 +157,10 @@ class Benchmark(NamedTuple):
         if self.goodness is not None:
             return self.goodness(scenario, arrays, sequence)
         return float(self.scores(scenario, arrays, sequence).over_time[-1])
+
+    def own(self, scenario: str, sequence: TaskSequence, strength: float = 1.0) -> Own:
+        """What a run has of its own."""
+        return own_of(sequence, strength, "told" in self.offers(scenario))
 
 
 class Net(NamedTuple):
@@ -188,7 +195,7 @@ def classes_begin(net: Net, training: Training, classes: int) -> Begin:
     """What strategies are made from: softmax over the seen classes, or over a told task's own."""
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
-        group = data.own.class_task if scenario == "told" else None
+        group = data.own.class_group
         module = net.make(method.trains, method.head)
         setup = flax_setup(module, data.shared, softmax_objective(group), training.optimizer)
         return setup, Needs(
@@ -275,13 +282,15 @@ def of_classes(
         f"{'epochs and ' if training.validates else ''}strengths, {len(images.test_labels):,} "
         f"test; {training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
         images=images,
+        one_program=True,
         sections=lambda folder: [_data(folder, images)],
     )
 
 
-def run_data(shared: Any, sequence: TaskSequence, strength: float = 1.0) -> RunData:
-    """The data of one run."""
-    return RunData(shared, Own(sequence.class_task, jnp.float32(strength)))
+def own_of(sequence: TaskSequence, strength: float = 1.0, told: bool = False) -> Own:
+    """A run's, whose tasks are told or not."""
+    tasks = sequence.class_task
+    return Own(tasks if told else jnp.zeros_like(tasks), jnp.float32(strength))
 
 
 def checksums_of(*arrays: np.ndarray) -> tuple[int, ...]:

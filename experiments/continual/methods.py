@@ -84,7 +84,7 @@ class Needs(NamedTuple):
     layers: tuple[str, ...] = ()
     """Of the net below its head, in order."""
     class_group: Int[Array, "c"] | None = None
-    """The head of each class, where every task has one; None is one head."""
+    """The head of each class, at most one a task; None is one head."""
     labels: int = 1
     """Of a sample, at most."""
     importance_samples: int = 1024

@@ -139,10 +139,10 @@ def train_rows(
         # A user's own, before anything is trained.
         if method.version:
             runner.strategy(benchmark.scenarios[0], method)
-    outcomes: dict[str, dict[str, Outcome]] = {}
-    for scenario in benchmark.scenarios:
-        found = outcomes.setdefault(scenario, {})
-        for method in rows:
+    outcomes: dict[str, dict[str, Outcome]] = {scenario: {} for scenario in benchmark.scenarios}
+    for method in rows:
+        # Scenarios inside: they may share programs, which are let go with their method.
+        for scenario, found in outcomes.items():
             if why_not(method, benchmark.offers(scenario)) is None:
                 found[method.name] = runner.outcome(scenario, method, settings.seeds)
                 final = found[method.name].final.mean()

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -27,11 +26,9 @@ from experiments.continual.benchmark import (
     Begin,
     Benchmark,
     Draw,
-    Own,
     RunData,
     Scores,
     Use,
-    run_data,
 )
 from experiments.continual.methods import Method
 from experiments.continual.selection import Choice, choose_strength, fixed_strength
@@ -114,6 +111,7 @@ class Runner:
         self._folder, self._seed, self._prefix = folder, seed, prefix
         self._tuning_draws = tuning_draws
         self._builds: dict[tuple[str, Method], Build] = {}
+        self._costs: dict[tuple[Build, Protocol], Cost] = {}
         self._made: Callable | None = None
 
     def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
@@ -170,15 +168,17 @@ class Runner:
     def build(self, scenario: str, method: Method) -> Build:
         """How the engine builds the method."""
         # A row of the published strength has the programs of its method.
-        asked = scenario, method._replace(name="", strengths=(), published=None)
+        where = "" if self.benchmark.one_program else scenario
+        asked = where, method._replace(name="", strengths=(), published=None)
         if asked not in self._builds:
             self._builds[asked] = build_with(self.benchmark.begin, scenario, method)
         return self._builds[asked]
 
     def data(self, scenario: str, method: Method, draw: Draw) -> RunData:
         """Of a run without a strength."""
-        sequence = self.benchmark.sequence(scenario, method, draw)
-        return run_data(self.benchmark.shared(scenario, method), sequence)
+        benchmark = self.benchmark
+        own = benchmark.own(scenario, benchmark.sequence(scenario, method, draw))
+        return RunData(benchmark.shared(scenario, method), own)
 
     def strategy(self, scenario: str, method: Method) -> Strategy:
         """As it is built for the runs, to see whether that can be done and what it needs."""
@@ -187,20 +187,20 @@ class Runner:
 
     def cost(self, scenario: str, method: Method) -> Cost:
         """Counted from shapes and from the compiled step."""
-        draw = Draw("reported", self._seed, 0)
-        data = self.data(scenario, method, draw)
-        build, sequence = (
-            self.build(scenario, method),
-            self.benchmark.sequence(scenario, method, draw),
-        )
-        parts = (build, self.protocol(scenario, method), data, sequence, jax.random.key(0))
-        result = initial_state(*parts).result
-        return Cost(
-            sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-            build(data)[1].parameter_copies,
-            sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
-            operations_per_step(*parts),
-        )
+        build, protocol = self.build(scenario, method), self.protocol(scenario, method)
+        if (build, protocol) not in self._costs:
+            draw = Draw("reported", self._seed, 0)
+            data = self.data(scenario, method, draw)
+            sequence = self.benchmark.sequence(scenario, method, draw)
+            parts = (build, protocol, data, sequence, jax.random.key(0))
+            result = initial_state(*parts).result
+            self._costs[build, protocol] = Cost(
+                sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
+                build(data)[1].parameter_copies,
+                sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
+                operations_per_step(*parts),
+            )
+        return self._costs[build, protocol]
 
     def protocol(self, scenario: str, method: Method) -> Protocol:
         """The benchmark's; online without boundaries for methods that can do without."""
@@ -237,7 +237,7 @@ class Runner:
                         facts | benchmark.facts(scenario, method),
                         sequence,
                         benchmark.key(draw),
-                        Own(sequence.class_task, jnp.float32(strength)),
+                        benchmark.own(scenario, sequence, strength),
                     )
                 )
         return units

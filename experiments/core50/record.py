@@ -31,7 +31,7 @@ from experiments.continual.benchmark import (
     RunData,
     Scores,
     checksums_of,
-    run_data,
+    own_of,
 )
 from experiments.continual.methods import METHODS, Demand, Method, Needs
 from experiments.continual.plan import StrategiesRun
@@ -279,7 +279,7 @@ def score_test_set(
     learner: Learner,
 ) -> Float[Array, "m c"]:
     """Scores of the test set, as they are computed after every batch."""
-    setup, strategy = build(run_data(shared, sequence))
+    setup, strategy = build(RunData(shared, own_of(sequence)))
     return predict_samples(setup, strategy, memory, learner, sequence.test, size)
 
 

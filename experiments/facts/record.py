@@ -35,7 +35,7 @@ from experiments.continual.benchmark import (
     RunData,
     Scores,
     checksums_of,
-    run_data,
+    own_of,
 )
 from experiments.continual.methods import METHODS, Method, Needs
 from experiments.continual.plan import StrategiesRun
@@ -304,7 +304,7 @@ def initial_ranking(benchmark: Benchmark, method: Method) -> Callable[[str, Draw
 
     def of(scenario: str, draw: Draw) -> Ranks:
         sequence, store = benchmark.sequence(scenario, method, draw), benchmark.store
-        data = run_data(benchmark.shared(scenario, method), sequence, 0.0)
+        data = RunData(benchmark.shared(scenario, method), own_of(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, benchmark.key(draw)))
 

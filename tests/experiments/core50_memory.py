@@ -13,7 +13,7 @@ import numpy as np
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.scenarios.core50 import core50
 from experiments.common.sequences import train_sequence
-from experiments.continual.benchmark import run_data
+from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.core50.plans import PLANS, Length, protocol_of
 from experiments.core50.record import FIXED, Shared, core50_begin
@@ -31,7 +31,8 @@ def main() -> None:
     images = np.random.default_rng(0).integers(0, 256, (len(number), SIDE, SIDE, 3), np.uint8)
     stored = StoredImages(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
-    data = run_data(Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0)), sequence)
+    shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
+    data = RunData(shared, own_of(sequence))
     plan = dataclasses.replace(PLANS["demo"], channels=(4, 8), hidden=16)
     begin = core50_begin(plan, 50, sequence.tasks.id.shape[0])
     build = build_with(begin, "NIC", FIXED["cumulative"])

@@ -20,7 +20,7 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from experiments.common import sequences
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
-from experiments.continual.benchmark import Own, RunData
+from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.iirc import record
 from experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
@@ -92,7 +92,7 @@ def parts_of(name):
     ).sequence
     begin = iirc_begin(PLAN, len(CLASSES) + len(HIERARCHY), len(TASKS))
     build = build_with(begin, SCENARIO, FORMS[name])
-    data = RunData(stored, Own(sequence.class_task, jnp.float32(5)))
+    data = RunData(stored, own_of(sequence, 5.0))
     # Arrays that are read back are bound to a device; others would compile every program twice.
     bound = jax.device_put((data, sequence, KEY), jax.devices()[0])
     return Parts(build, iirc_protocol(PLAN, FORMS[name]), *bound)

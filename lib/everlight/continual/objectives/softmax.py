@@ -30,7 +30,8 @@ def softmax_objective(
 
     Args:
       class_group: for a head per task: the group of each class; a sample's loss then runs over the
-        classes of its label's group. None: over all classes seen so far, one head.
+        seen classes of its label's group, or where none is seen yet over all of that. None: one
+        group.
 
     Scores are the logits; goodness is whether the label's score is the greatest of the same
     classes; an evaluation keeps `Accuracies`.
@@ -39,7 +40,8 @@ def softmax_objective(
     def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
         if class_group is None:
             return jnp.broadcast_to(seen, (label.shape[0], seen.shape[0]))
-        return class_group == class_group[label][:, None]
+        group = class_group == class_group[label][:, None]
+        return group & (seen | ~jnp.any(group & seen, axis=1, keepdims=True))
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
