@@ -65,10 +65,11 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
         "first method's seeds.",
         plots.plot_error_curves(folder / "error_curves.png", {name: first_curves(everything)}),
     )
+    note = "; ".join(data.note for data in results.sets.values())
     # The paper's means are of one camera in folds.
     conditions = {results.split: everything}
     paper = paper_rows() if [*shown] == [MAIN] and results.split == "folds" else {}
-    return first_screen(picture, conditions, paper), [
+    return first_screen(note, picture, conditions, paper), [
         Section(
             "Angular errors",
             (

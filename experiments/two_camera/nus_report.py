@@ -101,7 +101,7 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
         "where there is one, spans the first method's seeds.",
         plots.plot_error_curves(folder / "error_curves.png", curves),
     )
-    return first_screen(picture, errors, paper), [
+    return first_screen(results.data.note, picture, errors, paper), [
         Section(
             "Angular errors beside the paper's table 2",
             (

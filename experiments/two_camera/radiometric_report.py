@@ -179,7 +179,7 @@ def report_sections(
     ]
     if results.pair_map is not None:
         sections.append(_map_section(folder, results.pair_map, results.library.camera_names))
-    return first_screen(picture, in_one_fold, TABLE_1_RADIOMETRIC), sections
+    return first_screen(results.library.note, picture, in_one_fold, TABLE_1_RADIOMETRIC), sections
 
 
 def _added_section(folder: Path, results: RadiometricResults) -> Section:

@@ -57,7 +57,7 @@ def report_sections(folder: Path, results: S20Results) -> tuple[FirstScreen, lis
         plots.plot_error_curves(folder / "error_curves.png", curves),
     )
     conditions = {f"selection: {rule}": by_method for rule, by_method in errors.items()}
-    return first_screen(picture, conditions, paper), [
+    return first_screen(results.data.note, picture, conditions, paper), [
         Section(
             "Angular errors beside the paper's tables 3 and 4",
             (

@@ -118,11 +118,15 @@ def error_table(
 
 
 def first_screen(
-    figure: Figure, conditions: Mapping[str, Errors], paper: Mapping[str, Sequence[float]]
+    data: str,
+    figure: Figure,
+    conditions: Mapping[str, Errors],
+    paper: Mapping[str, Sequence[float]],
 ) -> FirstScreen:
     """Which method errs least under each condition, and by how much less than a simple one.
 
     Args:
+      data: which these are.
       figure: what is shown with it.
       conditions: angular errors in degrees by condition and method.
       paper: its statistics by method, the mean first.
@@ -161,8 +165,8 @@ def first_screen(
     columns = [Column("Method"), *map(Column, conditions), Column("Mean", PAPER)]
     beside = "" if baseline is None else f", and {baseline}"
     caption = (
-        f"Mean angular error in degrees: the {LEADERS} least under each condition{beside}. All "
-        "methods stand below, with what the conditions and the paper's data are."
+        f"{data}. Mean angular error in degrees: the {LEADERS} least under each condition{beside}. "
+        "All methods stand below, with what the conditions and the paper's data are."
     )
     sentence = f"Least mean angular error, in degrees: {'; '.join(clauses)}."
     return FirstScreen(sentence, figure, Table(caption, columns, rows))

@@ -91,6 +91,7 @@ def test_the_first_screen_says_which_method_errs_least_where():
     methods = {"GW": errors(6.0), "A": errors(1.0, 3.0), "B": errors(4.0), "C": errors(5.0)}
     methods |= {"D": errors(9.0), "never": np.full((1, 2, 3), np.nan)}
     first = first_screen(
+        "Not NUS",
         Figure("", "picture.png"),
         {"exact": methods, "noisy": {"GW": errors(2.0), "B": errors(1.5)}},
         {"B": (4.4, 1.0), "D": (7.7,)},
@@ -99,6 +100,7 @@ def test_the_first_screen_says_which_method_errs_least_where():
         "Least mean angular error, in degrees: 2.00 ± 1.41 by 'A' (exact: 5 methods, GW 6.00); "
         "1.50 by 'B' (noisy: 2 methods, GW 2.00)."
     )
+    assert first.table.caption.startswith("Not NUS. ")
     assert first.table.rows == [
         ["A", "2.00 ± 1.41", "–", "–"],
         ["B", "4.00", "1.50", "4.40"],
