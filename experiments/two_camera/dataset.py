@@ -126,7 +126,7 @@ def run_dataset(
         ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"
-    results = DatasetResults(sets, compared, settings.split)
+    results = DatasetResults(sets, compared, settings.split, note)
     first, sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections, first)
 

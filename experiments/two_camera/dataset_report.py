@@ -30,6 +30,8 @@ class DatasetResults(NamedTuple):
     sets: Mapping[str, ImageSet]
     compared: Mapping[str, Comparison]
     split: str
+    note: str
+    """Which data these are."""
 
     def shown(self) -> dict[str, Comparison]:
         """Without the rows of one augmentation."""
@@ -65,11 +67,10 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
         "first method's seeds.",
         plots.plot_error_curves(folder / "error_curves.png", {name: first_curves(everything)}),
     )
-    note = "; ".join(data.note for data in results.sets.values())
     # The paper's means are of one camera in folds.
     conditions = {results.split: everything}
     paper = paper_rows() if [*shown] == [MAIN] and results.split == "folds" else {}
-    return first_screen(note, picture, conditions, paper), [
+    return first_screen(results.note, picture, conditions, paper), [
         Section(
             "Angular errors",
             (
