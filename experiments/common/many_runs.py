@@ -251,7 +251,8 @@ def _train(
             reached = epochs_done(state, protocol)
             if reached == bar.n:
                 break
-            if int(state.epoch) % CHECKPOINT_EVERY == 0:
+            # What is complete is kept as units at once.
+            if reached < total and int(state.epoch) % CHECKPOINT_EVERY == 0:
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)
