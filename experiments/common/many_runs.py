@@ -41,8 +41,6 @@ from experiments.common.sequences import (
     train_unit,
 )
 
-CHECKPOINT_EVERY = 10
-"""Epochs of a task between checkpoints; there is one after every task too."""
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
 NOWHERE = (-1, -1)
@@ -252,7 +250,7 @@ def _train(
             if reached == bar.n:
                 break
             # What is complete is kept as units at once.
-            if reached < total and int(state.epoch) % CHECKPOINT_EVERY == 0:
+            if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)

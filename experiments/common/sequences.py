@@ -70,7 +70,6 @@ def train_sequence(
     key: PRNGKeyArray,
     folder: Path,
     facts: dict,
-    every: int = 10,
     announce: Announce | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
@@ -82,8 +81,6 @@ def train_sequence(
       folder: of the checkpoints.
       facts: what else tells this configuration from any other: strategy, its settings, data, task
         order; stored with every checkpoint, beside protocol and key.
-      every: epochs between the checkpoints within a task, at least 1; there is one after every
-        task.
       announce: as for `drive_sequence`.
 
     Raises:
@@ -112,7 +109,7 @@ def train_sequence(
             for reached in drive_sequence(*parts, state, announce):
                 stop_if_asked()
                 state = reached
-                if int(state.epoch) % every == 0:
+                if checkpoints.due():
                     with uninterrupted():
                         save()
                 bar.update()
