@@ -167,7 +167,10 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
     for source in sorted(TUTORIALS.glob("*.py")):
         notebook = jupytext.read(source)
         NotebookClient(
-            notebook, SECONDS, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}
+            notebook,
+            timeout=SECONDS,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(ROOT)}},
         ).execute()
         for cell in notebook.cells:
             # Progress, and what libraries have to say of the machine.
