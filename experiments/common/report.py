@@ -153,7 +153,7 @@ _TEMPLATE = """{% macro shown(item) %}
   .scroll { overflow-x: auto; margin: 1.2rem 0 .3rem; }
   table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
   caption, figcaption { text-align: left; color: var(--soft); font-size: .86rem;
-                        padding: 0 0 .5rem; max-width: 60rem; }
+                        padding: 0 0 .5rem; max-width: min(60rem, calc(100vw - 2.5rem)); }
   th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid var(--line);
            white-space: nowrap; }
   th:first-child, td:first-child { text-align: left; }
