@@ -16,6 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
+from nbconvert.preprocessors import coalesce_streams
 
 from docs.docstrings import escaped
 from docs.make_api import PARTS, ROOMS, made_of
@@ -101,6 +102,7 @@ def _from_root(source: str) -> str:
     text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     for page, file in ROOT_PAGES.items():
         text = text.replace(f"]({file}", f"]({page}")
+    text = re.sub(r"\]\((tutorials/\w+)\.py\)", r"](\1.md)", text)
     # What is no page of the site stays a name.
     return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
 
@@ -173,10 +175,10 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
             resources={"metadata": {"path": str(ROOT)}},
         ).execute()
         for cell in notebook.cells:
-            # Progress, and what libraries have to say of the machine.
-            kept = [each for each in cell.get("outputs", ()) if each.get("name") != "stderr"]
             if cell.cell_type == "code":
-                cell.outputs = kept
+                # Not progress, and what libraries have to say of the machine.
+                cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+                coalesce_streams(cell, {}, 0)
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
         text, made = MarkdownExporter().from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)

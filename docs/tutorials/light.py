@@ -52,7 +52,7 @@ main, second = (photograph(library, name, scenes) for name in library.camera_nam
 print(main.colors.shape, main.illuminants.shape)
 
 # %% [markdown]
-# ## The transform knows the light
+# ## What the transform says of the light
 #
 # `fit_color_transform` takes one scene; `vmap` makes it all of them. With `normalize="scale"` the
 # matrix is divided by its mean row sum, so that exposures have no part in it. How well do the
@@ -97,6 +97,7 @@ for name, degrees in errors.items():
 axes = plots.plot_error_curves({name: degrees[None] for name, degrees in errors.items()})
 
 # %% [markdown]
-# On this set one image's moments tell a linear map more than the transform does, and both together
-# are a little better: which is what [Results](../results.md) finds with nets, noise and lights that
+# A linear map of the transform alone is hardly better than gray world here; it takes a net to read
+# it. One image's moments tell a linear map far more, and both together are a little better: which
+# is what [Results](../results.md) finds with nets, noise and lights that
 # were never seen. [Two cameras](../guide/two_cameras.md) goes on from here.

@@ -17,6 +17,7 @@ from everlight.continual import naive, nearest_mean, ranpac, streaming_lda, trai
 from everlight.models import MLP, LinearClassifier
 from experiments.continual.features import trunk_features
 
+# %matplotlib inline
 china, flower = load_sample_images().images
 print(china.shape, flower.shape)
 

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # A compiled sequence over ten seeds
 #
-# One number of one run says little about a continual learner: the order of the classes matters as
-# much as the method. A whole sequence of tasks is a pure function of its key here, so ten orders
-# are one compiled program. The data are scikit-learn's 8×8 digits, in five tasks of two.
+# One number of one run says little about a continual learner: it hangs on the order of the classes,
+# the first weights and the order of the samples. A whole sequence of tasks is a pure function of
+# its key here, so ten of them are one compiled program. The data are scikit-learn's 8×8 digits, in
+# five tasks of two.
 
 # %%
 import time
@@ -46,8 +47,7 @@ for name, trained in found.items():
     print(trained.table())
 
 # %% [markdown]
-# The deviation over orders is not small, so two methods that differ by less than it need more
-# seeds, or a comparison order by order:
+# What differs by less than the deviations needs more seeds, or a comparison order by order:
 
 # %%
 scores = {name: trained.not_told.accuracy for name, trained in found.items()}
