@@ -48,7 +48,9 @@ for panel, name in zip(panels, library.camera_names, strict=True):
 
 # %%
 scenes = draw_scenes(library, RadiometricSettings(scenes=4_000))
-main, second = (photograph(library, name, scenes) for name in library.camera_names)
+main, second = (
+    jax.tree.map(jnp.asarray, photograph(library, name, scenes)) for name in library.camera_names
+)
 print(main.colors.shape, main.illuminants.shape)
 
 # %% [markdown]
