@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
-from nbconvert.preprocessors import coalesce_streams
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 
 from docs.docstrings import escaped
 from docs.make_api import PARTS, ROOMS, made_of
@@ -166,6 +166,7 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
     Raises:
       CellExecutionError: one fails.
     """
+    exporter = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor])
     for source in sorted(TUTORIALS.glob("*.py")):
         notebook = jupytext.read(source)
         NotebookClient(
@@ -178,9 +179,8 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
             if cell.cell_type == "code":
                 # Not progress, and what libraries have to say of the machine.
                 cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
-                coalesce_streams(cell, {}, 0)
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
-        text, made = MarkdownExporter().from_notebook_node(notebook, keys)
+        text, made = exporter.from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)
         yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is what `{file}` gives.\n"
         for name, content in made["outputs"].items():
