@@ -48,7 +48,8 @@ def run_tour(settings: TourRun) -> Path:
         for part, (facts, _) in parts.items()
         for name, value in facts
     ]
+    of_cameras = replace(first, sentence=f"Two cameras. {first.sentence}")
     sections: list[Section] = []
     for part, (_, body) in parts.items():
         sections += [replace(section, title=f"{part}. {section.title}") for section in body]
-    return write_report(folder.path, "everlight: a tour", summary, sections, first)
+    return write_report(folder.path, "everlight: a tour", summary, sections, of_cameras)
