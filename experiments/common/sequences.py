@@ -26,7 +26,6 @@ from everlight.continual.engine.state import Build, SequenceResult, SequenceStat
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import (
     saving_when_stopped,
-    stop_if_asked,
     uninterrupted,
 )
 from experiments.common.progress import progress
@@ -72,6 +71,7 @@ def train_sequence(
     facts: dict,
     every: int = 10,
     announce: Announce | None = None,
+    after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
 
@@ -85,6 +85,7 @@ def train_sequence(
       every: epochs between the checkpoints within a task, at least 1; there is one after every
         task.
       announce: as for `drive_sequence`.
+      after_task: told of every task that is learnt here, from 0, what it left.
 
     Raises:
       DataError: the folder holds checkpoints of another configuration, or processes were joined.
@@ -110,8 +111,11 @@ def train_sequence(
     try:
         with saving_when_stopped(save), progress(folder.name, total, done, "epoch") as bar:
             for reached in drive_sequence(*parts, state, announce):
-                stop_if_asked()
-                state = reached
+                with uninterrupted():
+                    # Before the checkpoint from which it would not come again.
+                    if after_task is not None and int(reached.epoch) == 0:
+                        after_task(int(reached.task) - 1, reached.result)
+                    state = reached
                 if int(state.epoch) % every == 0:
                     with uninterrupted():
                         save()
@@ -141,6 +145,7 @@ def train_unit(
     key: PRNGKeyArray,
     keep: Callable[[SequenceResult], dict[str, Any]],
     announce: Announce | None = None,
+    after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """A sequence as a part of a run, trained once: its numbers are read back ever after.
 
@@ -151,6 +156,7 @@ def train_unit(
       build, protocol, data, sequence, key: as for `drive_sequence`.
       keep: from what the sequence left to the arrays that the run keeps.
       announce: as for `drive_sequence`.
+      after_task: as for `train_sequence`.
 
     Raises:
       DataError: the folder holds this part or its checkpoints with other facts.
@@ -163,7 +169,7 @@ def train_unit(
         shutil.rmtree(checkpoints, ignore_errors=True)
         return done
     result = train_sequence(
-        build, protocol, data, sequence, key, checkpoints, facts, announce=announce
+        build, protocol, data, sequence, key, checkpoints, facts, 10, announce, after_task
     )
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)

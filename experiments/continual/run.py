@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import DataError
+from data_pipelines.writing import amount
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
@@ -21,7 +22,7 @@ from experiments.continual.methods import METHODS, Method, why_not, with_publish
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING, StrategiesRun
 from experiments.continual.report import report_sections, report_summary
-from experiments.continual.runner import Outcome, Outcomes, Runner
+from experiments.continual.runner import NETS, Outcome, Outcomes, Runner
 from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
@@ -79,6 +80,8 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
       DataError: as `run_continual`.
     """
     check_methods(settings.methods, METHODS)
+    if settings.keep_nets and settings.distributed is not None:
+        raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     own = [load_strategy(asked) for asked in settings.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
@@ -134,11 +137,15 @@ def train_rows(
     prefix: str = "",
 ) -> Outcomes:
     """Every method in every scenario where it makes sense; `prefix` as in `Runner`."""
-    runner = Runner(folder, benchmark, settings.seed, settings.tuning_orders, prefix)
+    runner = Runner(
+        folder, benchmark, settings.seed, settings.tuning_orders, prefix, settings.keep_nets
+    )
     for method in rows:
         # A user's own, before anything is trained.
         if method.version:
             runner.strategy(benchmark.scenarios[0], method)
+    if settings.keep_nets:
+        _tell_size(folder, runner, rows, settings.seeds)
     outcomes: dict[str, dict[str, Outcome]] = {scenario: {} for scenario in benchmark.scenarios}
     for method in rows:
         # Scenarios inside: they may share programs, which are let go with their method.
@@ -148,6 +155,17 @@ def train_rows(
                 final = found[method.name].final.mean()
                 print(f"{scenario}, {method.name}: {final:.3f} in the end", flush=True)
     return outcomes
+
+
+def _tell_size(folder: RunFolder, runner: Runner, rows: Sequence[Method], seeds: int) -> None:
+    """Says what the kept nets take before any is trained."""
+    needed = sum(
+        seeds * runner.nets_bytes(scenario, method)
+        for scenario in runner.benchmark.scenarios
+        for method in rows
+        if why_not(method, runner.benchmark.offers(scenario)) is None
+    )
+    print(f"--keep-nets: {amount(needed)} in all, in {folder.path / NETS}", flush=True)
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

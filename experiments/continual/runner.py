@@ -3,16 +3,20 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.continual import Build, Protocol, SequenceResult, Setup, Strategy
+from everlight.continual import Build, Learner, Protocol, SequenceResult, Setup, Strategy
+from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.many_runs import (
     DIVERGED_AT,
+    AfterTask,
     Unit,
     has_diverged,
     refuse_diverged,
@@ -32,6 +36,9 @@ from experiments.continual.benchmark import (
 )
 from experiments.continual.methods import Method
 from experiments.continual.selection import Choice, choose_strength, fixed_strength
+
+NETS = "models"
+"""Folder of the nets that a run keeps."""
 
 
 class Outcome(NamedTuple):
@@ -95,6 +102,23 @@ class Cost(NamedTuple):
     """Of one step, from the compiled step's cost analysis."""
 
 
+class Net(NamedTuple):
+    """What is kept of a run after a task; of the learner all but the optimizer's state."""
+
+    learner: Learner
+    memory: Memory
+
+
+def net_of(result: SequenceResult) -> Net:
+    """The net as it is evaluated."""
+    return Net(result.learner._replace(opt_state=()), result.memory)
+
+
+def nets_folder(run: Path, scenario: str, method: Method, order: int) -> Path:
+    """Where a run's nets are, each a checkpoint whose number is that of its task, from 0."""
+    return run / NETS / scenario / method.label / str(order)
+
+
 class Runner:
     """Trains methods on a benchmark's sequences; what was trained before is read back."""
 
@@ -105,11 +129,12 @@ class Runner:
         seed: int,
         tuning_draws: int = 1,
         prefix: str = "",
+        keep_nets: bool = False,
     ):
         """Of a run's seed; `prefix` begins the names of units where a folder has several."""
         self.benchmark = benchmark
         self._folder, self._seed, self._prefix = folder, seed, prefix
-        self._tuning_draws = tuning_draws
+        self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
         self._builds: dict[tuple[str, Method], Build] = {}
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
         self._made: Callable | None = None
@@ -123,7 +148,7 @@ class Runner:
             self._made = method.make
         choice = self.choose(scenario, method)
         units = self._units(scenario, method, "reported", [choice.strength], seeds)
-        kept = self._train(scenario, method, units)
+        kept = self._train(scenario, method, units, "reported")
         found = [
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
@@ -146,11 +171,12 @@ class Runner:
         if len(strengths) < 2:
             return fixed_strength(*strengths)
         units = self._units(scenario, method, "tuning", strengths, self._tuning_draws)
+        kept = self._train(scenario, method, units, "tuning")
         found = [
             np.nan
             if has_diverged(arrays)
             else self.benchmark.judge(scenario, arrays, unit.sequence)
-            for arrays, unit in zip(self._train(scenario, method, units), units, strict=True)
+            for arrays, unit in zip(kept, units, strict=True)
         ]
         return choose_strength(strengths, np.reshape(found, (len(strengths), -1)))
 
@@ -161,7 +187,7 @@ class Runner:
           DivergedRunError: which did, and where.
         """
         units = self._units(scenario, method, "reported", [strength], seeds)
-        kept = self._train(scenario, method, units)
+        kept = self._train(scenario, method, units, "reported")
         refuse_diverged(units, kept)
         return kept
 
@@ -189,18 +215,26 @@ class Runner:
         """Counted from shapes and from the compiled step."""
         build, protocol = self.build(scenario, method), self.protocol(scenario, method)
         if (build, protocol) not in self._costs:
-            draw = Draw("reported", self._seed, 0)
-            data = self.data(scenario, method, draw)
-            sequence = self.benchmark.sequence(scenario, method, draw)
-            parts = (build, protocol, data, sequence, jax.random.key(0))
+            parts = self._parts(scenario, method)
             result = initial_state(*parts).result
             self._costs[build, protocol] = Cost(
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-                build(data)[1].parameter_copies,
+                self.strategy(scenario, method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
                 operations_per_step(*parts),
             )
         return self._costs[build, protocol]
+
+    def net(self, scenario: str, method: Method) -> Net:
+        """Shapes and dtypes of what is kept of a run after a task."""
+        return net_of(initial_state(*self._parts(scenario, method)).result)
+
+    def nets_bytes(self, scenario: str, method: Method) -> int:
+        """Of all nets of a run."""
+        draw = Draw("reported", self._seed, 0)
+        tasks = self.benchmark.sequence(scenario, method, draw).tasks.id.shape[0]
+        net = jax.tree.leaves(self.net(scenario, method))
+        return tasks * sum(leaf.size * leaf.dtype.itemsize for leaf in net)
 
     def protocol(self, scenario: str, method: Method) -> Protocol:
         """The benchmark's; online without boundaries for methods that can do without."""
@@ -208,6 +242,17 @@ class Runner:
         if scenario != "online" or self.strategy(scenario, method).needs_boundaries:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
+
+    def _parts(self, scenario: str, method: Method) -> tuple:
+        """What the engine is given for a run without a strength."""
+        draw = Draw("reported", self._seed, 0)
+        return (
+            self.build(scenario, method),
+            self.protocol(scenario, method),
+            self.data(scenario, method, draw),
+            self.benchmark.sequence(scenario, method, draw),
+            jax.random.key(0),
+        )
 
     def _units(
         self,
@@ -242,16 +287,20 @@ class Runner:
                 )
         return units
 
-    def _train(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+    def _train(
+        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
+    ) -> list[Arrays]:
         """What the runs keep, and the seconds that they took."""
-        kept = self._train_units(scenario, method, units)
+        kept = self._train_units(scenario, method, units, use)
         took = {event.get("unit"): event.get("seconds") for event in self._folder.logged()}
         return [
             {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
             for arrays, unit in zip(kept, units, strict=True)
         ]
 
-    def _train_units(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+    def _train_units(
+        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
+    ) -> list[Arrays]:
         benchmark = self.benchmark
 
         def keep(result: SequenceResult) -> dict[str, Any]:
@@ -266,11 +315,24 @@ class Runner:
             benchmark.shared(scenario, method),
             keep,
         )
-        store = benchmark.store
+        store, after_task = benchmark.store, self._keeper(scenario, method, use)
         if store is None and not benchmark.one_by_one:
-            return train_units(*parts, RunData)
+            return train_units(*parts, RunData, after_task)
         with nullcontext() if store is None else naming_files(store):
-            return train_streamed(*parts, None if store is None else store.announce, RunData)
+            announce = None if store is None else store.announce
+            return train_streamed(*parts, announce, RunData, after_task)
+
+    def _keeper(self, scenario: str, method: Method, use: Use) -> AfterTask | None:
+        """Writes the nets of reported runs where they are to be kept, each once."""
+        if not self._keep_nets or use == "tuning":
+            return None
+
+        def keep(unit: Unit, task: int, result: SequenceResult) -> None:
+            tasks = unit.sequence.tasks.id.shape[0]
+            path = nets_folder(self._folder.path, scenario, method, unit.facts["order"])
+            Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
+
+        return keep
 
     def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
         sequence = unit.sequence
