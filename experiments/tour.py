@@ -34,10 +34,11 @@ def run_tour(settings: TourRun) -> Path:
     shared = {"seed": settings.seed, "tag": settings.tag, "runs": settings.runs}
     two_camera = RadiometricRun(**shared)
     continual = ICifarRun(**shared)
+    facts, first, body = radiometric_sections(
+        RunFolder("two_camera", "radiometric", two_camera), two_camera
+    )
     parts = {
-        "Two cameras": radiometric_sections(
-            RunFolder("two_camera", "radiometric", two_camera), two_camera
-        ),
+        "Two cameras": (facts, body),
         "Continual learning": icifar_sections(
             RunFolder("cl_metrics", "icifar", continual, shared=True), continual
         ),
@@ -50,4 +51,4 @@ def run_tour(settings: TourRun) -> Path:
     sections: list[Section] = []
     for part, (_, body) in parts.items():
         sections += [replace(section, title=f"{part}. {section.title}") for section in body]
-    return write_report(folder.path, "everlight: a tour", summary, sections)
+    return write_report(folder.path, "everlight: a tour", summary, sections, first)

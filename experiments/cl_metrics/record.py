@@ -22,7 +22,7 @@ from everlight.models.heads import HeadKind
 from everlight.models.small_cnn import SmallCNN
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Scale
+from experiments.common.settings import Scale, in_words
 from experiments.continual.benchmark import (
     Arrays,
     Begin,
@@ -151,7 +151,7 @@ def icifar_training(plan: Plan) -> Training:
         plan.protocol.batch_size,
         optax.adam(plan.rate),
         plan.exemplars,
-        f"Adam at {plan.rate:g}, anew at every task; {plan.protocol}",
+        f"Adam at {plan.rate:g}, anew at every task; {in_words(plan.protocol)}",
         validates=True,
     )
 

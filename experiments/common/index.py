@@ -12,6 +12,8 @@ import jinja2
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_json, read_text, refusing
 from data_pipelines.writing import written_whole
+from experiments.common.report import CAME_OUT
+from experiments.common.sortable import SORTING, SORTING_STYLE
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Entry(NamedTuple):
     when: str
     headline: str
     """Of its report, or why there is none."""
+    came_out: str
+    """Its report's first sentence; empty where there is none."""
     finished: bool
 
 
@@ -46,7 +50,11 @@ def write_index(settings: ReportsSettings) -> Path:
         raise DataError(f"--runs {settings.runs} holds no run, which would have a config.json")
     entries = sorted(map(_entry, folders), key=lambda entry: (entry.when, entry.name), reverse=True)
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    page = environment.from_string(_TEMPLATE).render(entries=entries)
+    page = environment.from_string(_TEMPLATE).render(
+        entries=entries,
+        sorting=SORTING,
+        sorting_style=SORTING_STYLE,
+    )
     path = settings.runs / "index.html"
     with written_whole(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
@@ -61,10 +69,10 @@ def _entry(folder: Path) -> Entry:
     when = datetime.datetime.fromtimestamp(changed, datetime.UTC).strftime("%Y-%m-%d %H:%M")
     try:
         scale = _scale(folder / "config.json")
-        headline = _headline(report) if finished else "not finished"
+        headline, came_out = _said(report) if finished else ("not finished", "")
     except DataError as error:
-        scale, headline = "?", str(error)
-    return Entry(folder.name, scale, when, headline, finished)
+        scale, headline, came_out = "?", str(error), ""
+    return Entry(folder.name, scale, when, headline, came_out, finished)
 
 
 def _scale(config: Path) -> str:
@@ -74,10 +82,15 @@ def _scale(config: Path) -> str:
         return str(content["settings"].get("scale", "–"))
 
 
-def _headline(report: Path) -> str:
-    """The report's own heading, as text."""
-    found = re.search(r"<h1>(.*?)</h1>", read_text(report, "Run it again."), re.DOTALL)
-    return html.unescape(found[1]) if found else "no heading"
+def _said(report: Path) -> tuple[str, str]:
+    """The report's own heading and its first sentence, as text."""
+    page = read_text(report, "Run it again.")
+    heading = re.search(r"<h1>(.*?)</h1>", page, re.DOTALL)
+    sentence = re.search(rf'<p class="{CAME_OUT}">(.*?)</p>', page, re.DOTALL)
+    return (
+        html.unescape(heading[1]) if heading else "no heading",
+        html.unescape(sentence[1]) if sentence else "",
+    )
 
 
 _TEMPLATE = """<!doctype html>
@@ -93,6 +106,7 @@ _TEMPLATE = """<!doctype html>
   th, td { padding: .35rem 1.2rem .35rem 0; text-align: left; vertical-align: top;
            border-bottom: 1px solid #8884; }
   td:nth-child(3) { white-space: nowrap; }
+  {{ sorting_style | safe }}
 </style></head><body>
 <h1>Runs</h1>
 <div class="scroll"><table><thead>
@@ -100,7 +114,9 @@ _TEMPLATE = """<!doctype html>
 {% for entry in entries %}<tr><td>{{ entry.name }}</td><td>{{ entry.scale }}</td>
 <td>{{ entry.when }}</td><td>
 {%- if entry.finished %}<a href="./{{ entry.name | urlencode }}/report.html">
-{{- entry.headline }}</a>{% else %}{{ entry.headline }}{% endif %}</td></tr>
+{{- entry.headline }}</a>{% else %}{{ entry.headline }}{% endif %}
+{%- if entry.came_out %}<br>{{ entry.came_out }}{% endif %}</td></tr>
 {% endfor %}</tbody></table></div>
+<script>{{ sorting | safe }}</script>
 </body></html>
 """

@@ -9,8 +9,11 @@ from pathlib import Path
 import jinja2
 
 from data_pipelines.writing import written_whole
+from experiments.common.sortable import SORTING, SORTING_STYLE
 
 PAPER = "paper"
+CAME_OUT = "came-out"
+"""The class of a page's first sentence, by which the page over all runs finds it."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,24 @@ class Section:
     items: Sequence[Table | Figure] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class FirstScreen:
+    """What came out, before all the rest: one sentence, one figure, one table.
+
+    The sentence is made of the results, so that it can say nothing that they do not.
+    """
+
+    sentence: str
+    figure: Figure
+    table: Table
+
+
 def write_report(
-    folder: Path, title: str, summary: Sequence[tuple[str, str]], sections: Sequence[Section]
+    folder: Path,
+    title: str,
+    summary: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    first: FirstScreen | None = None,
 ) -> Path:
     """Writes report.html into a run's folder.
 
@@ -77,12 +96,21 @@ def write_report(
       title: heading of the page.
       summary: the facts every report owes: data used, selection rule, seeds, duration.
       sections: the body.
+      first: what came out, which stands under the heading.
     """
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.tests["table"] = lambda item: isinstance(item, Table)
     config = json.dumps(json.loads((folder / "config.json").read_text()), indent=2)
     page = environment.from_string(_TEMPLATE).render(
-        title=title, summary=summary, sections=sections, config=config, paper=PAPER
+        title=title,
+        first=first,
+        summary=summary,
+        sections=sections,
+        config=config,
+        paper=PAPER,
+        came_out=CAME_OUT,
+        sorting=SORTING,
+        sorting_style=SORTING_STYLE,
     )
     path = folder / "report.html"
     with written_whole(path) as unfinished:
@@ -92,7 +120,24 @@ def write_report(
     return path
 
 
-_TEMPLATE = """<!doctype html>
+_TEMPLATE = """{% macro shown(item) %}
+{% if item is table %}
+<div class="scroll"><table><caption>{{ item.caption }}</caption><thead>
+{% if item.groups | length > 1 %}<tr class="groups">
+{% for name, span in item.groups %}<th colspan="{{ span }}"
+{% if name == paper %}class="paper"{% endif %}>{{ name }}</th>{% endfor %}</tr>{% endif %}
+<tr>{% for column in item.columns %}<th{% if column.group == paper %} class="paper"{% endif %}>
+{{- column.name }}</th>{% endfor %}</tr></thead><tbody>
+{% for row in item.rows %}<tr{% if loop.index0 in item.strong_rows %} class="strong"{% endif %}>
+{% for cell in row %}<td{% if item.columns[loop.index0].group == paper %} class="paper"{% endif %}>
+{{- cell }}</td>{% endfor %}</tr>
+{% endfor %}</tbody></table></div>
+{% else %}
+<figure><img src="{{ item.source }}" alt="{{ item.caption }}">
+<figcaption>{{ item.caption }}</figcaption></figure>
+{% endif %}
+{%- endmacro -%}
+<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
@@ -119,32 +164,25 @@ _TEMPLATE = """<!doctype html>
   tr.strong td { font-weight: 600; }
   figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
   figcaption { padding-top: .4rem; }
+  .{{ came_out }} { font-size: 1.1rem; }
+  .first { display: flex; flex-wrap: wrap; gap: 0 2rem; margin-bottom: 1.6rem; }
+  .first > * { flex: 1 1 30rem; min-width: 0; }
   pre { font-size: .8rem; background: #f5f6f8; padding: 1rem; overflow-x: auto; }
+  {{ sorting_style | safe }}
 </style></head><body>
 <h1>{{ title }}</h1>
+{% if first %}<p class="{{ came_out }}">{{ first.sentence }}</p>
+<div class="first">{{ shown(first.figure) }}{{ shown(first.table) }}</div>{% endif %}
 <dl>{% for name, value in summary %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
 {% for section in sections %}
 <h2>{{ section.title }}</h2>
 {% for paragraph in section.paragraphs %}<p>{{ paragraph }}</p>{% endfor %}
 {% for item in section.items %}
-{% if item is table %}
-<div class="scroll"><table><caption>{{ item.caption }}</caption><thead>
-{% if item.groups | length > 1 %}<tr class="groups">
-{% for name, span in item.groups %}<th colspan="{{ span }}"
-{% if name == paper %}class="paper"{% endif %}>{{ name }}</th>{% endfor %}</tr>{% endif %}
-<tr>{% for column in item.columns %}<th{% if column.group == paper %} class="paper"{% endif %}>
-{{- column.name }}</th>{% endfor %}</tr></thead><tbody>
-{% for row in item.rows %}<tr{% if loop.index0 in item.strong_rows %} class="strong"{% endif %}>
-{% for cell in row %}<td{% if item.columns[loop.index0].group == paper %} class="paper"{% endif %}>
-{{- cell }}</td>{% endfor %}</tr>
-{% endfor %}</tbody></table></div>
-{% else %}
-<figure><img src="{{ item.source }}" alt="{{ item.caption }}">
-<figcaption>{{ item.caption }}</figcaption></figure>
-{% endif %}
+{{ shown(item) }}
 {% endfor %}
 {% endfor %}
 <h2>Settings and versions</h2>
 <pre>{{ config }}</pre>
+<script>{{ sorting | safe }}</script>
 </body></html>
 """

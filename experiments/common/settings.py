@@ -63,6 +63,20 @@ def check_settings(settings: Any) -> None:
         )
 
 
+def in_words(settings: Any) -> str:
+    """A dataclass's fields by name, as a report shows them; what is None is left out."""
+    said = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if value is None:
+            continue
+        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        shown = f"{shown:,}" if isinstance(shown, int) else shown
+        shown = f"{shown:g}" if isinstance(shown, float) else shown
+        said.append(f"{field.name.replace('_', ' ')} {shown}")
+    return ", ".join(said)
+
+
 def _check_number(option: str, value: float, bounds: Between) -> None:
     # Written so that NaN is refused.
     if not value >= bounds.least:

@@ -196,8 +196,8 @@ def classes_begin(net: Net, training: Training, classes: int) -> Begin:
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
         group = data.own.class_group
-        module = net.make(method.trains, method.head)
-        setup = flax_setup(module, data.shared, softmax_objective(group), training.optimizer)
+        module, objective = net.make(method.trains, method.head), softmax_objective(group, True)
+        setup = flax_setup(module, data.shared, objective, training.optimizer)
         return setup, Needs(
             training.tasks,
             classes,

@@ -34,7 +34,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, check_name
+from experiments.common.settings import Count, RunSettings, Scale, check_name, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.dataset_report import DatasetResults, report_sections
 from experiments.two_camera.image_methods import compare_on_images
@@ -122,12 +122,13 @@ def run_dataset(
         ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
         ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
         ("Seeds", f"{settings.seeds} a training from {settings.seed}"),
-        ("Training of nets", str(optimizer)),
+        ("Training of nets", in_words(optimizer)),
         ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"
-    results = DatasetResults(sets, compared, settings.split)
-    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+    results = DatasetResults(sets, compared, settings.split, note)
+    first, sections = report_sections(folder.path, results)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.report import Column, Figure, Section, Table
+from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import TUNED_HERE
 from experiments.two_camera.image_sets import MAIN, ImageSet
@@ -18,7 +18,7 @@ from experiments.two_camera.nus_report import (
     paper_rows,
 )
 from experiments.two_camera.paper_tables import FFCC_THUMBNAILS
-from experiments.two_camera.tables import Comparison, error_table
+from experiments.two_camera.tables import Comparison, error_table, first_screen
 
 FIXED = (", none", ", re-illuminated")
 """Nets and regressions of one augmentation; each fold chooses between the two."""
@@ -30,6 +30,8 @@ class DatasetResults(NamedTuple):
     sets: Mapping[str, ImageSet]
     compared: Mapping[str, Comparison]
     split: str
+    note: str
+    """Which data these are."""
 
     def shown(self) -> dict[str, Comparison]:
         """Without the rows of one augmentation."""
@@ -46,8 +48,8 @@ class DatasetResults(NamedTuple):
         }
 
 
-def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
-    """The report's body; pictures are written into `folder`."""
+def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen, list[Section]]:
+    """The report's first screen and body; pictures are written into `folder`."""
     shown = results.shown()
     tables = []
     if len(shown) > 1:
@@ -60,7 +62,15 @@ def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
         tables.append(error_table(caption, each, paper, "seeds"))
     everything = pooled(shown).errors()
     name, (first, data) = "all images", next(iter(results.sets.items()))
-    return [
+    picture = Figure(
+        "Share of images at or below each angular error; the band, where there is one, spans the "
+        "first method's seeds.",
+        plots.plot_error_curves(folder / "error_curves.png", {name: first_curves(everything)}),
+    )
+    # The paper's means are of one camera in folds.
+    conditions = {results.split: everything}
+    paper = paper_rows() if [*shown] == [MAIN] and results.split == "folds" else {}
+    return first_screen(results.note, picture, conditions, paper), [
         Section(
             "Angular errors",
             (
@@ -71,16 +81,7 @@ def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
                 "FC4 need trunks of millions of parameters or several sets of full photographs, "
                 "and the paper's nets a second camera.",
             ),
-            [
-                *tables,
-                Figure(
-                    "Share of images at or below each angular error; the band, where there is one, "
-                    "spans the first method's seeds.",
-                    plots.plot_error_curves(
-                        folder / "error_curves.png", {name: first_curves(everything)}
-                    ),
-                ),
-            ],
+            tables,
         ),
         look_section(folder, NusResults(data, {"honest": shown[first]})),
     ]

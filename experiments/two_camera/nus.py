@@ -36,7 +36,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale
+from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.image_methods import (
     MOMENTS,
@@ -95,7 +95,7 @@ def run_nus(
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
             ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
             ("Seeds", f"{settings.seeds} a fold from {settings.seed}, which also draws the folds"),
-            ("Training", str(training)),
+            ("Training", in_words(training)),
         ]
     else:
         load = {"demo": rendered_images, "cpu": thumbnail_images}[settings.scale]
@@ -108,7 +108,7 @@ def run_nus(
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
             ("Selection rule", "honest: step and augmentation on pairs inside the training folds"),
             ("Seeds", f"{settings.seeds} a fold from {settings.seed}, which also draws the folds"),
-            ("Training", str(thumbnail_training)),
+            ("Training", in_words(thumbnail_training)),
         ]
     arrays = {}
     for rule, compared in results.compared.items():
@@ -123,7 +123,8 @@ def run_nus(
         ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation on NUS images ({settings.scale})"
-    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+    first, sections = report_sections(folder.path, results)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def compare_on_pairs(folder: RunFolder, settings: NusRun, training: TrainingSettings) -> NusResults:

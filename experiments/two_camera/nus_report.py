@@ -11,12 +11,12 @@ from jaxtyping import Float
 
 from everlight.color.rendering import encode_srgb, render, white_balance
 from everlight.plots import COLORS
-from experiments.common.report import Figure, Section
+from experiments.common.report import Figure, FirstScreen, Section
 from experiments.two_camera import plots
 from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.pair_folds import RULES
 from experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
-from experiments.two_camera.tables import Comparison, angular_errors, error_table
+from experiments.two_camera.tables import Comparison, angular_errors, error_table, first_screen
 from experiments.two_camera.training import PARAMETERS
 
 SHOWN_NET = "Net, 1460 parameters, re-illuminated, ensemble"
@@ -84,8 +84,8 @@ class NusResults(NamedTuple):
         return shown
 
 
-def report_sections(folder: Path, results: NusResults) -> list[Section]:
-    """The report's body; pictures are written into `folder`."""
+def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, list[Section]]:
+    """The report's first screen and body; pictures are written into `folder`."""
     paper = paper_rows()
     paper["Net, 200 parameters, none"] = TABLE_4_NUS_NOT_AUGMENTED
     for count in PARAMETERS.values():
@@ -94,11 +94,14 @@ def report_sections(folder: Path, results: NusResults) -> list[Section]:
         error_table(RULES[rule], compared, paper, "seeds")
         for rule, compared in results.compared.items()
     ]
-    curves = {
-        f"selection: {rule}": first_curves(compared.errors())
-        for rule, compared in results.compared.items()
-    }
-    return [
+    errors = {f"selection: {rule}": each.errors() for rule, each in results.compared.items()}
+    curves = {condition: first_curves(by_method) for condition, by_method in errors.items()}
+    picture = Figure(
+        "Share of images at or below each angular error, for a choice of the methods; the band, "
+        "where there is one, spans the first method's seeds.",
+        plots.plot_error_curves(folder / "error_curves.png", curves),
+    )
+    return first_screen(results.data.note, picture, errors, paper), [
         Section(
             "Angular errors beside the paper's table 2",
             (
@@ -112,14 +115,7 @@ def report_sections(folder: Path, results: NusResults) -> list[Section]:
                 "On quasi-real pairs T is the chart's own transform, and the scene has no part in "
                 "it.",
             ),
-            [
-                *tables,
-                Figure(
-                    "Share of images at or below each angular error, for a choice of the methods; "
-                    "the band, where there is one, spans the first method's seeds.",
-                    plots.plot_error_curves(folder / "error_curves.png", curves),
-                ),
-            ],
+            tables,
         ),
         look_section(folder, results),
     ]

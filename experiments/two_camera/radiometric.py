@@ -42,9 +42,9 @@ from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel, Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
-from experiments.common.report import Section, write_report
+from experiments.common.report import FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale
+from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_map import PairMap, map_of_pairs
@@ -158,17 +158,17 @@ def run_radiometric(
 ) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "radiometric", settings)
-    summary, sections = radiometric_sections(folder, settings, training)
+    summary, first, sections = radiometric_sections(folder, settings, training)
     title = f"Two-camera illuminant estimation: radiometric set ({settings.scale})"
-    return write_report(folder.path, title, summary, sections)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def radiometric_sections(
     folder: RunFolder,
     settings: RadiometricRun,
     training: Mapping[Scale, TrainingSettings] = TRAINING,
-) -> tuple[list[tuple[str, str]], list[Section]]:
-    """Trains and compares; gives the report's summary and body."""
+) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
+    """Trains and compares; gives the report's summary, first screen and body."""
     library, pairs = _library_and_pairs(settings)
     pair_map = None if settings.scale == "demo" else _map_of_pairs(library, settings)
     data = prepare_data(library, pairs, settings)
@@ -226,10 +226,13 @@ def radiometric_sections(
             "rate and misfit chosen on camera pairs and scenes that are not reported",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {settings.seed}"),
-        ("Training", f"{RESTARTS * jobs} trainings in {train_seconds:.0f} s: {optimizer}"),
+        (
+            "Training",
+            f"{RESTARTS * jobs} trainings in {train_seconds:.0f} s: {in_words(optimizer)}",
+        ),
         ("Duration", folder.duration()),
     ]
-    return summary, report_sections(folder.path, results, optimizer.validate_every)
+    return summary, *report_sections(folder.path, results, optimizer.validate_every)
 
 
 def prepare_data(

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from data_pipelines.color.radiometric import SAME_LIGHT
 from data_pipelines.color.spectra import SpectralLibrary
 from everlight.color.chromaticity import to_chromaticity
-from experiments.common.report import Column, Figure, Section, Table
+from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.pair_map import PairMap
 from experiments.two_camera.paper_tables import TABLE_1_RADIOMETRIC
@@ -21,6 +21,7 @@ from experiments.two_camera.tables import (
     Resampled,
     angular_errors,
     error_table,
+    first_screen,
     spread,
 )
 
@@ -117,8 +118,10 @@ class RadiometricResults(NamedTuple):
         return arrays
 
 
-def report_sections(folder: Path, results: RadiometricResults, every: int) -> list[Section]:
-    """The report's body; pictures are written into `folder`."""
+def report_sections(
+    folder: Path, results: RadiometricResults, every: int
+) -> tuple[FirstScreen, list[Section]]:
+    """The report's first screen and body; pictures are written into `folder`."""
     errors = results.errors()
     tables = []
     for table, by_method in errors.items():
@@ -135,11 +138,24 @@ def report_sections(folder: Path, results: RadiometricResults, every: int) -> li
                 Resampled("lights", pair.scenes.clusters[pair.scenes.test][None]),
             )
         )
-    curves = {
-        f"{condition}, {SPLIT_NAMES[split].split(':')[0].lower()}": {
-            name: by_method[name] for name in CURVES if name in by_method
-        }
+    conditions = {
+        f"{condition}, {SPLIT_NAMES[split].split(':')[0].lower()}": by_method
         for (condition, split), by_method in errors.items()
+    }
+    picture = Figure(
+        "Share of test images at or below each angular error, mean over camera pairs; the band "
+        "spans the pairs for the net of 470 parameters on T.",
+        plots.plot_error_curves(
+            folder / "error_curves.png",
+            {
+                condition: {name: by_method[name] for name in CURVES if name in by_method}
+                for condition, by_method in conditions.items()
+            },
+        ),
+    )
+    in_one_fold = {
+        condition: {name: values[:, None] for name, values in by_method.items()}
+        for condition, by_method in conditions.items()
     }
     sections = [
         Section(
@@ -156,21 +172,14 @@ def report_sections(folder: Path, results: RadiometricResults, every: int) -> li
                 "camera's exposure is its own, and T is the most probable one given the "
                 "distribution of the training scenes' exact transforms.",
             ),
-            [
-                *tables,
-                Figure(
-                    "Share of test images at or below each angular error, mean over camera pairs; "
-                    "the band spans the pairs for the net of 470 parameters on T.",
-                    plots.plot_error_curves(folder / "error_curves.png", curves),
-                ),
-            ],
+            tables,
         ),
         _added_section(folder, results),
         _look_section(folder, results, every),
     ]
     if results.pair_map is not None:
         sections.append(_map_section(folder, results.pair_map, results.library.camera_names))
-    return sections
+    return first_screen(results.library.note, picture, in_one_fold, TABLE_1_RADIOMETRIC), sections
 
 
 def _added_section(folder: Path, results: RadiometricResults) -> Section:

@@ -44,7 +44,7 @@ from everlight.models.illuminant_training import Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale
+from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
@@ -124,11 +124,12 @@ def run_s20(settings: S20Run) -> Path:
         ("Protocol", "3 folds of 54 test pairs; statistics within a fold, averaged over folds"),
         ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
         ("Seeds", f"{settings.seeds} per fold, from {settings.seed}"),
-        ("Training", str(training)),
+        ("Training", in_words(training)),
         ("Duration", folder.duration()),
     ]
     title = f"Two-camera illuminant estimation: S20 phone pairs ({settings.scale})"
-    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+    first, sections = report_sections(folder.path, results)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def released_pairs() -> CameraPairs:

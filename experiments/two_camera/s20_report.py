@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from experiments.common.report import Column, Figure, Section, Table
+from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.pair_folds import CHOSEN, RULES, CameraPairs
 from experiments.two_camera.paper_tables import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
-from experiments.two_camera.tables import Comparison, error_table
+from experiments.two_camera.tables import Comparison, error_table, first_screen
 from experiments.two_camera.training import PARAMETERS
 
 
@@ -28,8 +28,8 @@ class S20Results(NamedTuple):
         return {rule: compared.errors() for rule, compared in self.compared.items()}
 
 
-def report_sections(folder: Path, results: S20Results) -> list[Section]:
-    """The report's body; pictures are written into `folder`."""
+def report_sections(folder: Path, results: S20Results) -> tuple[FirstScreen, list[Section]]:
+    """The report's first screen and body; pictures are written into `folder`."""
     errors = results.errors()
     paper = dict(TABLE_3_S20)
     paper["Linear regression, none"] = paper.pop("Linear regression")
@@ -51,7 +51,13 @@ def report_sections(folder: Path, results: S20Results) -> list[Section]:
     }
     cameras = results.data.cameras
     lights = {cameras[0]: results.data.main, cameras[1]: results.data.second}
-    return [
+    picture = Figure(
+        "Share of test pairs at or below each angular error, mean over seeds; the band spans the "
+        "seeds of the net of 470 parameters.",
+        plots.plot_error_curves(folder / "error_curves.png", curves),
+    )
+    conditions = {f"selection: {rule}": by_method for rule, by_method in errors.items()}
+    return first_screen(results.data.note, picture, conditions, paper), [
         Section(
             "Angular errors beside the paper's tables 3 and 4",
             (
@@ -70,11 +76,6 @@ def report_sections(folder: Path, results: S20Results) -> list[Section]:
                 tables[0],
                 _validation_table(results),
                 tables[1],
-                Figure(
-                    "Share of test pairs at or below each angular error, mean over seeds; the band "
-                    "spans the seeds of the net of 470 parameters.",
-                    plots.plot_error_curves(folder / "error_curves.png", curves),
-                ),
                 Figure(
                     "Ground-truth lights of all pairs in both cameras' raw colours (the paper's "
                     "figure 5C).",

@@ -16,7 +16,7 @@ from everlight.metrics.angular import (
     summarize_errors,
 )
 from everlight.metrics.bootstrap import grouped_mean_interval
-from experiments.common.report import PAPER, Column, Table
+from experiments.common.report import PAPER, Column, Figure, FirstScreen, Table
 from experiments.two_camera.paper_tables import STATISTICS
 
 # Statistics are taken within a fold and averaged over folds, as the paper does.
@@ -24,6 +24,11 @@ Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
+
+LEADERS = 3
+"""Rows of the first screen's table that each condition gives."""
+BASELINES = ("GW", "The phone's white balance")
+"""What every method should be better than; of those that a run has the first is shown."""
 
 REPRODUCTION = "reproduction, degrees"
 REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
@@ -110,6 +115,61 @@ def error_table(
     caption += f" The interval of the mean is a bootstrap over {drawn}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
+
+
+def first_screen(
+    data: str,
+    figure: Figure,
+    conditions: Mapping[str, Errors],
+    paper: Mapping[str, Sequence[float]],
+) -> FirstScreen:
+    """Which method errs least under each condition, and by how much less than a simple one.
+
+    Args:
+      data: which these are.
+      figure: what is shown with it.
+      conditions: angular errors in degrees by condition and method.
+      paper: its statistics by method, the mean first.
+    """
+    means = {
+        condition: {
+            name: np.nanmean(values, axis=2).mean(axis=1)
+            for name, values in by_method.items()
+            if np.isfinite(values).any(axis=2).all()
+        }
+        for condition, by_method in conditions.items()
+    }
+    ranked = {
+        condition: sorted(by_method, key=lambda name, of=by_method: np.mean(of[name]))
+        for condition, by_method in means.items()
+    }
+    names = dict.fromkeys(name for order in ranked.values() for name in order[:LEADERS])
+    every = next(iter(means.values()))
+    baseline = next((name for name in BASELINES if name in every), None)
+    if baseline is not None:
+        names[baseline] = None
+    clauses = []
+    for condition, order in ranked.items():
+        by_method = means[condition]
+        clause = f"{spread(by_method[order[0]])} by '{order[0]}' ({condition}: {len(order)} methods"
+        beside = "" if baseline is None else f", {baseline} {spread(by_method[baseline])}"
+        clauses.append(f"{clause}{beside})")
+    rows = [
+        [
+            name,
+            *(spread(of[name]) if name in of else "–" for of in means.values()),
+            f"{paper[name][0]:.2f}" if name in paper else "–",
+        ]
+        for name in sorted(names, key=lambda name: np.mean(every.get(name, np.inf)))
+    ]
+    columns = [Column("Method"), *map(Column, conditions), Column("Mean", PAPER)]
+    beside = "" if baseline is None else f", and {baseline}"
+    caption = (
+        f"{data}. Mean angular error in degrees: the {LEADERS} least under each condition{beside}. "
+        "All methods stand below, with what the conditions and the paper's data are."
+    )
+    sentence = f"Least mean angular error, in degrees: {'; '.join(clauses)}."
+    return FirstScreen(sentence, figure, Table(caption, columns, rows))
 
 
 def spread(values: Float[np.ndarray, "runs"]) -> str:

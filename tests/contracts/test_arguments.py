@@ -382,7 +382,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "continual.embedding_objective": lambda: {"facts": FACTS},
     "continual.fixed_test_objective": lambda: {"classes": 4},
     "continual.multi_hot": lambda: {"labels": integers(3, 2), "classes": 4},
-    "continual.softmax_objective": lambda: {"class_group": integers(4)},
+    "continual.softmax_objective": lambda: {"class_group": integers(4), "only_seen": False},
     # metrics
     **{
         f"metrics.{name}": lambda: MATRIX

@@ -1,5 +1,8 @@
 import base64
 import json
+import shutil
+import subprocess
+from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import numpy as np
@@ -7,7 +10,17 @@ import pytest
 from jinja2 import UndefinedError
 from PIL import Image
 
-from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
+from experiments.common.report import (
+    PAPER,
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
+from experiments.common.settings import in_words
+from experiments.common.sortable import SORTING
 
 COLUMNS = [
     Column("Method"),
@@ -72,7 +85,7 @@ def test_the_page_needs_nothing_but_itself(written, folder):
     page = Page(written)
     assert "http://" not in written
     assert "https://" not in written
-    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    assert not {"link", "iframe", "object"} & {tag for tag, _ in page.tags}
     sources = [attributes["src"] for _, attributes in page.tags if "src" in attributes]
     assert len(sources) == 1
     prefix, encoded = sources[0].split(",")
@@ -82,8 +95,8 @@ def test_the_page_needs_nothing_but_itself(written, folder):
 
 
 def test_text_from_outside_is_escaped_everywhere(written):
-    assert "<script" not in written
     page = Page(written)
+    assert page.texts_of("script") == [SORTING.strip()]
     assert page.texts_of("h1") == [f"Title {HOSTILE}"]
     assert page.texts_of("dd") == [HOSTILE]
     assert f"Read {HOSTILE}." in page.texts_of("p")
@@ -132,3 +145,58 @@ def test_a_row_longer_than_the_columns_is_refused(folder):
     with pytest.raises(UndefinedError):
         write_report(folder, "t", [], [Section("s", items=[table])])
     assert not (folder / "report.html").exists()
+
+
+def test_what_came_out_stands_before_all_the_rest(folder):
+    first = FirstScreen(
+        f"Best is {HOSTILE}.",
+        Figure("the first figure", folder / "plot.png"),
+        Table("the first table", [Column("a")], [["1"]]),
+    )
+    sections = [Section("s", ["below"])]
+    page = Page(write_report(folder, "t", [("Data", "d")], sections, first).read_text())
+    texts = [text for tag, _, text in page.texts if tag not in ("title", "style")]
+    assert texts[:2] == ["t", f"Best is {HOSTILE}."]
+    assert texts.index("the first figure") < texts.index("the first table") < texts.index("Data")
+    assert texts.index("Data") < texts.index("below")
+
+
+def test_settings_are_said_in_words():
+    @dataclass
+    class Settings:
+        steps: int = 20_000
+        learning_rate: float = 3e-3
+        first_epochs: int | None = None
+        new_optimizer: bool = True
+        select: str = "best"
+
+    assert in_words(Settings()) == (
+        "steps 20,000, learning rate 0.003, new optimizer yes, select best"
+    )
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node, to run the page's script")
+@pytest.mark.parametrize(
+    ("cells", "named", "up", "down"),
+    [
+        (
+            ["10.5 ± 0.1", "–", "9.25 ± 3", "−1", "1,200", "not run", ".5", "2e-3"],
+            False,
+            ["−1", "2e-3", ".5", "9.25 ± 3", "10.5 ± 0.1", "1,200", "–", "not run"],
+            ["1,200", "10.5 ± 0.1", "9.25 ± 3", ".5", "2e-3", "−1", "not run", "–"],
+        ),
+        (["1.50–2.00", "1.05–9", "12%"], False, ["1.05–9", "1.50–2.00", "12%"], None),
+        (["2026-11-22", "2025-12-30", "2026-02-01"], False, None, None),
+        (["Net 1460", "net 200", "GW", "10"], True, ["10", "GW", "net 200", "Net 1460"], None),
+    ],
+)
+def test_columns_sort_as_numbers_where_they_are(cells, named, up, down):
+    up = sorted(cells) if up is None else up
+    down = up[::-1] if down is None else down
+    program = SORTING + (
+        f"const cells = {json.dumps(cells)};"
+        "console.log(JSON.stringify([1, -1].map(sign => "
+        f"[...cells].sort((a, b) => compareCells(a, b, sign, {json.dumps(named)})))));"
+    )
+    ran = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout) == [up, down]

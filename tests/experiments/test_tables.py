@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.two_camera.tables import Comparison, Resampled, error_table, spread
+from experiments.common.report import Figure
+from experiments.two_camera.tables import Comparison, Resampled, error_table, first_screen, spread
 
 
 def lights_at(degrees):
@@ -78,3 +79,31 @@ def test_reproduction_errors_stand_beside():
         if c.group.startswith("reproduction")
     }
     assert shown == {"Mean": "19.47", "Med": "19.47", "W25%": "19.47"}
+
+
+def test_the_first_screen_says_which_method_errs_least_where():
+    def errors(*by_run):
+        """Two folds of three images; one without an estimate is left out of the mean."""
+        values = np.array(by_run)[:, None, None] * np.ones((len(by_run), 2, 3))
+        values[:, 0, 0] = np.nan
+        return values
+
+    methods = {"GW": errors(6.0), "A": errors(1.0, 3.0), "B": errors(4.0), "C": errors(5.0)}
+    methods |= {"D": errors(9.0), "never": np.full((1, 2, 3), np.nan)}
+    first = first_screen(
+        "Not NUS",
+        Figure("", "picture.png"),
+        {"exact": methods, "noisy": {"GW": errors(2.0), "B": errors(1.5)}},
+        {"B": (4.4, 1.0), "D": (7.7,)},
+    )
+    assert first.sentence == (
+        "Least mean angular error, in degrees: 2.00 ± 1.41 by 'A' (exact: 5 methods, GW 6.00); "
+        "1.50 by 'B' (noisy: 2 methods, GW 2.00)."
+    )
+    assert first.table.caption.startswith("Not NUS. ")
+    assert first.table.rows == [
+        ["A", "2.00 ± 1.41", "–", "–"],
+        ["B", "4.00", "1.50", "4.40"],
+        ["C", "5.00", "–", "–"],
+        ["GW", "6.00", "2.00", "–"],
+    ]

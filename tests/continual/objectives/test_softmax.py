@@ -45,26 +45,41 @@ def test_one_head_over_the_seen_classes(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
+def test_a_head_per_task_whatever_is_seen(seed):
+    logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
+    expected = [
+        logsumexp(row[GROUP[label] == GROUP]) - row[label]
+        for row, label in zip(logits, labels, strict=True)
+    ]
+    for seen in (SEEN, np.ones(CLASSES, bool)):
+        found = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
 def test_a_head_per_task_over_its_seen_classes_or_all_where_none_is_seen(seed):
     logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
-    for seen in (SEEN, np.ones(CLASSES, bool), GROUP == 2):
+    loss = softmax_objective(jnp.asarray(GROUP), only_seen=True).loss
+    for seen in (SEEN, GROUP == 2):
         own = [np.flatnonzero(GROUP == GROUP[label]) for label in labels]
         among = [group[seen[group]] if seen[group].any() else group for group in own]
         expected = [
             logsumexp(row[classes]) - row[label]
             for row, label, classes in zip(logits, labels, among, strict=True)
         ]
-        found = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        found = loss(outputs_of(logits), columns(labels), jnp.asarray(seen))
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_one_group_is_one_head():
+def test_one_group_of_seen_classes_is_one_head():
     logits, labels = logits_and_labels(7, among=np.ones(CLASSES, bool))
     given = outputs_of(logits), columns(labels), jnp.asarray(SEEN)
-    one_group = softmax_objective(jnp.zeros(CLASSES, int))
+    one_group = softmax_objective(jnp.zeros(CLASSES, int), only_seen=True)
     np.testing.assert_array_equal(jax.jit(one_group.loss)(*given), one_head(*given))
     scored = jnp.asarray(logits, jnp.float32), *given[1:]
-    np.testing.assert_array_equal(one_group.goodness(*scored), softmax_objective().goodness(*scored))
+    np.testing.assert_array_equal(
+        one_group.goodness(*scored), softmax_objective().goodness(*scored)
+    )
 
 
 def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
@@ -106,10 +121,9 @@ def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
     np.testing.assert_array_equal(among_seen(SCORES, columns([0, 5]), seen), [1, 1])
     np.testing.assert_array_equal(among_seen(SCORES, columns([3, 3]), seen), [0, 0])
     per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).goodness)
-    # The groups are 0 and 3; 1, 2 and 5; 4. Classes 2 and 4 are not seen.
+    # The groups are 0 and 3; 1, 2 and 5; 4.
     np.testing.assert_array_equal(per_task(SCORES, columns([0, 3]), seen), [1, 1])
-    np.testing.assert_array_equal(per_task(SCORES, columns([1, 1]), seen), [1, 0])
-    np.testing.assert_array_equal(per_task(SCORES, columns([2, 2]), seen), [0, 0])
+    np.testing.assert_array_equal(per_task(SCORES, columns([2, 2]), seen), [1, 0])
     np.testing.assert_array_equal(per_task(SCORES, columns([4, 4]), seen), [1, 1])
 
 

@@ -25,13 +25,15 @@ class Accuracies(NamedTuple):
 @checked
 def softmax_objective(
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
+    only_seen: bool = False,
 ) -> Objective:
     """Softmax cross-entropy over one label per sample.
 
     Args:
       class_group: for a head per task: the group of each class; a sample's loss then runs over the
-        seen classes of its label's group, or where none is seen yet over all of that. None: one
-        group.
+        classes of its label's group. None: over all classes seen so far, one head.
+      only_seen: of a group in which a class is seen, those that are not do not compete; with one
+        group of all that is one head, and groups that are whole from their task on stay so.
 
     Scores are the logits; goodness is whether the label's score is the greatest of the same
     classes; an evaluation keeps `Accuracies`.
@@ -41,7 +43,9 @@ def softmax_objective(
         if class_group is None:
             return jnp.broadcast_to(seen, (label.shape[0], seen.shape[0]))
         group = class_group == class_group[label][:, None]
-        return group & (seen | ~jnp.any(group & seen, axis=1, keepdims=True))
+        if only_seen:
+            group &= seen | ~jnp.any(group & seen, axis=1, keepdims=True)
+        return group
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
