@@ -15,12 +15,12 @@ from scipy import stats
 
 from data_pipelines.errors import DataError
 from data_pipelines.writing import read_sealed
+from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
 from experiments.continual.own_images import printable
-from experiments.continual.report import spread
 
 LEVEL = 0.95
 
@@ -134,7 +134,7 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
         if (scenario, name) in run.over_time
     }
     path = folder / f"compared_{scenario.replace(' ', '_')}.png"
-    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far", ddof=1)
+    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far")
     return Section(
         scenario.capitalize(),
         [],

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from data_pipelines.errors import DataError
+from experiments.common.cells import spread
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
@@ -22,9 +23,8 @@ from experiments.common.settings import Count, RunSettings, Scale, check_methods
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Seeds
-from experiments.continual.report import spread
 from experiments.continual.run import arrays_of, rows_of, train_rows
-from experiments.continual.runner import Outcome, Outcomes
+from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, ContinualRun
 
@@ -73,7 +73,8 @@ def run_grid(settings: GridRun) -> Path:
         benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
         rows = rows_of(benchmark, each)
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        outcomes[name] = train_rows(folder, benchmark, each, rows, prefix=f"{name}-")
+        runner = Runner(folder, benchmark, each.seed, each.tuning_orders, f"{name}-")
+        outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
     folder.save_results(
         **{
@@ -96,7 +97,9 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Selection rule",
-            RULE.format(measure="score", draws=settings.tuning_orders, what="of the benchmark"),
+            RULE.format(
+                criterion="final score", draws=settings.tuning_orders, what="of the benchmark"
+            ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),

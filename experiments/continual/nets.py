@@ -11,11 +11,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree, Shaped
+from jaxtyping import Array, Float, Int, Shaped
 
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import read_json, refusing
-from everlight.continual import Build, Learner, StoredImages
+from everlight.continual import Build, Learner
 from everlight.continual.base import Memory, Samples
 from everlight.continual.engine.evaluation import over_samples
 from experiments.common.checkpoint import open_existing
@@ -26,7 +26,7 @@ from experiments.continual.features import load_on_features
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING
 from experiments.continual.run import rows_of
-from experiments.continual.runner import NETS, Runner, nets_folder
+from experiments.continual.runner import NETS, Runner, are_images, nets_folder, stored_images
 from experiments.continual.table import BENCHMARKS, ContinualRun
 
 _WAY_OUT = "Name the folder of a `continual run` with --keep-nets."
@@ -67,7 +67,7 @@ class KeptNet:
         Raises:
           DataError: images of another shape, or a task that there is not.
         """
-        images, stored = np.asarray(images), _stored(self._data.shared).images
+        images, stored = np.asarray(images), stored_images(self._data.shared)
         wrong = images.shape[1:] != stored.shape[1:] or not len(images)
         if wrong or images.dtype.kind != stored.dtype.kind:
             taken = ", ".join(map(str, stored.shape[1:]))
@@ -184,16 +184,6 @@ def _benchmark(run: Path, settings: ContinualRun) -> Benchmark:
     return benchmark.opened(folder)
 
 
-def _stored(shared: PyTree) -> StoredImages:
-    """The images among what all runs of a method share."""
-    parts = jax.tree.leaves(shared, is_leaf=_are_images)
-    return next(filter(_are_images, parts))
-
-
-def _are_images(part: PyTree) -> bool:
-    return isinstance(part, StoredImages)
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _predicted(
     build: Build,
@@ -208,9 +198,9 @@ def _predicted(
     """Scores of other images than those that were learnt from, normalised as these."""
     strategy = build(data)[1]
     others = jax.tree.map(
-        lambda part: part._replace(images=images) if _are_images(part) else part,
+        lambda part: part._replace(images=images) if are_images(part) else part,
         data.shared,
-        is_leaf=_are_images,
+        is_leaf=are_images,
     )
     setup = build(data._replace(shared=others))[0]
 

@@ -8,9 +8,18 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
-from everlight.continual import Build, Learner, Protocol, SequenceResult, Setup, Strategy
+from data_pipelines.writing import amount
+from everlight.continual import (
+    Build,
+    Learner,
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    Strategy,
+)
 from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
 from experiments.common.checkpoint import Checkpoints
@@ -34,11 +43,27 @@ from experiments.continual.benchmark import (
     Scores,
     Use,
 )
-from experiments.continual.methods import Method
+from experiments.continual.methods import Method, why_not
 from experiments.continual.selection import Choice, choose_strength, fixed_strength
 
 NETS = "models"
 """Folder of the nets that a run keeps."""
+
+
+class Cost(NamedTuple):
+    """What does not depend on the run."""
+
+    parameters: int
+    parameter_copies: int
+    """Held from the second task on, by the counting of the metrics' paper."""
+    memory_bytes: int
+    """Occupied by the strategy's memory."""
+    sample_bytes: int
+    """Of a sample as it is stored; 0 where images are streamed."""
+    batch_size: int
+    """Samples a step."""
+    operations: float
+    """Of one step, from the compiled step's cost analysis."""
 
 
 class Outcome(NamedTuple):
@@ -55,15 +80,25 @@ class Outcome(NamedTuple):
     """From the beginning to each task's end."""
     stored_samples: Int[np.ndarray, "seeds t"]
     """Of earlier tasks, held while each is learnt."""
+    samples: Int[np.ndarray, "seeds t"]
+    """That each task trains on."""
     seconds: Float[np.ndarray, "seeds"]
     """Of training and evaluation, the first with compilation; NaN where that is not known."""
+    by_type: Mapping[str, Float[np.ndarray, "seeds"]]
+    """The measure in the end by type of classes, where the benchmark has types."""
+    cost: Cost
     choice: Choice
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it under plain names."""
-        *own, choice = self._asdict().items()
-        return {**dict(own), **choice[1]._asdict()}
+        *own, by_type, cost, choice = self
+        by_type = {f"in the end, {kind}": values for kind, values in by_type.items()}
+        return dict(zip(self._fields, own, strict=False)) | {
+            **by_type,
+            **cost._asdict(),
+            **choice._asdict(),
+        }
 
     @property
     def final(self) -> Float[np.ndarray, "seeds"]:
@@ -90,18 +125,6 @@ def build_with(begin: Begin, scenario: str, method: Method) -> Build:
     return build
 
 
-class Cost(NamedTuple):
-    """What does not depend on the run."""
-
-    parameters: int
-    parameter_copies: int
-    """Held from the second task on, by the counting of the metrics' paper."""
-    memory_bytes: int
-    """Occupied by the strategy's memory."""
-    operations: float
-    """Of one step, from the compiled step's cost analysis."""
-
-
 class Net(NamedTuple):
     """What is kept of a run after a task; of the learner all but the optimizer's state."""
 
@@ -112,6 +135,17 @@ class Net(NamedTuple):
 def net_of(result: SequenceResult) -> Net:
     """The net as it is evaluated."""
     return Net(result.learner._replace(opt_state=()), result.memory)
+
+
+def stored_images(shared: Any) -> Array | None:
+    """The images, or features, among what all runs of a method share; None where none are."""
+    parts = jax.tree.leaves(shared, is_leaf=are_images)
+    return next((part.images for part in parts if are_images(part)), None)
+
+
+def are_images(part: Any) -> bool:
+    """Whether a part of the data is `StoredImages`, which count as one leaf."""
+    return isinstance(part, StoredImages)
 
 
 def nets_folder(run: Path, scenario: str, method: Method, order: int) -> Path:
@@ -132,8 +166,8 @@ class Runner:
         keep_nets: bool = False,
     ):
         """Of a run's seed; `prefix` begins the names of units where a folder has several."""
-        self.benchmark = benchmark
-        self._folder, self._seed, self._prefix = folder, seed, prefix
+        self.benchmark, self.seed = benchmark, seed
+        self._folder, self._prefix = folder, prefix
         self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
         self._builds: dict[tuple[str, Method], Build] = {}
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
@@ -153,6 +187,7 @@ class Runner:
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
         tasks = len(found[0].over_time)
+        samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
         return Outcome(
             np.stack([each.over_time for each in found]),
             np.stack([each.matrix for each in found]),
@@ -161,7 +196,10 @@ class Runner:
                 np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
                 for name in ("steps", "stored_samples")
             ),
+            np.stack([_padded(each, tasks) for each in samples]),
             np.array([arrays["seconds"] for arrays in kept]),
+            self._by_type(kept, units),
+            self.cost(scenario, method),
             choice,
         )
 
@@ -208,30 +246,55 @@ class Runner:
 
     def strategy(self, scenario: str, method: Method) -> Strategy:
         """As it is built for the runs, to see whether that can be done and what it needs."""
-        data = self.data(scenario, method, Draw("reported", self._seed, 0))
+        data = self.data(scenario, method, Draw("reported", self.seed, 0))
         return self.build(scenario, method)(data)[1]
 
     def cost(self, scenario: str, method: Method) -> Cost:
         """Counted from shapes and from the compiled step."""
         build, protocol = self.build(scenario, method), self.protocol(scenario, method)
         if (build, protocol) not in self._costs:
+            self._costs[build, protocol] = self._cost(scenario, method)
+        return self._costs[build, protocol]
+
+    def _cost(self, scenario: str, method: Method) -> Cost:
+        """A unit of its own: the step is compiled for it alone."""
+        name = f"{self._prefix}cost-{scenario}-{method.label}"
+        facts = {"scenario": scenario, **self.benchmark.facts(scenario, method)}
+        kept = self._folder.read_unit(name, facts)
+        if kept is None:
             parts = self._parts(scenario, method)
-            result = initial_state(*parts).result
-            self._costs[build, protocol] = Cost(
+            result, data = initial_state(*parts).result, parts[2]
+            images = stored_images(data.shared)
+            kept = Cost(
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
                 self.strategy(scenario, method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
+                0 if images is None else images.nbytes // len(images),
+                self.protocol(scenario, method).batch_size,
                 operations_per_step(*parts),
-            )
-        return self._costs[build, protocol]
+            )._asdict()
+            self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
+        return Cost(**{key: np.asarray(value).item() for key, value in kept.items()})
 
     def net(self, scenario: str, method: Method) -> Net:
         """Shapes and dtypes of what is kept of a run after a task."""
         return net_of(initial_state(*self._parts(scenario, method)).result)
 
-    def nets_bytes(self, scenario: str, method: Method) -> int:
+    def tell_size(self, rows: Sequence[Method], seeds: int) -> None:
+        """Says, before any is trained, what the nets take that are kept."""
+        if not self._keep_nets:
+            return
+        needed = sum(
+            seeds * self._nets_bytes(scenario, method)
+            for scenario in self.benchmark.scenarios
+            for method in rows
+            if why_not(method, self.benchmark.offers(scenario)) is None
+        )
+        print(f"--keep-nets: {amount(needed)} in all, in {self._folder.path / NETS}", flush=True)
+
+    def _nets_bytes(self, scenario: str, method: Method) -> int:
         """Of all nets of a run."""
-        draw = Draw("reported", self._seed, 0)
+        draw = Draw("reported", self.seed, 0)
         tasks = self.benchmark.sequence(scenario, method, draw).tasks.id.shape[0]
         net = jax.tree.leaves(self.net(scenario, method))
         return tasks * sum(leaf.size * leaf.dtype.itemsize for leaf in net)
@@ -245,7 +308,7 @@ class Runner:
 
     def _parts(self, scenario: str, method: Method) -> tuple:
         """What the engine is given for a run without a strength."""
-        draw = Draw("reported", self._seed, 0)
+        draw = Draw("reported", self.seed, 0)
         return (
             self.build(scenario, method),
             self.protocol(scenario, method),
@@ -266,7 +329,7 @@ class Runner:
         benchmark, units = self.benchmark, []
         for strength in strengths:
             for number in range(count):
-                draw = Draw(use, self._seed, number)
+                draw = Draw(use, self.seed, number)
                 label = f"{scenario}-{method.label}-{draw.order}"
                 name = f"strength-{label}-{strength:g}" if use == "tuning" else label
                 facts = {
@@ -333,6 +396,18 @@ class Runner:
             Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
 
         return keep
+
+    def _by_type(
+        self, kept: Sequence[Arrays], units: Sequence[Unit]
+    ) -> dict[str, Float[np.ndarray, "seeds"]]:
+        if self.benchmark.by_type is None:
+            return {}
+        found = [
+            self.benchmark.by_type(Draw("reported", self.seed, number), arrays, unit.sequence)
+            for number, (arrays, unit) in enumerate(zip(kept, units, strict=True))
+            if not has_diverged(arrays)
+        ]
+        return {kind: np.array([each[kind] for each in found]) for kind in (found or [{}])[0]}
 
     def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
         sequence = unit.sequence

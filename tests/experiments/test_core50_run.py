@@ -19,6 +19,7 @@ from data_pipelines.images.image_set import ImageSet
 from experiments.cli import main
 from experiments.common.run_folder import RunFolder
 from experiments.continual.run import run_continual
+from experiments.continual.runner import Outcome
 from experiments.continual.table import ContinualRun
 from experiments.core50 import beginning, record
 from experiments.core50.batches import BatchesRun, run_batches
@@ -28,7 +29,6 @@ from experiments.core50.fusion import fuse_adjacent
 from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plans import PLANS, Length, Plan, Pretraining, choose_net, protocol_of
 from experiments.core50.record import scale_layers
-from experiments.core50.scores import Outcome
 from experiments.core50.static import StaticRun, run_static
 
 TINY = Plan(
@@ -378,9 +378,7 @@ def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():
 
 def outcomes_of(curves):
     """Outcomes that know nothing but their accuracies."""
-    return {
-        name: Outcome(None, np.array([curve]) / 100, *[None] * 7) for name, curve in curves.items()
-    }
+    return {name: Outcome(np.array([curve]) / 100, *[None] * 9) for name, curve in curves.items()}
 
 
 @pytest.mark.parametrize("net", PAPER_CURVES)

@@ -14,6 +14,7 @@ from data_pipelines.errors import DataError
 from data_pipelines.facts.splits import read_images, write_split
 from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
+from experiments.common.cells import percent
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
 from experiments.facts import record
@@ -26,7 +27,6 @@ from experiments.facts.benchmarks import (
     spaced_examples,
 )
 from experiments.facts.findings import CLAIMS, findings_table
-from experiments.facts.formats import percent
 from experiments.facts.layout import layout_embeddings
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
