@@ -268,7 +268,8 @@ def _train(
                     for number in np.flatnonzero(~now):
                         result = _result_of(state, number, mesh)
                         after_task(wave[number], int(state.task) - 1, result)
-            if int(state.epoch) % CHECKPOINT_EVERY == 0:
+            # What is complete is kept as units at once.
+            if reached < total and int(state.epoch) % CHECKPOINT_EVERY == 0:
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)

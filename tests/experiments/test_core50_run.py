@@ -321,7 +321,7 @@ def caffe_frames(monkeypatch):
     ("net", "methods", "name", "published"),
     [
         (None, ("naive", "CWR"), "Mid-CaffeNet", "42.3"),
-        ("Mid-VGG", ("CWR",), "Mid-VGG", "39.1"),
+        ("Mid-VGG", ("naive", "CWR"), "Mid-VGG", "39.1"),
     ],
 )
 def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, methods, name, published):

@@ -20,6 +20,7 @@ TINY = Plan(
     protocol=Protocol(epochs=2, batch_size=16),
     seeds=2,
     methods=("Naive", "EWC"),
+    strengths_tried=2,
     per_class=(20, 10),
 )
 

@@ -27,7 +27,7 @@ TINY = Plan(
     methods=("LUCIR",),
     exemplars=2,
     ablation=(1,),
-    per_class=(30, 5),
+    per_class=(30, 2),
 )
 
 

@@ -61,7 +61,7 @@ def test_a_head_per_task_over_its_seen_classes_or_all_where_none_is_seen(seed):
     logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
     loss = softmax_objective(jnp.asarray(GROUP), only_seen=True).loss
     for seen in (SEEN, GROUP == 2):
-        own = [np.flatnonzero(GROUP == GROUP[label]) for label in labels]
+        own = [np.flatnonzero(GROUP[label] == GROUP) for label in labels]
         among = [group[seen[group]] if seen[group].any() else group for group in own]
         expected = [
             logsumexp(row[classes]) - row[label]
