@@ -17,15 +17,16 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from everlight.plots import plot_criteria
 from experiments.cl_metrics import CITATION
 from experiments.cl_metrics.paper_table import (
     CRITERIA,
     PAPER_CRITERIA,
     PRINTED,
 )
-from experiments.cl_metrics.plots import plot_spiders
 from experiments.cl_metrics.record import PAPER_METHODS, PLANS, DataSet, Plan, load_images, record
 from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plots import new_canvas, save
 from experiments.common.report import Figure, FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale
@@ -100,5 +101,11 @@ def _spiders(folder: Path, outcomes: Outcomes) -> Section:
         "ever compares a new class with an old one, so the newest task's outputs are the greatest "
         "whatever is retained (van de Ven and Tolias 2019 find the same)."
     ]
-    figure = Figure(caption, plot_spiders(folder / "criteria.png", panels))
+    canvas, axes = new_canvas(len(panels), 4.2, 4.2, projection="polar")
+    for axis, (title, criteria) in zip(axes, panels.items(), strict=True):
+        plot_criteria(criteria, axis)
+        axis.set_title(title)
+    handles, names = axes[0].get_legend_handles_labels()
+    canvas.legend(handles, names, loc="outside right center")
+    figure = Figure(caption, save(canvas, folder / "criteria.png"))
     return Section("The seven criteria", said, [figure])

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from everlight.continual import TaskSequence
 from everlight.metrics import (
     CRITERIA,
     WEIGHTINGS,
@@ -26,7 +27,7 @@ from experiments.common.cells import dash, plus_minus, spread
 from experiments.common.plots import plot_curves, plot_matrices
 from experiments.common.report import PAPER, Column, Figure, FirstScreen, Section, Table
 from experiments.continual.benchmark import Benchmark
-from experiments.continual.methods import METHODS, Method, why_not
+from experiments.continual.methods import METHODS, Demand, Method, why_not
 from experiments.continual.plots import plot_finals
 from experiments.continual.runner import Outcome, Outcomes
 from experiments.continual.selection import RULE
@@ -60,10 +61,19 @@ NOTHING_PUBLISHED = Published()
 
 
 def report_summary(
-    benchmark: Benchmark, seed: int, seeds: int, draws: int, duration: str
+    benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """The facts that every report owes."""
+    """The facts that every report owes.
+
+    Args:
+      benchmark: that was learnt.
+      seed, seeds: the first, and how many.
+      rule: by which strengths were chosen, or the number of unreported draws for the one rule.
+      duration: of the run.
+    """
     what = benchmark.draws
+    if isinstance(rule, int):
+        rule = RULE.format(criterion=benchmark.criterion, draws=rule, what=what)
     return [
         ("Data", benchmark.note + benchmark.counts),
         (
@@ -71,10 +81,7 @@ def report_summary(
             f"{seeds} ({seed} to {seed + seeds - 1}), each with its own {what}; ± is the standard "
             "deviation over them",
         ),
-        (
-            "Selection rule",
-            RULE.format(criterion=benchmark.criterion, draws=draws, what=what),
-        ),
+        ("Selection rule", rule),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]
@@ -96,6 +103,7 @@ def report_sections(
       rows: all methods, those that make no sense somewhere too.
       published: a paper's numbers.
     """
+    offers = {scenario: benchmark.offers(scenario) for scenario in benchmark.scenarios}
     sections = [
         _overview(folder, benchmark, outcomes),
         *(
@@ -106,8 +114,8 @@ def report_sections(
             Section(title, [], [table])
             for title, table in (
                 ("The order that the literature leads one to expect", _findings(outcomes)),
-                ("How strengths were chosen", _grids(benchmark, outcomes)),
-                ("What makes no sense here", _left_out(benchmark, rows)),
+                ("How strengths were chosen", strengths_table(benchmark.criterion, outcomes)),
+                ("What makes no sense here", left_out_table(rows, offers)),
             )
             if table.rows
         ),
@@ -147,7 +155,7 @@ def _first_screen(
     )
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
-        f"{benchmark.measure.capitalize()} on what was learnt so far; bands are one standard "
+        f"{sentence(benchmark.measure)} on what was learnt so far; bands are one standard "
         f"deviation over seeds.{dashed}"
     )
     return FirstScreen(" ".join(said), Figure(caption, picture), _finals(benchmark, outcomes))
@@ -169,7 +177,7 @@ def _sentence(
     beside = f"; {', '.join(others)}" if others else ""
     subject = "it alone was run" if len(by_name) == 1 else "the best that learns task after task"
     return (
-        f"{scenario.capitalize()}: {best} is {subject}, with a final {benchmark.measure} of "
+        f"{sentence(scenario)}: {best} is {subject}, with a final {benchmark.measure} of "
         f"{spread(by_name[best].final)}{beside}."
     )
 
@@ -212,7 +220,7 @@ def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section
         )
     picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.measure)
     caption = (
-        f"{benchmark.measure.capitalize()} on all tasks after the last; bars are one standard "
+        f"{sentence(benchmark.measure)} on all tasks after the last; bars are one standard "
         "deviation."
     )
     said = [each for each in said if each]
@@ -234,13 +242,13 @@ def _scenario(
         *_criteria(by_name, naive, published, scenario),
         *_class_types(benchmark, by_name),
         Figure(
-            f"{benchmark.measure.capitalize()}, mean over seeds: after learning the task of the "
+            f"{sentence(benchmark.measure)}, mean over seeds: after learning the task of the "
             "row, on the task of the column; white where nothing is told, or a run diverged.",
             plot_matrices(path, matrices, benchmark.measure),
         ),
         _costs(by_name),
     ]
-    return Section(scenario[:1].upper() + scenario[1:], [], items)
+    return Section(sentence(scenario), [], items)
 
 
 def _scores(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
@@ -409,29 +417,71 @@ def _findings(outcomes: Outcomes) -> Table:
     return Table("Differences after the last task on the same seeds.", columns, rows)
 
 
-def _grids(benchmark: Benchmark, outcomes: Outcomes) -> Table:
+def strengths_table(criterion: str, outcomes: Outcomes) -> Table:
+    """Of every method that has one: the grid, or that it was given."""
     rows = [
-        [f"{name}, {scenario}", outcome.choice.told, outcome.choice.chosen]
+        [f"{name}, {scenario}", outcome.choice.told or "given", outcome.choice.chosen]
         for scenario, by_name in outcomes.items()
         for name, outcome in by_name.items()
-        if len(outcome.choice.strengths)
+        if outcome.choice.strength
     ]
     caption = (
-        f"The {benchmark.criterion} on validation samples of draws that are not reported, by "
-        "strength; the greatest is chosen. One that diverges counts as 0."
+        f"The {criterion} on validation samples of draws that are not reported, by strength; the "
+        "greatest is chosen. One that diverges counts as 0."
     )
-    columns = [Column("method"), Column(f"strength: {benchmark.criterion}"), Column("chosen")]
+    columns = [Column("method"), Column(f"strength: {criterion}"), Column("chosen")]
     return Table(caption, columns, rows)
 
 
-def _left_out(benchmark: Benchmark, rows: Sequence[Method]) -> Table:
+def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
+    """Methods that make no sense in some of the scenarios, by what these offer."""
     reasons = [
         [f"{method.name}, {scenario}", reason]
-        for scenario in benchmark.scenarios
+        for scenario, offered in offers.items()
         for method in rows
-        if (reason := why_not(method, benchmark.offers(scenario))) is not None
+        if (reason := why_not(method, offered)) is not None
     ]
     return Table("Methods that were not run.", [Column("method"), Column("it")], reasons)
+
+
+def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
+    """Classes and samples of tasks, a row a sequence."""
+    rows = []
+    for name, sequence in sequences.items():
+        tasks = sequence.tasks
+        sizes = np.asarray(tasks.train.mask).sum(axis=1)
+        classes = np.asarray(tasks.classes).sum(axis=1)
+        rows.append(
+            [
+                name,
+                str(len(sizes)),
+                f"{classes[0]}, then {classes[1:].min()} to {classes[1:].max()}",
+                f"{np.count_nonzero(classes[1:])}",
+                f"{sizes.sum():,}",
+                f"{sizes[0]:,}",
+                f"{sizes[1:].mean():,.0f} ({sizes[1:].min():,} to {sizes[1:].max():,})",
+                f"{np.asarray(tasks.valid.mask).sum():,}",
+                f"{np.asarray(sequence.test.mask).sum():,}",
+            ]
+        )
+    columns = [
+        Column("order"),
+        Column("tasks"),
+        Column("new ones a task", "classes"),
+        Column("later tasks that bring some", "classes"),
+        Column("all tasks", "training samples"),
+        Column("first task", "training samples"),
+        Column("later tasks, mean (least to most)", "training samples"),
+        Column("in-task validation samples"),
+        Column("test samples"),
+    ]
+    caption = "A sample that two tasks train on, under different labels, counts twice."
+    return Table(caption, columns, rows)
+
+
+def sentence(name: str) -> str:
+    """A name as it begins a sentence."""
+    return name[:1].upper() + name[1:]
 
 
 def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:

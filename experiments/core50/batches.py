@@ -26,7 +26,7 @@ from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale, check_methods
 from experiments.continual.benchmark import Benchmark, Draw
 from experiments.continual.methods import Method
-from experiments.continual.report import Published, report_sections
+from experiments.continual.report import Published, report_sections, report_summary
 from experiments.continual.run import save_outcomes
 from experiments.continual.runner import Outcomes, Runner
 from experiments.core50 import CITATION
@@ -135,27 +135,22 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     tested, recorded = (
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
+    rule = (
+        f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; the "
+        "strengths of other strategies were not chosen"
+    )
     summary = [
         ("Paper", CITATION),
-        (
-            "Data",
-            f"{frames.name}, {plan.side}×{plan.side} pixels, "
-            f"{50 if settings.level == 'object' else 10} classes "
-            f"({settings.level} level), {len(frames.images) - tested:,} training frames",
-        ),
+        *report_summary(benchmark, settings.seed, plan.orders, rule, folder.duration()),
         (
             "Test set",
             f"sessions 3, 7 and 10: {tested:,} of {recorded:,} frames"
             + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
         ),
-        ("Net", plan.net_description),
-        ("Weights", f"every strategy begins from the same, {beginning.remark}"),
-        ("Runs", f"{plan.orders}, in the published orders of these numbers; seed {settings.seed}"),
         (
-            "Training",
-            "SGD with momentum .9, anew at every batch, weight decay 5e-4, batches "
-            f"of {plan.batch_size}; fully connected layers of the whole net at "
-            f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
+            "Rates",
+            f"weight decay 5e-4; fully connected layers of the whole net at {plan.dense_rate:g} "
+            "times the rate, biases at twice their layer's",
         ),
         ("Steps of each batch", _lengths(plan, common)),
         (
@@ -169,12 +164,6 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
             f"gain {plan.gain:g} of the first batch's weights in NC and NIC (published: 3); by the "
             "paper's text or, as coded, by the authors' code, which made the published curves",
         ),
-        (
-            "Selection rule",
-            f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; "
-            "the strengths of other strategies were not chosen",
-        ),
-        ("Duration", folder.duration()),
     ]
     paper = paper_name(plan.net, plan.data == "core50")
     # The published accuracies are of objects.

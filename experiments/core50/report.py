@@ -10,6 +10,7 @@ from everlight.continual.base import TaskSequence
 from experiments.common.cells import percent
 from experiments.common.plots import plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
+from experiments.continual.report import sizes_table
 from experiments.core50.findings import findings_table
 from experiments.core50.plots import Published, plot_roc, plot_sessions
 from experiments.core50.record import FIXED
@@ -74,7 +75,7 @@ def paper_sections(
                     "7 and 10 are the test set.",
                     plot_sessions(path / "sessions.png", frames),
                 ),
-                _batches(splits),
+                sizes_table(splits),
             ],
         ),
     ]
@@ -199,36 +200,6 @@ def _areas(outcomes: AllScored) -> Table:
         "confident one; 50 is chance."
     )
     return Table(caption, columns, rows)
-
-
-def _batches(splits: Mapping[str, TaskSequence]) -> Table:
-    rows = []
-    for scenario, sequence in splits.items():
-        sizes = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-        new = np.asarray(sequence.tasks.classes).sum(axis=1)
-        rows.append(
-            [
-                scenario,
-                str(len(sizes)),
-                f"{sizes.sum():,}",
-                f"{sizes[0]:,}",
-                f"{sizes[1:].mean():,.0f}",
-                f"{new[0]}",
-                f"{np.count_nonzero(new[1:])}",
-                f"{len(sequence.test.index):,}",
-            ]
-        )
-    columns = [
-        Column("scenario"),
-        Column("batches"),
-        Column("in all", "training frames"),
-        Column("first batch", "training frames"),
-        Column("later batches, mean", "training frames"),
-        Column("of the first batch", "classes"),
-        Column("later batches that bring new ones", "classes"),
-        Column("test frames"),
-    ]
-    return Table("The batches of the first run's order.", columns, rows)
 
 
 def _spread_out(batches: int) -> list[int]:

@@ -29,7 +29,7 @@ from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Bytes, Count, Scale, check_methods
 from experiments.continual.benchmark import Draw
 from experiments.continual.methods import Method
-from experiments.continual.report import report_sections
+from experiments.continual.report import report_sections, report_summary
 from experiments.continual.run import save_outcomes, train_rows
 from experiments.continual.runner import Runner
 from experiments.iirc import CITATION
@@ -41,13 +41,10 @@ from experiments.iirc.record import (
     SCENARIO,
     DataSet,
     Plan,
-    epochs,
     is_imagenet,
     load_data,
-    net_name,
     open_store,
     record,
-    sizes,
 )
 from experiments.iirc.report import paper_sections
 from experiments.iirc.scores import Outcome, score_method
@@ -120,28 +117,14 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     }
     own |= {f"{ABLATED}-{count}/final": finals for count, finals in ablation.items()}
     save_outcomes(folder, benchmark, settings.seed, runs, common, **own)
+    rule = (
+        "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
+        f"validation, of equals the last, the others the last of all; {plan.choice}"
+    )
     summary = [
         ("Paper", CITATION),
-        ("Data", f"{data.images.name}, {plan.side}×{plan.side} pixels: {sizes(data)}"),
-        (
-            "Seeds",
-            f"task configurations: {', '.join(map(str, range(plan.configurations)))}, each with "
-            "its own order and initial net",
-        ),
-        (
-            "Selection rule",
-            "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
-            f"validation, of equals the last, the others the last of all; {plan.choice}",
-        ),
-        (
-            "Training",
-            f"{net_name(plan)}; SGD at {plan.rate:g}"
-            + "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
-            + f" with momentum, anew at every task, crops and mirrors; {plan.exemplars} exemplars "
-            f"a class; {epochs(plan)}",
-        ),
+        *report_summary(benchmark, settings.seed, runs, rule, folder.duration()),
         *(("Files", remark) for remark in getattr(data.images, "remarks", ())),
-        ("Duration", folder.duration()),
     ]
     splits = [
         benchmark.sequence(SCENARIO, FORMS["finetune"], Draw("reported", settings.seed, number))

@@ -344,6 +344,7 @@ def record(
         for name, value in asdict(plan).items()
         if name not in ("methods", "configurations", "ablation", "choice")
     }
+    others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
     if store is not None:
         facts["files"] = fingerprint(images)
     return Benchmark(
@@ -352,8 +353,8 @@ def record(
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{net_name(plan)}, SGD at {plan.rate:g} with momentum, anew at every task, crops "
-        f"and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        training=f"{net_name(plan)}, SGD at {plan.rate:g}{others} with momentum, anew at every "
+        f"task, crops and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
         facts=lambda scenario, method: facts | {"seed": seed},
         checksums=checksums_of(images.images, images.train_labels, images.test_labels),
         offers=lambda scenario: frozenset(

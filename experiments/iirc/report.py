@@ -11,6 +11,7 @@ from everlight.continual.base import TaskSequence
 from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table
+from experiments.continual.report import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
 from experiments.iirc.plots import plot_confusion, plot_exemplars
 from experiments.iirc.record import ABLATED, Data
@@ -64,7 +65,8 @@ def paper_sections(
         sections.insert(2, Section("Each task as later ones are learnt", [later], [figure]))
     if ablation:
         sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
-    return [*sections, Section("The splits", items=[_splits(splits), _groups(data)])]
+    numbered = {str(number): sequence for number, sequence in enumerate(splits)}
+    return [*sections, Section("The splits", items=[sizes_table(numbered), _groups(data)])]
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
@@ -151,36 +153,6 @@ def _scores_table(outcomes: Outcomes) -> Table:
         f"batches, as the authors have it, labels found over true labels of each {RECALL_BATCH} "
         "samples, averaged."
     )
-    return Table(caption, columns, rows)
-
-
-def _splits(splits: Sequence[TaskSequence]) -> Table:
-    rows = []
-    for number, sequence in enumerate(splits):
-        tasks = sequence.tasks
-        sizes = np.asarray(tasks.train.mask).sum(axis=1)
-        classes = np.asarray(tasks.classes).sum(axis=1)
-        rows.append(
-            [
-                str(number),
-                str(len(sizes)),
-                f"{classes[0]}, then {classes[1:].min()} to {classes[1:].max()}",
-                f"{sizes.sum():,}",
-                f"{sizes[0]:,}",
-                f"{sizes[1:].mean():,.0f} ({sizes[1:].min():,} to {sizes[1:].max():,})",
-                f"{np.asarray(tasks.valid.mask).sum():,}",
-            ]
-        )
-    columns = [
-        Column("configuration"),
-        Column("tasks"),
-        Column("classes a task"),
-        Column("all tasks", "training samples"),
-        Column("first task", "training samples"),
-        Column("later tasks, mean (least to most)", "training samples"),
-        Column("in-task validation samples"),
-    ]
-    caption = "A sample that two tasks train on, under its coarse and its fine label, counts twice."
     return Table(caption, columns, rows)
 
 
