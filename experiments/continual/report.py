@@ -152,6 +152,7 @@ def _first_screen(
         order=[row.name for row in rows],
         published=published.curves,
         paper=published.name,
+        rows=1 if len(curves) < 4 else 2,
     )
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
@@ -175,9 +176,9 @@ def _sentence(
         if name != best and name in by_name and (name in anew or name == _naive(rows))
     ]
     beside = f"; {', '.join(others)}" if others else ""
-    subject = "it alone was run" if len(by_name) == 1 else "the best that learns task after task"
+    first = "" if len(by_name) == 1 else " is the best that learns task after task, and"
     return (
-        f"{sentence(scenario)}: {best} is {subject}, with a final {benchmark.measure} of "
+        f"{sentence(scenario)}: {best}{first} has a final {benchmark.measure} of "
         f"{spread(by_name[best].final)}{beside}."
     )
 

@@ -14,7 +14,6 @@ from data_pipelines.errors import DataError
 from data_pipelines.facts.splits import read_images, write_split
 from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
-from experiments.common.cells import percent
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
 from experiments.facts import record
@@ -193,11 +192,6 @@ def test_faults_of_the_authors_files_are_named(release):
     (release / "splits" / "2tasks_random").rename(release / "elsewhere")
     with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
         run_lifelong(of_release(release), {"demo": TINY})
-
-
-def test_cells_have_the_mean_and_over_several_seeds_the_deviation():
-    assert percent(np.array([0.1, 0.3])) == "20.0 ± 14.1"
-    assert percent(np.array([0.25])) == "25.0"
 
 
 @given(
