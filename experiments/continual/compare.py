@@ -97,7 +97,7 @@ def run_compare(settings: CompareRun) -> Path:
 
 
 def _read(folder: Path) -> Finished:
-    way_out = "Name the folder of a finished `continual run` or `continual digits`."
+    way_out = "Name the folder of a finished run of strategies, such as `continual run`."
     path = folder / "results.npz"
     arrays = read_sealed(path, way_out)
     if "orders" not in arrays or "data" not in arrays:
@@ -153,7 +153,11 @@ def _difference(
 ) -> list[str]:
     if ours is None or theirs is None:
         return ["–", "–"]
-    _, here, there = np.intersect1d(first.orders, other.orders, return_indices=True)
+    # Of a paper's run a method may have fewer orders than the others.
+    orders = first.orders[: len(ours)], other.orders[: len(theirs)]
+    _, here, there = np.intersect1d(*orders, return_indices=True)
+    if not len(here):
+        return ["–", "–"]
     differences = theirs[there, -1] - ours[here, -1]
     mean, half = paired_interval(differences)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"

@@ -368,7 +368,7 @@ def _costs(by_name: Mapping[str, Outcome]) -> Table:
                 f"{4 * cost.parameters / 1e6:.2f}",
                 f"{cost.memory_bytes / 1e6:.2f}",
                 f"{held:,.0f}",
-                f"{held * cost.sample_bytes / 1e6:.2f}",
+                f"{held * cost.sample_bytes / 1e6:.2f}" if cost.sample_bytes else "–",
                 f"{cost.operations / 1e6:,.1f}",
                 f"{outcome.steps[:, -1].mean():,.0f}",
                 _seconds(outcome.seconds),

@@ -273,7 +273,9 @@ class Runner:
                 self.protocol(scenario, method).batch_size,
                 operations_per_step(*parts),
             )._asdict()
-            self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
+            # Of several processes one is enough.
+            if self._folder.claim_unit(name):
+                self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
         return Cost(**{key: np.asarray(value).item() for key, value in kept.items()})
 
     def net(self, scenario: str, method: Method) -> Net:
