@@ -141,8 +141,12 @@ def _first_screen(
         for scenario, by_name in outcomes.items()
         if by_name
     ]
+    at_once = {row.name for row in rows if row.make is METHODS["joint"].make}
     curves = {
-        scenario: {name: outcome.over_time for name, outcome in by_name.items()}
+        scenario: {
+            name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
+            for name, outcome in by_name.items()
+        }
         for scenario, by_name in outcomes.items()
     }
     picture = plot_curves(
@@ -154,10 +158,11 @@ def _first_screen(
         paper=published.name,
         rows=1 if len(curves) < 4 else 2,
     )
+    level = " Level line: joint, which learns all at once." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
         f"{sentence(benchmark.measure)} on what was learnt so far; bands are one standard "
-        f"deviation over seeds.{dashed}"
+        f"deviation over seeds.{level}{dashed}"
     )
     return FirstScreen(" ".join(said), Figure(caption, picture), _finals(benchmark, outcomes))
 
