@@ -8,6 +8,7 @@ processes' devices each process writes its own part, and checks it; the folder i
 import contextlib
 import json
 import shutil
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,9 @@ from data_pipelines.writing import check_room
 from experiments.common.processes import from_all, is_first, meet
 from experiments.common.run_folder import as_json, name_differences
 
+SECONDS_AT_STAKE = 10.0
+"""Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
+second, more than many an epoch."""
 DAMAGED = ".damaged"
 """Added to the name of a checkpoint that is not believed."""
 
@@ -55,11 +59,18 @@ class Checkpoints:
         )
         self.folder = Path(folder).absolute()
         self._keep = keep
+        self._since = time.monotonic()
         if not read_only and is_first():
             self._remove_half_written()
         meet(f"checkpoints in {self.folder.name}")
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
+
+    def due(self) -> bool:
+        """Whether so much was done since the last one, or the beginning, that it should be kept."""
+        late = time.monotonic() - self._since >= SECONDS_AT_STAKE
+        # Processes that train together write together.
+        return bool(from_all(np.array(late)).any())
 
     def save(self, step: int, state: Any, facts: dict | None = None) -> None:
         """Writes a checkpoint; returns when it is on disk.
@@ -93,6 +104,7 @@ class Checkpoints:
                 f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
                 "Save under a later number, or delete that folder."
             )
+        self._since = time.monotonic()
 
     def renew(self, step: int, state: Any, facts: dict) -> None:
         """As `save`, in place of others of this number or later; one that is it already stays.

@@ -41,8 +41,6 @@ from experiments.common.sequences import (
     train_unit,
 )
 
-CHECKPOINT_EVERY = 10
-"""Epochs of a task between checkpoints; there is one after every task too."""
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
 NOWHERE = (-1, -1)
@@ -269,7 +267,7 @@ def _train(
                         result = _result_of(state, number, mesh)
                         after_task(wave[number], int(state.task) - 1, result)
             # What is complete is kept as units at once.
-            if reached < total and int(state.epoch) % CHECKPOINT_EVERY == 0:
+            if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)

@@ -69,7 +69,6 @@ def train_sequence(
     key: PRNGKeyArray,
     folder: Path,
     facts: dict,
-    every: int = 10,
     announce: Announce | None = None,
     after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> SequenceResult:
@@ -82,8 +81,6 @@ def train_sequence(
       folder: of the checkpoints.
       facts: what else tells this configuration from any other: strategy, its settings, data, task
         order; stored with every checkpoint, beside protocol and key.
-      every: epochs between the checkpoints within a task, at least 1; there is one after every
-        task.
       announce: as for `drive_sequence`.
       after_task: told of every task that is learnt here, from 0, what it left.
 
@@ -116,7 +113,7 @@ def train_sequence(
                     if after_task is not None and int(reached.epoch) == 0:
                         after_task(int(reached.task) - 1, reached.result)
                     state = reached
-                if int(state.epoch) % every == 0:
+                if checkpoints.due():
                     with uninterrupted():
                         save()
                 bar.update()
@@ -169,7 +166,7 @@ def train_unit(
         shutil.rmtree(checkpoints, ignore_errors=True)
         return done
     result = train_sequence(
-        build, protocol, data, sequence, key, checkpoints, facts, 10, announce, after_task
+        build, protocol, data, sequence, key, checkpoints, facts, announce, after_task
     )
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)

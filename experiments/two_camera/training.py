@@ -58,7 +58,7 @@ def train_nets(
       depths: hidden layers of the nets.
       settings: of the optimizer, shared by all.
       seed: of initial parameters and batches.
-      checkpoints: where the state is saved `BLOCKS` times.
+      checkpoints: where the state is saved after a block, where that is due, and at the end.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, or the checkpoints are of
@@ -123,7 +123,9 @@ def train_nets(
                 _refuse_diverged(losses, block)
                 history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
                 saved = {"states": states, "losses": history}
-                checkpoints.save(block + 1, saved, facts)
+                # The last one is what the run's next start reads the nets from.
+                if block + 1 == BLOCKS or checkpoints.due():
+                    checkpoints.save(block + 1, saved, facts)
             bar.update(steps_per_block)
     return TrainedNets(
         {d: saved["states"][d].best for d in depths},

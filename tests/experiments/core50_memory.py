@@ -12,11 +12,13 @@ import numpy as np
 
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.scenarios.core50 import core50
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
 from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.core50.plans import PLANS, Length, protocol_of
 from experiments.core50.record import FIXED, Shared, core50_begin
+from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32
 
@@ -36,6 +38,7 @@ def main() -> None:
     plan = dataclasses.replace(PLANS["demo"], channels=(4, 8), hidden=16)
     begin = core50_begin(plan, 50, sequence.tasks.id.shape[0])
     build = build_with(begin, "NIC", FIXED["cumulative"])
+    Checkpoints.due = due_every(1)
     peaks = []
     with tempfile.TemporaryDirectory() as folder:
         train_sequence(

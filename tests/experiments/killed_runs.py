@@ -20,6 +20,7 @@ import numpy as np
 
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from experiments.common.checkpoint import Checkpoints
 from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
@@ -33,6 +34,7 @@ from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.two_camera import s20
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
+from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
@@ -226,6 +228,8 @@ def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
 
 def main() -> None:
     folder, *asked = sys.argv[1:]
+    # So short are the runs that by the clock none would leave any.
+    Checkpoints.due = due_every(1)
     for place, (name, kills) in enumerate(zip(asked[::2], asked[1::2], strict=True)):
         began = time.monotonic()
         own = Path(folder) / str(place)

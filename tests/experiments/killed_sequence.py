@@ -13,8 +13,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.experiments.rhythm import due_every
 
 
 def kill_at(folder: Path, moment: int) -> None:
@@ -35,8 +37,9 @@ def main() -> None:
     folder, result, *moment = sys.argv[1:]
     if moment:
         threading.Thread(target=kill_at, args=(Path(folder), int(moment[0])), daemon=True).start()
+    Checkpoints.due = due_every(1)
     parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
-    trained = train_sequence(*parts, Path(folder), {"strategy": "a-gem"}, every=1)
+    trained = train_sequence(*parts, Path(folder), {"strategy": "a-gem"})
     np.savez(result, *jax.tree.leaves(trained))
 
 

@@ -23,9 +23,11 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.replay import experience_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
 from experiments.common.streaming import channels, stream
 from tests.experiments.killed_sequence import kill_at
+from tests.experiments.rhythm import due_every
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")
 PROTOCOL = Protocol(epochs=3, batch_size=8, evaluation_batch=8)
@@ -58,9 +60,10 @@ def main() -> None:
     store = JpegStore(files.folder, files.images, 32, 12_000_000, workers=3)
     if moment:
         threading.Thread(target=kill_at, args=(Path(folder), int(moment[0])), daemon=True).start()
+    Checkpoints.due = due_every(1)
     parts = (make_build(partial(stream, store)), PROTOCOL, channels(), make_sequence(files))
     trained = train_sequence(
-        *parts, jax.random.key(5), Path(folder), {"strategy": "er"}, 1, store.announce
+        *parts, jax.random.key(5), Path(folder), {"strategy": "er"}, store.announce
     )
     np.savez(result, *jax.tree.leaves(trained))
 

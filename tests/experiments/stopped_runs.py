@@ -7,10 +7,12 @@ from pathlib import Path
 
 from experiments import cli
 from experiments.common import many_runs
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
+from tests.experiments.rhythm import due_every
 
-many_runs.CHECKPOINT_EVERY = 2
+Checkpoints.due = due_every(2)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ def run(settings: Settings) -> None:
             os.kill(os.getpid(), int(stop[0]))
 
     parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
-    # No checkpoint between the tasks' ends but that of a signal.
-    trained = train_sequence(*parts, Path(folder), {}, every=1_000, announce=announce)
+    trained = train_sequence(*parts, Path(folder), {}, announce=announce)
     np.savez(result, *jax.tree.leaves(trained))
 
 

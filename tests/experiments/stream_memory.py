@@ -20,9 +20,11 @@ from data_pipelines.images.imagenet import list_imagenet
 from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.engine.steps import Protocol
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.sequences import train_sequence
 from experiments.common.streaming import channels
 from tests.experiments.killed_stream import WNIDS, make_build, make_sequence
+from tests.experiments.rhythm import due_every
 
 PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)
 
@@ -48,8 +50,9 @@ def main() -> None:
 
         return StreamedImages(read, (32, 32, 3), *data)
 
+    Checkpoints.due = due_every(1)
     parts = (make_build(source), PROTOCOL, channels(), make_sequence(files), jax.random.key(0))
-    train_sequence(*parts, scratch / "warm", {}, 1, store.announce)
+    train_sequence(*parts, scratch / "warm", {}, store.announce)
     store = None
     # What the warm-up freed goes back to the system, or growth would hide in it.
     gc.collect()
@@ -58,7 +61,7 @@ def main() -> None:
     before = resident("VmRSS")
     started = time.monotonic()
     store = open_store(files.folder, files.images)
-    result = train_sequence(*parts, scratch / "tree", {}, 1, store.announce)
+    result = train_sequence(*parts, scratch / "tree", {}, store.announce)
     answer = {
         "tree": sum(sizes),
         "files": len(sizes),

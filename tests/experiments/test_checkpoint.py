@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError, MissingDataError
+from experiments.common import checkpoint
 from experiments.common.checkpoint import Checkpoints, DamagedCheckpointError, open_existing
 
 
@@ -253,3 +254,16 @@ def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, 
     large = {"x": jnp.zeros(1_000_000)}
     with pytest.raises(DataError, match=r"checkpoints: 13\.0 MB are needed"):
         Checkpoints(tmp_path / "new").save(1, large)
+
+
+def test_a_checkpoint_is_due_when_as_much_as_may_be_lost_was_done_since_the_last(
+    tmp_path, monkeypatch
+):
+    now = [100.0]
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    checkpoints = Checkpoints(tmp_path)
+    assert not checkpoints.due()
+    now[0] += checkpoint.SECONDS_AT_STAKE
+    assert checkpoints.due()
+    checkpoints.save(1, state_of(1))
+    assert not checkpoints.due()

@@ -24,6 +24,7 @@ from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.iirc import record
 from experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
+from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
 HIERARCHY = {"round": ("disc", "ring"), "square": ("box", "frame")}
@@ -127,7 +128,8 @@ def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypat
         patch.setattr(
             sequences, "drive_sequence", lambda *given: islice(drive(*given), STOPPED_AFTER)
         )
-        train_sequence(*parts, tmp_path, facts, every=2)
+        patch.setattr(Checkpoints, "due", due_every(RESUMED_FROM))
+        train_sequence(*parts, tmp_path, facts)
 
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.newest() == RESUMED_FROM
@@ -138,7 +140,7 @@ def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypat
     held = np.arange(8 * EXEMPLARS) < 2 * EXEMPLARS
     np.testing.assert_array_equal(kept.result.memory.buffer.mask, held)
 
-    resumed, whole = train_sequence(*parts, tmp_path, facts, every=2), finish(name)
+    resumed, whole = train_sequence(*parts, tmp_path, facts), finish(name)
     assert jax.tree.structure(resumed) == jax.tree.structure(whole)
     assert bits(resumed) == bits(whole)
     # The rate begins anew in every task.

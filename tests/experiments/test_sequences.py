@@ -20,6 +20,7 @@ from experiments.common.sequences import (
 )
 from experiments.common.settings import RunSettings
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.experiments.rhythm import due_every
 
 
 def run_child(tmp_path, folder, *moment):
@@ -61,7 +62,7 @@ def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
         )
 
 
-def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
+def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path, monkeypatch):
     def exploding(data):
         setup, strategy = build_with("naive")(data)
 
@@ -71,8 +72,9 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
 
         return setup, strategy._replace(grads=grads)
 
+    monkeypatch.setattr(Checkpoints, "due", due_every(PROTOCOL.epochs))
     with pytest.raises(DivergedRunError) as caught:
-        train_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY, tmp_path, {}, every=4)
+        train_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY, tmp_path, {})
     assert "task 2, epoch 0, step 0" in str(caught.value)
     assert caught.value.place == (2, 0)
     assert str(tmp_path / str(2 * PROTOCOL.epochs)) in str(caught.value)

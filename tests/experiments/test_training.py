@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import chex
 import jax
@@ -31,6 +32,7 @@ from experiments.two_camera.training import (
     stack_problems,
     train_nets,
 )
+from tests.experiments.rhythm import due_every
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("training of nets")
@@ -53,7 +55,8 @@ def problems():
 
 def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
     data = problems() if data is None else data
-    return train_nets(data, depths, settings, seed, Checkpoints(folder))
+    with mock.patch.object(Checkpoints, "due", due_every(1)):
+        return train_nets(data, depths, settings, seed, Checkpoints(folder))
 
 
 @pytest.fixture(scope="module")
