@@ -52,6 +52,7 @@ lint: $(VENV)/ready
 
 docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d build/site` serves it with its search
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python docs/check_links.py build/site
 
 bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
 	$(BIN)/python -m experiments.bench

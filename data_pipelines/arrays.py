@@ -6,6 +6,7 @@ against the bytes that are there before any memory is asked for.
 
 import math
 import re
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,7 +91,8 @@ def shaped(
     """An array over bytes, read-only.
 
     Raises:
-      ValueError: they are more or fewer than the shape takes, or the array holds objects.
+      ValueError: they are more or fewer than the shape takes, the array holds objects, or text of
+        which a code is no character's.
     """
     if dtype is None:
         raise ValueError("an array of Python objects")
@@ -99,6 +101,10 @@ def shaped(
         raise ValueError(f"{len(content):,} bytes for {dtype} of {shape}, which takes {needed:,}")
     if not needed:
         return np.zeros(shape, dtype)
+    if dtype.kind == "U":
+        codes = np.frombuffer(content, np.dtype("u4").newbyteorder(dtype.byteorder))
+        if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
+            raise ValueError("text with a code that is no character's")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
 
 

@@ -1,23 +1,30 @@
 """Pages of the site that are made while it is built, so that nothing is written twice.
 
 The first page is README.md. A page a strategy shows its file's docstring, where equation and paper
-stand; a page a folder of the library shows the docstring of every public name.
+stand, and what the tables of other pages say of it; a page a folder of the library shows the
+docstring of every public name. Tutorials are run, and shown with what came out.
 """
 
 import importlib
 import inspect
 import re
-from pathlib import Path
+from collections.abc import Iterator
 
+import jupytext
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from nbclient import NotebookClient
+from nbconvert import MarkdownExporter
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 
 from docs.docstrings import escaped
 from docs.make_api import PARTS, ROOMS, made_of
+from docs.measured import ROOT, STRATEGIES, measured_of
 
-STRATEGIES = "everlight.continual.strategies"
-ROOT = Path(__file__).parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
+SECONDS = 600
+"""That a cell of a tutorial may take on a busy machine."""
 ROOT_PAGES = {
     "index.md": "README.md",
     "changelog.md": "CHANGELOG.md",
@@ -73,8 +80,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages |= {
         f"strategies/{file}.md": _strategy(file, names) for file, names in strategies().items()
     }
-    for path, text in pages.items():
-        files.append(File.generated(config, path, content=text))
+    for path, content in (*pages.items(), *_tutorials()):
+        files.append(File.generated(config, path, content=content))
     return files
 
 
@@ -95,6 +102,7 @@ def _from_root(source: str) -> str:
     text = (ROOT / source).read_text(encoding="utf-8").replace("](docs/", "](")
     for page, file in ROOT_PAGES.items():
         text = text.replace(f"]({file}", f"]({page}")
+    text = re.sub(r"\]\((tutorials/\w+)\.py\)", r"](\1.md)", text)
     # What is no page of the site stays a name.
     return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
 
@@ -145,7 +153,38 @@ def _list_of_strategies() -> str:
 def _strategy(file: str, names: list[str]) -> str:
     module = f"{STRATEGIES}.{file}"
     functions = "\n".join(f"::: {module}.{name}\n" for name in names)
-    return f"# {', '.join(names)}\n\n{escaped(_docstring(file))}\n\n{functions}"
+    measured = (
+        "## Costs and results\n\nData, settings and selection rules stand where the links lead.\n\n"
+        f"{measured_of(file)}"
+    )
+    return f"# {', '.join(names)}\n\n{escaped(_docstring(file))}\n\n{functions}\n{measured}"
+
+
+def _tutorials() -> Iterator[tuple[str, str | bytes]]:
+    """Pages and pictures of the tutorials, run from the root as `python FILE` would.
+
+    Raises:
+      CellExecutionError: one fails.
+    """
+    exporter = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor])
+    for source in sorted(TUTORIALS.glob("*.py")):
+        notebook = jupytext.read(source)
+        NotebookClient(
+            notebook,
+            timeout=SECONDS,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(ROOT)}},
+        ).execute()
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                # Not progress, and what libraries have to say of the machine.
+                cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+        keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
+        text, made = exporter.from_notebook_node(notebook, keys)
+        file = source.relative_to(ROOT)
+        yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is what `{file}` gives.\n"
+        for name, content in made["outputs"].items():
+            yield f"tutorials/{name}", content
 
 
 def _docstring(file: str) -> str:

@@ -55,4 +55,5 @@ def run_tour(settings: TourRun) -> Path:
         for part, (_, body) in parts.items()
         for section in body
     ]
-    return write_report(folder.path, "everlight: a tour", summary, every, first)
+    of_cameras = replace(first, sentence=f"Two cameras. {first.sentence}")
+    return write_report(folder.path, "everlight: a tour", summary, every, of_cameras)

@@ -121,10 +121,10 @@ def _read_gehler_shi(
         raise MissingDataError(f"There is no {name} for {path}. Get it from {GEHLER_SHI}.")
     text = read_text(charts[name], f"Get it again from {GEHLER_SHI}.")
     with refusing(charts[name], "It has a size, then the chart's corners, a pair a line."):
-        size, *corners = np.array([line.split() for line in text.split("\n")[:5]], float)
-        if not np.isfinite(corners).all() or (size <= 0).any():
+        numbers = np.array([line.split() for line in text.split("\n")[:5]], float)
+        if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
             raise ValueError("no corners of a chart")
-    corners = np.array(corners) * raw.shape[1::-1] / size
+    corners = numbers[1:] * raw.shape[1::-1] / numbers[0]
     usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_inside(corners, raw.shape[:2])
     return linear(raw, black, _GEHLER_WHITE), usable
 

@@ -50,7 +50,8 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
         names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
         if not len(images) or not len(images) == len(lights) == len(names) == names.size:
             raise ValueError(f"{len(images)} images, {len(lights)} lights, {names.shape} names")
-        scaled = images.astype(np.float32) / (65535 if whole else 1)
+        with np.errstate(over="ignore"):
+            scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
     return Thumbnails(scaled, lights, tuple(names.tolist()))
@@ -66,9 +67,11 @@ def checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
         raise ValueError(
             f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
         )
+    with np.errstate(over="ignore"):
+        lights = lights.astype(np.float32)
     if not (np.isfinite(lights) & (lights > 0)).all():
         raise ValueError("an illuminant is not above 0 or not finite")
-    return lights.astype(np.float32)
+    return lights
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:

@@ -18,6 +18,7 @@ from data_pipelines.images.image_set import ImageSet
 from data_pipelines.writing import written_whole
 from everlight.plots import COLORS, plot_accuracy_matrix
 from experiments.common.cells import deviation
+from experiments.common.fonts import make_drawable
 
 # Names come from data, and a dollar in one begins no formula.
 mpl.rcParams["text.parse_math"] = False
@@ -69,6 +70,9 @@ def save(canvas: Canvas, path: Path) -> Path:
                 base = axis.get_transform().base
                 axis.set_major_formatter(_PlainLogFormatter(base))
                 axis.set_minor_formatter(_PlainLogFormatter(base, labelOnlyBase=False))
+    absent = make_drawable(canvas)
+    if absent:
+        print(f"{path.name}: no font of this machine has {absent!a}; written so in the picture")
     with plt.rc_context(STYLE), written_whole(path) as unfinished:
         canvas.savefig(unfinished, format="png")
     plt.close(canvas)

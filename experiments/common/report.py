@@ -153,7 +153,7 @@ _TEMPLATE = """{% macro shown(item) %}
   .scroll { overflow-x: auto; margin: 1.2rem 0 .3rem; }
   table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
   caption, figcaption { text-align: left; color: var(--soft); font-size: .86rem;
-                        padding: 0 0 .5rem; max-width: 60rem; }
+                        padding: 0 0 .5rem; max-width: min(60rem, calc(100vw - 2.5rem)); }
   th, td { padding: .2rem .45rem; text-align: right; border-bottom: 1px solid var(--line);
            white-space: nowrap; }
   th:first-child, td:first-child { text-align: left; }
@@ -164,9 +164,10 @@ _TEMPLATE = """{% macro shown(item) %}
   tr.strong td { font-weight: 600; }
   figure { margin: 1.4rem 0; } figure img { max-width: 100%; height: auto; }
   figcaption { padding-top: .4rem; }
-  .{{ came_out }} { font-size: 1.1rem; }
+  .{{ came_out }} { font-size: 1.1rem; max-width: 60rem; }
   .first { display: flex; flex-wrap: wrap; gap: 0 2rem; margin-bottom: 1.6rem; }
   .first > * { flex: 1 1 30rem; min-width: 0; }
+  .first th { white-space: normal; } .first caption { max-width: min(34rem, 100vw - 2.5rem); }
   pre { font-size: .8rem; background: #f5f6f8; padding: 1rem; overflow-x: auto; }
   {{ sorting_style | safe }}
 </style></head><body>

@@ -65,7 +65,7 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
     picture = Figure(
         "Share of images at or below each angular error; the band, where there is one, spans the "
         "first method's seeds.",
-        plots.plot_error_curves(folder / "error_curves.png", {name: first_curves(everything)}),
+        plots.plot_error_curves(folder / "error_curves.png", first_curves({name: everything})),
     )
     # The paper's means are of one camera in folds.
     conditions = {results.split: everything}

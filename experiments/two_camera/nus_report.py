@@ -16,7 +16,14 @@ from experiments.two_camera import plots
 from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.pair_folds import RULES
 from experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
-from experiments.two_camera.tables import Comparison, angular_errors, error_table, first_screen
+from experiments.two_camera.tables import (
+    Comparison,
+    Errors,
+    angular_errors,
+    curves_with_least,
+    error_table,
+    first_screen,
+)
 from experiments.two_camera.training import PARAMETERS
 
 SHOWN_NET = "Net, 1460 parameters, re-illuminated, ensemble"
@@ -95,11 +102,10 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
         for rule, compared in results.compared.items()
     ]
     errors = {f"selection: {rule}": each.errors() for rule, each in results.compared.items()}
-    curves = {condition: first_curves(by_method) for condition, by_method in errors.items()}
     picture = Figure(
         "Share of images at or below each angular error, for a choice of the methods; the band, "
         "where there is one, spans the first method's seeds.",
-        plots.plot_error_curves(folder / "error_curves.png", curves),
+        plots.plot_error_curves(folder / "error_curves.png", first_curves(errors)),
     )
     return first_screen(results.data.note, picture, errors, paper), [
         Section(
@@ -126,10 +132,10 @@ def paper_rows() -> dict[str, tuple[float, ...]]:
     return {"Corrected moments, 9 of edges" if n == "CM" else n: v for n, v in TABLE_2_NUS.items()}
 
 
-def first_curves(errors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As many of `CURVES` as there are colours."""
-    present = [name for name in CURVES if name in errors]
-    return {name: errors[name] for name in present[: len(COLORS)]}
+def first_curves(conditions: Mapping[str, Errors]) -> dict[str, dict[str, np.ndarray]]:
+    """As many of `CURVES` as there are colours, and what errs least."""
+    present = [name for name in CURVES if all(name in each for each in conditions.values())]
+    return curves_with_least(present[: len(COLORS)], conditions)
 
 
 def look_section(folder: Path, results: NusResults) -> Section:

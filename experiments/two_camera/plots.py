@@ -20,7 +20,9 @@ def plot_error_curves(
 ) -> Path:
     """Share of images below each angular error, a panel per title and a curve per method."""
     rows = 2 if len(panels) > 3 else 1
-    canvas, axes = new_canvas(len(panels) // rows, 5.4, 4.0, rows)
+    columns = len(panels) // rows
+    legend = 3.2
+    canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     for axis, (title, errors) in zip(axes, panels.items(), strict=True):
         plots.plot_error_curves(errors, axis, limit).set_title(title)
     handles, names = axes[0].get_legend_handles_labels()

@@ -20,6 +20,7 @@ from experiments.two_camera.tables import (
     Comparison,
     Resampled,
     angular_errors,
+    curves_with_least,
     error_table,
     first_screen,
     spread,
@@ -145,13 +146,7 @@ def report_sections(
     picture = Figure(
         "Share of test images at or below each angular error, mean over camera pairs; the band "
         "spans the pairs for the net of 470 parameters on T.",
-        plots.plot_error_curves(
-            folder / "error_curves.png",
-            {
-                condition: {name: by_method[name] for name in CURVES if name in by_method}
-                for condition, by_method in conditions.items()
-            },
-        ),
+        plots.plot_error_curves(folder / "error_curves.png", curves_with_least(CURVES, conditions)),
     )
     in_one_fold = {
         condition: {name: values[:, None] for name, values in by_method.items()}

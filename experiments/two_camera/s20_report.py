@@ -11,7 +11,7 @@ from experiments.common.report import Column, Figure, FirstScreen, Section, Tabl
 from experiments.two_camera import plots
 from experiments.two_camera.pair_folds import CHOSEN, RULES, CameraPairs
 from experiments.two_camera.paper_tables import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
-from experiments.two_camera.tables import Comparison, error_table, first_screen
+from experiments.two_camera.tables import Comparison, curves_with_least, error_table, first_screen
 from experiments.two_camera.training import PARAMETERS
 
 
@@ -45,18 +45,14 @@ def report_sections(folder: Path, results: S20Results) -> tuple[FirstScreen, lis
     chosen = [f"Net, {count} parameters, {CHOSEN}" for count in PARAMETERS.values()]
     shown = [chosen[1], chosen[0], chosen[2], f"{chosen[1]}, ensemble"]
     shown.append(f"Linear regression, {CHOSEN}")
-    curves = {
-        f"selection: {rule}": {name: by_method[name] for name in shown}
-        for rule, by_method in errors.items()
-    }
     cameras = results.data.cameras
     lights = {cameras[0]: results.data.main, cameras[1]: results.data.second}
+    conditions = {f"selection: {rule}": by_method for rule, by_method in errors.items()}
     picture = Figure(
         "Share of test pairs at or below each angular error, mean over seeds; the band spans the "
         "seeds of the net of 470 parameters.",
-        plots.plot_error_curves(folder / "error_curves.png", curves),
+        plots.plot_error_curves(folder / "error_curves.png", curves_with_least(shown, conditions)),
     )
-    conditions = {f"selection: {rule}": by_method for rule, by_method in errors.items()}
     return first_screen(results.data.note, picture, conditions, paper), [
         Section(
             "Angular errors beside the paper's tables 3 and 4",

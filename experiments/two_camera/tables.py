@@ -172,6 +172,34 @@ def first_screen(
     return FirstScreen(sentence, figure, Table(caption, columns, rows))
 
 
+def curves_with_least(
+    names: Sequence[str], conditions: Mapping[str, Errors]
+) -> dict[str, dict[str, np.ndarray]]:
+    """By condition, errors of the methods named and of those that err least in one of them.
+
+    Methods that some condition has not are left out, so that all have the same.
+    """
+    common = [
+        name
+        for name in next(iter(conditions.values()))
+        if all(name in by_method for by_method in conditions.values())
+    ]
+    seen = [
+        name
+        for name in common
+        if all(np.isfinite(by_method[name]).any() for by_method in conditions.values())
+    ]
+    least = [
+        min(seen, key=lambda name, of=by_method: np.nanmean(of[name]))
+        for by_method in conditions.values()
+    ]
+    shown = dict.fromkeys([*(name for name in names if name in common), *least])
+    return {
+        condition: {name: by_method[name] for name in shown}
+        for condition, by_method in conditions.items()
+    }
+
+
 def spread(values: Float[np.ndarray, "runs"]) -> str:
     """Mean, and sample deviation where there is one, of numbers in degrees."""
     mean = f"{np.mean(values):.2f}"

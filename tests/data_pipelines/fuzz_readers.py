@@ -5,6 +5,7 @@ A reader may return or refuse by a DataError of one line that names a file. Anyt
 reader and case, by which it can be repeated.
 """
 
+import gzip
 import json
 import os
 import pickle
@@ -23,10 +24,12 @@ import numpy as np
 import scipy.io
 
 from data_pipelines.arrays import read_npz
+from data_pipelines.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
 from data_pipelines.color.nus import load_official, load_same_scene_pairs, load_thumbnails
 from data_pipelines.color.raw import read_raw
 from data_pipelines.color.s20 import ARCHIVE, FOLDS, load_s20
 from data_pipelines.color.spectra import measured_library
+from data_pipelines.data_sets import DATA_SETS
 from data_pipelines.errors import DataError
 from data_pipelines.facts.splits import (
     Fact,
@@ -44,8 +47,12 @@ from data_pipelines.images.core50 import load_core50, prepare_core50
 from data_pipelines.images.jpeg_store import JpegStore
 from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.matlab import read_mat
+from data_pipelines.preparing import MANIFEST, read_manifest
+from data_pipelines.torch_state import read_torch_state
 from data_pipelines.unpickle import load_npy_restricted, load_restricted
 from data_pipelines.writing import read_sealed, save_sealed
+from experiments.continual.own_images import load_own_images
+from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.nus_files import MAIN, render, write_camera
 
@@ -301,12 +308,109 @@ def tables(folder, rng):
     return [json_path, csv_path], read
 
 
+def torch_state(folder, rng):
+    pickled = state(rows=tensor("1", 12, (3, 4), (4, 1)), part=tensor("1", 12, (2, 2), (4, 1), 5))
+    path = write(folder / "state.pth", pickled, {"1": rng.normal(size=12).astype("<f4")})
+    return [path], lambda: read_torch_state(path, "Again.")
+
+
+def own_images(folder, rng):
+    """A csv and its files, and an npz."""
+    source = folder / "mine"
+    source.mkdir()
+    pixels = rng.integers(0, 256, (6, 12, 10, 3), np.uint8)
+    labels = ["cat", "é"] * 3
+    files = [source / f"{number}.{'jpg' if number % 2 else 'png'}" for number in range(6)]
+    for path, image in zip(files, pixels, strict=True):
+        encode = imagecodecs.jpeg8_encode if path.suffix == ".jpg" else imagecodecs.png_encode
+        path.write_bytes(encode(image))
+    rows = [f"{path.name},{label}\n" for path, label in zip(files, labels, strict=True)]
+    table, arrays = source / "mine.csv", folder / "mine.npz"
+    table.write_text("".join(["file,label\n", *rows]))
+    np.savez(arrays, images=pixels, labels=np.array(labels))
+
+    def read():
+        load_own_images(table, 8, 3)
+        load_own_images(arrays, 8, 3)
+
+    return [table, arrays, *files], read
+
+
+def every_photograph(found):
+    for camera in found.values():
+        for index in range(len(camera.names)):
+            camera.read_image(index)
+
+
+def constancy_thumbnails(folder, rng):
+    path = folder / "mine.npz"
+    images, lights = rng.uniform(0, 1, (3, 8, 9, 3)), rng.uniform(0.1, 1, (3, 3))
+    np.savez(path, images=images, illuminant_rgb=lights, names=np.array(["a_1", "a_2", "é_1"]))
+    return [path], lambda: every_photograph(thumbnail_set(path))
+
+
+def picture(rng):
+    return rng.integers(2_100, 4_000, (16, 24, 3), np.uint16)
+
+
+def cube_plus_release(folder, rng):
+    truth, path = folder / "cube+_gt.txt", folder / "1.PNG"
+    truth.write_text("0.3 0.5 0.2\n")
+    path.write_bytes(imagecodecs.png_encode(picture(rng)))
+    return [truth, path], lambda: every_photograph(cube_plus(folder))
+
+
+def gehler_release(folder, rng):
+    truth, path = folder / "real_illum_568.mat", folder / "png" / "8D5U5524.png"
+    chart = folder / "8D5U5524_macbeth.txt"
+    path.parent.mkdir()
+    scipy.io.savemat(truth, {"real_rgb": rng.uniform(0.1, 1, (1, 3))})
+    path.write_bytes(imagecodecs.png_encode(picture(rng)))
+    chart.write_text("24 16\n2 2\n2 6\n6 2\n6 6\n")
+    return [truth, path, chart], lambda: every_photograph(gehler_shi(folder))
+
+
+def intel_release(folder, rng):
+    path = folder / "Canon_5DSR" / "field" / "a_001.tiff"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(imagecodecs.tiff_encode(picture(rng)))
+    path.with_suffix(".wp").write_text("0.3,0.5,0.2")
+    return [path, path.with_suffix(".wp")], lambda: every_photograph(intel_tau(folder))
+
+
+def releases(folder, rng):
+    """Texts that data sets are prepared from; what is prepared of a damaged one is whole."""
+    texts = {name: folder / name for name in ("cameras.txt", "lights.illum.gz", "munsell.asc")}
+    rows = "\n".join("\t".join(map(str, row)) for row in rng.random((3, 33)).round(5))
+    texts["cameras.txt"].write_text(f"somewhere\n400nm-720nm, step 10nm\n---\n\nCanon\n{rows}")
+    numbers = "\n".join(map(repr, rng.random(102 * 101).tolist()))
+    texts["lights.illum.gz"].write_bytes(gzip.compress(f"# spectra\n{numbers}".encode()))
+    np.savetxt(texts["munsell.asc"], rng.random((3, 421)), "%.4f")
+
+    def read():
+        for name, path in texts.items():
+            data = DATA_SETS[name.split(".")[0]]._replace(original=None)
+            data.prepare(path, folder / data.folder, data, False)
+            assert not data.missing(folder)
+            shutil.rmtree(folder / data.folder)
+
+    return list(texts.values()), read
+
+
+def manifest(folder, rng):
+    path = folder / MANIFEST
+    entry = {"bytes": 3, "sha256": "00" * 32, "source": "é"}
+    path.write_text(json.dumps({"files": {"a.npz": entry, "b.npz": entry}}))
+    return [path], lambda: read_manifest(folder)
+
+
 READERS: dict[str, Reader] = {
     reader.__name__: reader
     for reader in (
         *(pickles, npy_objects, npz, sealed, mat, s20, core50_zip, core50_prepared),
         *(tiny_imagenet, vrd, nus_release, nus_thumbnails, facts, photographs, word_vectors),
-        *(caffe, spectra, raw, tables),
+        *(caffe, spectra, raw, tables, torch_state, own_images, constancy_thumbnails),
+        *(cube_plus_release, gehler_release, intel_release, releases, manifest),
     )
 }
 

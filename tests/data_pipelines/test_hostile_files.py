@@ -187,6 +187,8 @@ def npy(header, content=b""):
         npy("{'descr': '|V8', 'fortran_order': False, 'shape': (1,), }", bytes(8)),
         npy("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "1," * 33 + "), }", bytes(8)),
         npy("{'descr': '<f8', 'fortran_order': False, 'shape': (" + "(" * 60 + "), }"),
+        npy("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }", b"\xff\xff\xff\x7f"),
+        npy("{'descr': '>U1', 'fortran_order': False, 'shape': (1,), }", b"\x00\x00\xd8\x00"),
         npy("-" * 100 + "1"),
         npy("__import__('os').system('true')"),
         b"\x93NUMPY\x03\x00\xff\xff\xff\xff{",

@@ -1,9 +1,16 @@
 """Names of any characters in pictures."""
 
+import warnings
+
 import numpy as np
 import pytest
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib.font_manager import fontManager
+from matplotlib.text import Text
 from PIL import Image
 
+from experiments.common.fonts import _family_with
 from experiments.common.plots import new_canvas, save
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
@@ -35,3 +42,59 @@ def test_logarithmic_axes_are_labelled_by_plain_numbers(tmp_path, base):
     shown = [float(label) for label in labels if label]
     assert shown
     assert not set("".join(labels)) & set("$\\{}")
+
+
+PRIVATE = "\U0010fffd"
+"""A character that nobody may assign, so that no font but a test's own has it."""
+
+
+def draw(tmp_path, name):
+    """A picture with a name at a tick, in a title and in a legend; what stands there."""
+    canvas, (axis,) = new_canvas()
+    axis.plot([0, 1], [0, 1], label=name)
+    axis.set_xticks([0, 1], [name, "b"])
+    axis.set_title(name)
+    axis.legend()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib warns of a box.
+        with Image.open(save(canvas, tmp_path / "names.png")) as picture:
+            pixels = np.asarray(picture)
+    return pixels, {text.get_text() for text in canvas.findobj(Text)}
+
+
+def test_a_character_that_no_font_has_is_written_out_and_said(tmp_path, capsys):
+    _, texts = draw(tmp_path, f"a {PRIVATE}")
+    assert r"a \U0010fffd" in texts
+    assert not any(PRIVATE in text for text in texts)
+    said = capsys.readouterr().out
+    assert r"'\U0010fffd'" in said
+    assert "names.png" in said
+
+
+def test_a_font_of_the_machine_that_has_a_character_draws_it(tmp_path, capsys, monkeypatch):
+    builder = FontBuilder(1000, isTTF=True)
+    pen = TTGlyphPen(None)
+    pen.moveTo((0, 0))
+    for corner in [(0, 1000), (1000, 1000), (1000, 0)]:
+        pen.lineTo(corner)
+    pen.closePath()
+    builder.setupGlyphOrder([".notdef", "square"])
+    builder.setupCharacterMap({ord(PRIVATE): "square"})
+    builder.setupGlyf({".notdef": TTGlyphPen(None).glyph(), "square": pen.glyph()})
+    builder.setupHorizontalMetrics({".notdef": (1000, 0), "square": (1000, 0)})
+    builder.setupHorizontalHeader(ascent=1000, descent=0)
+    builder.setupNameTable({"familyName": "A Square", "styleName": "Regular"})
+    builder.setupOS2()
+    builder.setupPost()
+    builder.save(tmp_path / "square.ttf")
+    monkeypatch.setattr(fontManager, "ttflist", fontManager.ttflist.copy())
+    fontManager.addfont(tmp_path / "square.ttf")
+    _family_with.cache_clear()
+    pixels, texts = draw(tmp_path, PRIVATE)
+    assert PRIVATE in texts
+    assert capsys.readouterr().out == ""
+    # The title's square is the only thing above the axes: black, wider than any letter's stem.
+    dark = (pixels[..., :3] < 60).all(axis=-1)[:40]
+    assert dark.any(axis=0).sum() > 12
+    fontManager._findfont_cached.cache_clear()
+    _family_with.cache_clear()

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from experiments.common.report import Figure
-from experiments.two_camera.tables import Comparison, Resampled, error_table, first_screen, spread
+from experiments.two_camera.tables import (
+    Comparison,
+    Resampled,
+    curves_with_least,
+    error_table,
+    first_screen,
+    spread,
+)
 
 
 def lights_at(degrees):
@@ -107,3 +114,14 @@ def test_the_first_screen_says_which_method_errs_least_where():
         ["C", "5.00", "–", "–"],
         ["GW", "6.00", "2.00", "–"],
     ]
+
+
+def test_curves_are_of_the_methods_named_and_of_the_least_of_each_condition():
+    one = {"A": [[3.0]], "B": [[1.0]], "C": [[2.0]], "D": [[0.0]], "never": [[np.nan]]}
+    other = {"A": [[3.0]], "B": [[2.0]], "C": [[1.0]], "never": [[np.nan]]}
+    arrays = [{name: np.array(value) for name, value in each.items()} for each in (one, other)]
+    curves = curves_with_least(["A", "D", "elsewhere"], dict(zip("ab", arrays, strict=True)))
+    assert {condition: list(names) for condition, names in curves.items()} == {
+        "a": ["A", "B", "C"],
+        "b": ["A", "B", "C"],
+    }

@@ -123,7 +123,7 @@ def test_vmapped_is_one_by_one(rng):
 
 def exact_summary(errors):
     """In float64 NumPy, as the paper's release does: sorted, round(n / 4) at either end."""
-    ascending = np.sort(np.float64(errors))
+    ascending = np.sort(np.asarray(errors, np.float64))
     quarter = max(round(len(ascending) / 4), 1)
     q1, median, q3 = np.percentile(ascending, [25, 50, 75], method="linear")
     return ErrorSummary(

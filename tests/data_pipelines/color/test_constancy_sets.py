@@ -64,6 +64,8 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"images": None}, "it has illuminant_rgb, names"),
         ({"illuminant_rgb": LIGHTS[:2]}, "3 images, 2 lights"),
         ({"illuminant_rgb": -LIGHTS}, "not above 0"),
+        # More than a float32 holds.
+        ({"illuminant_rgb": 1e300 * LIGHTS}, "not finite"),
         ({"images": np.ones((3, 4, 5))}, "images are float64"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
         ({"names": np.array(["a"])}, r"\(1,\) names"),
@@ -128,12 +130,13 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
         gehler_shi(tmp_path)
     write_gehler_shi(tmp_path, rng)
     (tmp_path / "568_dataset/coordinates/8D5U5524_macbeth.txt").unlink()
-    (tmp_path / "568_dataset/coordinates/IMG_0278_macbeth.txt").write_text("15 10\n1 x\n")
     cameras = gehler_shi(tmp_path)
     with pytest.raises(MissingDataError, match=r"no 8D5U5524_macbeth\.txt for"):
         cameras["Canon1D"].read_image(0)
-    with pytest.raises(DataError, match=r"IMG_0278_macbeth\.txt is damaged"):
-        cameras["Canon5D"].read_image(0)
+    for text in ("15 10\n1 x\n", "15 10\n", "15 10\n1 2\n3 4\n", "0 10\n1 1\n2 2\n3 3\n4 4\n"):
+        (tmp_path / "568_dataset/coordinates/IMG_0278_macbeth.txt").write_text(text)
+        with pytest.raises(DataError, match=r"IMG_0278_macbeth\.txt is damaged"):
+            cameras["Canon5D"].read_image(0)
     (tmp_path / "568_dataset/png/8D5U5524.png").unlink()
     with pytest.raises(DataError, match=r"2 images below png/, .* has 3 lights"):
         gehler_shi(tmp_path)

@@ -1,0 +1,75 @@
+"""Writes `docs/costs.md`: what a training step of every strategy takes; compiles all, runs none.
+
+python docs/make_costs.py
+"""
+
+import datetime
+import tempfile
+from pathlib import Path
+
+import jax
+
+from experiments.common.run_folder import RunFolder
+from experiments.continual.digits import DigitsRun
+from experiments.continual.methods import METHODS, why_not
+from experiments.continual.runner import Runner
+from experiments.continual.table import digits
+
+PAGE = Path(__file__).with_name("costs.md")
+HEAD = """# Costs of every strategy
+
+Made by `python docs/make_costs.py` on {date}, JAX {version}, {device}; nothing is run for it.
+Split digits as in [Build notes](build_notes.md#split-digits-every-strategy): five tasks of two, an
+MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the task not told (HAT and
+PackNet: told), ten exemplars a class and a hundred in memories that classes share.
+
+- **Operations** of one training step, by the compiler's analysis of the compiled step, in which a
+  loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint
+  learn from all samples so far, GDumb begins anew before every evaluation. What comes once a task
+  (importances, herding, a ridge's solution) is in no step.
+- **Memory** is what the strategy keeps between steps; replayed images are kept as places in the
+  data set, not as pixels.
+- **Copies** of the parameters' size that count as the model's memory in the criteria of
+  Díaz-Rodríguez et al. 2018.
+- Rows from CWR on train or count a head on the pixels alone, of {head:,} parameters.
+
+| strategy | operations a step | of naive's | memory, bytes | copies of the parameters |
+|---|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """The page's text."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = DigitsRun(runs=Path(folder))
+        benchmark = digits(settings)
+        runner = Runner(RunFolder("docs", "costs", settings), benchmark, settings.seed)
+        costs = {}
+        for method in map(benchmark.row, METHODS.values()):
+            offered = {
+                scenario: why_not(method, benchmark.offers(scenario)) is None
+                for scenario in ("not told", "told")
+            }
+            if any(offered.values()):
+                scenario = next(name for name, fits in offered.items() if fits)
+                costs[method.name] = runner.cost(scenario, method)
+                jax.clear_caches()
+                print(method.name, costs[method.name], flush=True)
+    naive = costs["naive"]
+    head = HEAD.format(
+        date=datetime.date.today().isoformat(),
+        version=jax.__version__,
+        device=jax.devices()[0].platform,
+        parameters=naive.parameters,
+        head=costs["CWR"].parameters,
+    )
+    rows = [
+        f"| {name} | {cost.operations:,.0f} | {cost.operations / naive.operations:.2f} | "
+        f"{cost.memory_bytes:,} | {cost.parameter_copies} |"
+        for name, cost in costs.items()
+    ]
+    return head + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")

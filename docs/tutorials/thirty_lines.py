@@ -1,0 +1,79 @@
+# %% [markdown]
+# # A strategy in thirty lines
+#
+# A strategy is a function from a `Setup`, which is what is static, to a `Strategy`: functions that
+# the engine calls, mostly those of `naive` with some replaced. Here it is L2-SP (Li, Grandvalet and
+# Davoine 2018, "Explicit Inductive Bias for Transfer Learning"): the loss gets
+# λ/2 · ‖θ − θ*‖², with θ* the weights after the last task. EWC is this with a weight for every
+# parameter.
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+from sklearn.datasets import load_digits
+
+from everlight.continual import StepInfo, naive, train
+from everlight.continual.strategies.naive import batch_loss
+from everlight.models import MLP
+
+
+def stay_near(setup, strength):
+    def init(key, learner):  # the memory: where the last task ended, and whether there was one
+        return learner.params, jnp.float32(0)
+
+    def grads(memory, learner, batch, task, key):
+        anchor, begun = memory
+
+        def loss(params):
+            new, (_, stats) = batch_loss(setup, params, learner, batch, key)
+            squares = jax.tree.map(lambda now, then: jnp.sum((now - then) ** 2), params, anchor)
+            return new + 0.5 * strength * begun * sum(jax.tree.leaves(squares)), (new, stats)
+
+        (_, (value, stats)), gradient = jax.value_and_grad(loss, has_aux=True)(learner.params)
+        return gradient, StepInfo(gradient, stats, value)
+
+    def end_task(memory, learner, task, key):
+        return (learner.params, jnp.float32(1)), learner
+
+    return naive(setup)._replace(init=init, grads=grads, end_task=end_task, parameter_copies=1)
+
+
+# %% [markdown]
+# `StepInfo`'s loss is the data's alone, so that curves of different strengths can be compared.
+# `parameter_copies` says what the strategy stores, which the criteria of memory count.
+#
+# ## Does it do what it should?
+#
+# Strength 0 must be finetuning, to the last bit.
+
+# %%
+digits = load_digits()
+images = np.repeat(digits.images[..., None] * 15, 3, axis=-1).astype(np.uint8)
+net = MLP(10, hidden=(64,))
+
+
+def run(strategy):
+    return train(net, images, digits.target, strategy, tasks=5, seeds=3)
+
+
+finetuned = run(naive)
+nothing = run(lambda setup: stay_near(setup, 0.0))
+same = np.array_equal(finetuned.class_incremental, nothing.class_incremental)
+print("strength 0 is finetuning:", same)
+
+# %%
+pulled = run(lambda setup: stay_near(setup, 10.0))
+print("strength  told: first task, last task  not told: accuracy")
+for strength, trained in ((0.0, finetuned), (10.0, pulled)):
+    last = trained.task_aware[:, -1].mean(axis=0)
+    accuracy = trained.not_told.accuracy.mean()
+    print(f"{strength:8}  {last[0]:16.2f}, {last[-1]:9.2f}  {accuracy:18.2f}")
+
+# %% [markdown]
+# The pull keeps the first task and makes the last one hard to learn. Not told the task, it hardly
+# helps, as for other penalties on weights.
+#
+# [A strategy of your own](../guide/strategy.md) has one with replay and says how it gets into the
+# package; the runner takes this file's function on every benchmark:
+# `python -m experiments continual run digits --strategy my_file.py:my_strategy`.
