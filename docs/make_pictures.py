@@ -7,30 +7,28 @@ import sys
 from pathlib import Path
 
 import colour
-import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
 from everlight import plots
-from everlight.metrics import Costs, accuracy_over_time, counted_model_memory, summarize_runs
+from everlight.metrics import Costs, counted_model_memory, summarize_runs
 
 FOLDER = Path(__file__).parent
 METHODS = ("Naive", "Cumulative", "EWC")
-COPIES = {"EWC": 2}
-"""Arrays of the parameters' size that the paper counts of a regulariser."""
+FIELDS = ("matrices", "over_time", "steps", "stored_samples", "samples")
+FIELDS += ("parameter_copies", "operations", "batch_size")
 
 
 def draw_learning(run: Path) -> None:
     """Accuracy matrix, accuracy and forgetting over time, and criteria, of the tasks told."""
     with np.load(run / "results.npz", allow_pickle=False) as results:
-        fields = ("accuracy", "losses", "steps", "stored_samples")
         kept = {
-            name: {field: jnp.asarray(results[f"task-aware/{name}/{field}"]) for field in fields}
+            name: {field: jnp.asarray(results[f"told/{name}/{field}"]) for field in FIELDS}
             for name in METHODS
         }
-    matrices = {name: each["accuracy"] for name, each in kept.items()}
-    curves = {name: jax.vmap(accuracy_over_time)(each) for name, each in matrices.items()}
+    matrices = {name: each["matrices"] for name, each in kept.items()}
+    curves = {name: each["over_time"] for name, each in kept.items()}
     canvas = plt.figure(figsize=(11, 7.6), layout="constrained")
     places = [canvas.add_subplot(2, 2, place) for place in (1, 2, 3)]
     spider = canvas.add_subplot(2, 2, 4, projection="polar")
@@ -45,15 +43,15 @@ def draw_learning(run: Path) -> None:
 def _criteria(kept: dict, name: str) -> dict:
     own, naive = kept[name], kept["Naive"]
     runs, tasks = own["steps"].shape
-    memory = counted_model_memory(1, COPIES.get(name, 0), tasks)
+    memory = counted_model_memory(1, int(own["parameter_copies"]), tasks)
     costs = Costs(
         model_memory=jnp.broadcast_to(memory, (runs, tasks)),
         sample_memory=own["stored_samples"].astype(jnp.float32),
-        lifetime_memory=kept["Cumulative"]["stored_samples"][:, -1] * tasks / (tasks - 1.0),
-        operations=own["steps"].astype(jnp.float32),
-        pass_operations=naive["steps"] / naive["losses"].shape[-1],
+        lifetime_memory=jnp.sum(own["samples"], axis=1).astype(jnp.float32),
+        operations=own["operations"] * jnp.diff(own["steps"], prepend=0),
+        pass_operations=naive["operations"] * jnp.ceil(naive["samples"] / naive["batch_size"]),
     )
-    return summarize_runs(own["accuracy"], costs).mean
+    return summarize_runs(own["matrices"], costs).mean
 
 
 def draw_lights() -> None:

@@ -37,19 +37,23 @@ def run_tour(settings: TourRun) -> Path:
     facts, first, body = radiometric_sections(
         RunFolder("two_camera", "radiometric", two_camera), two_camera
     )
+    learnt, also, sections = icifar_sections(
+        RunFolder("cl_metrics", "icifar", continual, shared=True), continual
+    )
+    came_out = Section("What came out", [also.sentence], [also.figure, also.table])
     parts = {
         "Two cameras": (facts, body),
-        "Continual learning": icifar_sections(
-            RunFolder("cl_metrics", "icifar", continual, shared=True), continual
-        ),
+        "Continual learning": (learnt, [came_out, *sections]),
     }
     summary = [
         (f"{part}: {name.lower()}", value)
         for part, (facts, _) in parts.items()
         for name, value in facts
     ]
+    every = [
+        replace(section, title=f"{part}. {section.title}")
+        for part, (_, body) in parts.items()
+        for section in body
+    ]
     of_cameras = replace(first, sentence=f"Two cameras. {first.sentence}")
-    sections: list[Section] = []
-    for part, (_, body) in parts.items():
-        sections += [replace(section, title=f"{part}. {section.title}") for section in body]
-    return write_report(folder.path, "everlight: a tour", summary, sections, of_cameras)
+    return write_report(folder.path, "everlight: a tour", summary, every, of_cameras)

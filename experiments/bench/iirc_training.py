@@ -45,7 +45,6 @@ from experiments.iirc.record import (
     SCENARIO,
     iirc_begin,
     iirc_protocol,
-    superclass_numbers,
 )
 from experiments.iirc.scores import score_method
 
@@ -113,7 +112,6 @@ class ReplaySpeed(NamedTuple):
 class _World(NamedTuple):
     data: RunData
     sequence: TaskSequence
-    superclass: Int[np.ndarray, "c"]
     build: Build
     protocol: Protocol
 
@@ -125,7 +123,7 @@ def race_speed(sizes: TrainingSizes) -> RaceSpeed:
     with tempfile.TemporaryDirectory() as folder, _compilation_seconds() as compilation:
         begin = time.perf_counter()
         result = train_sequence(*parts, Path(folder, "race"), {"bench": "race"})
-        score_method(world.sequence, np.asarray(result.evaluation), world.superclass)
+        score_method(world.sequence, np.asarray(result.evaluation))
         driven = time.perf_counter() - begin
     compilation_s = sum(compilation)
     apart = _parts_of_race(world, result, sizes.part_rounds)
@@ -155,7 +153,7 @@ def race_speed(sizes: TrainingSizes) -> RaceSpeed:
 
 def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[str, float]:
     """Seconds that evaluation, validation and checkpoints take over all tasks."""
-    data, sequence, superclass, build, protocol = world
+    data, sequence, build, protocol = world
     size, tasks = protocol.evaluation_batch, sequence.tasks.id.shape[0]
 
     @jax.jit
@@ -181,7 +179,7 @@ def _parts_of_race(world: _World, result: SequenceResult, rounds: int) -> dict[s
         seconds = seconds_in_turns(
             {
                 "evaluation": lambda: evaluate_all(*inputs),
-                "scores": lambda: score_method(sequence, np.asarray(result.evaluation), superclass),
+                "scores": lambda: score_method(sequence, np.asarray(result.evaluation)),
                 "validation": lambda: validate_all(*inputs),
                 "checkpoint": lambda: checkpoints.save(next(numbers), result),
             },
@@ -290,7 +288,6 @@ def _world(sizes: TrainingSizes) -> _World:
     return _World(
         RunData(stored, own_of(sequence, 0.0)),
         sequence,
-        superclass_numbers(hierarchy, configuration),
         build_with(begin, SCENARIO, FORMS["ER"]),
         iirc_protocol(plan, FORMS["ER"]),
     )

@@ -1,5 +1,8 @@
 """The paper's tables of iCIFAR-100: criteria and CL scores, as printed."""
 
+from everlight.metrics import CRITERIA as OURS
+from everlight.metrics import WEIGHTINGS
+
 CRITERIA = ("A", "REM", "BWT+", "FWT", "MS", "SSS", "CE")
 PAPER_CRITERIA = {
     "Naive": (0.3825, 0.6664, 0.0000, 0.1000, 1.0000, 1.0000, 0.4492),
@@ -24,3 +27,15 @@ PAPER_STABILITIES = {
 }
 """The deviations that they are made of are not printed; those of EWC, LwF and SI are of no
 deviations at all (tests/reference)."""
+PRINTED = {
+    name: (
+        *(dict(zip(CRITERIA, row, strict=True))[criterion] for criterion in OURS),
+        *(
+            printed[name][weights]
+            for printed in (PAPER_SCORES, PAPER_STABILITIES)
+            for weights in WEIGHTINGS
+        ),
+    )
+    for name, row in PAPER_CRITERIA.items()
+}
+"""All of them, in the order of the report's table."""

@@ -179,6 +179,7 @@ def record(plan: Plan, images: ImageSet, scenarios: tuple[str, ...]) -> Benchmar
     )._replace(
         key=lambda draw: jax.random.key(draw.order),
         goodness=_criterion,
+        goodness_name="accuracy over all times (A)",
         strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},
     )
 

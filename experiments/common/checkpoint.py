@@ -5,6 +5,7 @@ shape, type and checksum. Nothing is believed that differs from it. Of arrays th
 processes' devices each process writes its own part, and checks it; the folder is one that all see.
 """
 
+import contextlib
 import json
 import shutil
 import time
@@ -105,6 +106,21 @@ class Checkpoints:
             )
         self._since = time.monotonic()
 
+    def renew(self, step: int, state: Any, facts: dict) -> None:
+        """As `save`, in place of others of this number or later; one that is it already stays.
+
+        Raises:
+          DataError: as `save`, but for a later number.
+        """
+        there = [number for number in self.numbers() if number >= step]
+        if step in there:
+            with contextlib.suppress(DataError):
+                if _checksums(self.restore(step, state).state) == _checksums(state):
+                    return
+        for number in there:
+            self._manager.delete(number)
+        self.save(step, state, facts)
+
     def _remove_half_written(self) -> None:
         for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
             shutil.rmtree(path, ignore_errors=True)
@@ -154,6 +170,10 @@ class Checkpoints:
             found.rename(aside)
         meet(f"checkpoint {step} set aside")
         self._manager.reload()
+
+    def numbers(self) -> list[int]:
+        """Of the whole checkpoints that are there, ascending."""
+        return sorted(self._manager.all_steps())
 
     def facts(self, step: int) -> dict:
         """The description stored with a checkpoint, without reading its arrays.

@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -60,6 +60,11 @@ class Unit(NamedTuple):
     """What `join` adds to the data that all share: a strength, the groups of classes."""
 
 
+AfterTask = Callable[[Unit, int, SequenceResult], None]
+"""Told what a run has left after a task, from 0, unless it has diverged; after a kill perhaps
+again, to the same bits."""
+
+
 def train_units(
     folder: RunFolder,
     units: Sequence[Unit],
@@ -68,6 +73,7 @@ def train_units(
     shared: Any,
     keep: Callable[[SequenceResult], dict[str, Any]],
     join: Join = shared_alone,
+    after_task: AfterTask | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Trains runs of one shape together; what was trained before is read back.
 
@@ -87,6 +93,7 @@ def train_units(
       keep: from what one sequence left to the arrays that the run keeps.
       join: from `shared` and a unit's `own` to its data; a function that lives as long as `build`,
         since programs are compiled once for both.
+      after_task: told of every task that is learnt here.
 
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with other facts.
@@ -97,7 +104,8 @@ def train_units(
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
         began = time.monotonic()
-        state = _train(folder, label, wave, runs, build, protocol, shared, join, mesh)
+        parts = (build, protocol, shared, join, mesh, after_task)
+        state = _train(folder, label, wave, runs, *parts)
         gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
             result = _result_of(state, number, mesh)
@@ -123,13 +131,14 @@ def train_streamed(
     keep: Callable[[SequenceResult], dict[str, Any]],
     announce: Announce | None = None,
     join: Join = shared_alone,
+    after_task: AfterTask | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """The same one run after another, for images that are read as steps ask for them.
 
     Seconds that are logged are those of a run that was not stopped.
 
     Args:
-      folder, units, build, protocol, shared, keep, join: as for `train_units`.
+      folder, units, build, protocol, shared, keep, join, after_task: as for `train_units`.
       announce: as for `drive_sequence`.
 
     Raises:
@@ -138,7 +147,8 @@ def train_streamed(
     found = {}
     for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)
-        parts = (build, protocol, data, unit.sequence, unit.key, keep, announce)
+        told = None if after_task is None else partial(after_task, unit)
+        parts = (build, protocol, data, unit.sequence, unit.key, keep, announce, told)
         continued = (folder.checkpoints / unit.name).exists()
         began = time.monotonic()
         try:
@@ -217,6 +227,7 @@ def _train(
     shared: Any,
     join: Join,
     mesh: Mesh,
+    after_task: AfterTask | None,
 ) -> SequenceState:
     """The state at the end, or where all of them have diverged."""
     facts = {
@@ -246,15 +257,20 @@ def _train(
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():
                 state = next(driven, state)
-            reached = epochs_done(state, protocol)
-            if reached == bar.n:
-                break
+                reached = epochs_done(state, protocol)
+                if reached == bar.n:
+                    break
+                now = diverged(protocol, state)[: len(wave)]
+                # Before the checkpoint from which they would not come again.
+                if after_task is not None and int(state.epoch) == 0:
+                    for number in np.flatnonzero(~now):
+                        result = _result_of(state, number, mesh)
+                        after_task(wave[number], int(state.task) - 1, result)
             # What is complete is kept as units at once.
             if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)
-            now = diverged(protocol, state)[: len(wave)]
             for number in np.flatnonzero(now & ~gone):
                 place = "task {}, epoch {}".format(*_diverged_at(protocol, state, number))
                 print(f"{wave[number].name}: the loss is not finite at {place}", flush=True)

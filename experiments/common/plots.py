@@ -17,6 +17,7 @@ from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 from data_pipelines.images.image_set import ImageSet
 from data_pipelines.writing import written_whole
 from everlight.plots import COLORS, plot_accuracy_matrix
+from experiments.common.cells import deviation
 from experiments.common.fonts import make_drawable
 
 # Names come from data, and a dollar in one begins no formula.
@@ -88,7 +89,6 @@ def plot_curves(
     paper: str = "",
     top: float | None = None,
     rows: int = 1,
-    ddof: int = 0,
 ) -> Path:
     """Means over runs with bands of one deviation: a panel a title, a curve a method.
 
@@ -104,7 +104,6 @@ def plot_curves(
       paper: their name in the legend.
       top: of the vertical axis; None is as the curves have it.
       rows: of panels.
-      ddof: of the deviation.
     """
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
     looks = dict(zip(names, itertools.cycle(itertools.product(LINES, COLORS)), strict=False))
@@ -119,7 +118,7 @@ def plot_curves(
             if len(mean) == 1:
                 drawn[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
                 continue
-            spread = values.std(axis=0, ddof=ddof) if len(values) > ddof else 0 * mean
+            spread = deviation(values)
             places = 1 + np.arange(len(mean))
             marker = "o" if len(places) < 20 else None
             (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)

@@ -26,7 +26,6 @@ from everlight.continual.engine.state import Build, SequenceResult, SequenceStat
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import (
     saving_when_stopped,
-    stop_if_asked,
     uninterrupted,
 )
 from experiments.common.progress import progress
@@ -71,6 +70,7 @@ def train_sequence(
     folder: Path,
     facts: dict,
     announce: Announce | None = None,
+    after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
 
@@ -82,6 +82,7 @@ def train_sequence(
       facts: what else tells this configuration from any other: strategy, its settings, data, task
         order; stored with every checkpoint, beside protocol and key.
       announce: as for `drive_sequence`.
+      after_task: told of every task that is learnt here, from 0, what it left.
 
     Raises:
       DataError: the folder holds checkpoints of another configuration, or processes were joined.
@@ -107,8 +108,11 @@ def train_sequence(
     try:
         with saving_when_stopped(save), progress(folder.name, total, done, "epoch") as bar:
             for reached in drive_sequence(*parts, state, announce):
-                stop_if_asked()
-                state = reached
+                with uninterrupted():
+                    # Before the checkpoint from which it would not come again.
+                    if after_task is not None and int(reached.epoch) == 0:
+                        after_task(int(reached.task) - 1, reached.result)
+                    state = reached
                 if checkpoints.due():
                     with uninterrupted():
                         save()
@@ -138,6 +142,7 @@ def train_unit(
     key: PRNGKeyArray,
     keep: Callable[[SequenceResult], dict[str, Any]],
     announce: Announce | None = None,
+    after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """A sequence as a part of a run, trained once: its numbers are read back ever after.
 
@@ -148,6 +153,7 @@ def train_unit(
       build, protocol, data, sequence, key: as for `drive_sequence`.
       keep: from what the sequence left to the arrays that the run keeps.
       announce: as for `drive_sequence`.
+      after_task: as for `train_sequence`.
 
     Raises:
       DataError: the folder holds this part or its checkpoints with other facts.
@@ -160,7 +166,7 @@ def train_unit(
         shutil.rmtree(checkpoints, ignore_errors=True)
         return done
     result = train_sequence(
-        build, protocol, data, sequence, key, checkpoints, facts, announce=announce
+        build, protocol, data, sequence, key, checkpoints, facts, announce, after_task
     )
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)

@@ -124,8 +124,12 @@ class Benchmark(NamedTuple):
     """The arrays that a run leaves, beside losses, steps and samples stored."""
     scores: Callable[[str, Arrays, TaskSequence], Scores]
     """From them, and the sequence that was learnt."""
+    by_type: Callable[[Draw, Arrays, TaskSequence], Mapping[str, float]] | None = None
+    """The measure after the last task by type of classes, where there are types."""
     goodness: Callable[[str, Arrays, TaskSequence], float] | None = None
     """By which strengths are chosen; None is the score after the last task."""
+    goodness_name: str = ""
+    """In words, where it is not that score."""
     strengths: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that have another here than in the table."""
     store: JpegStore | None = None
@@ -143,6 +147,11 @@ class Benchmark(NamedTuple):
     it."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """What the report shows of the data, its pictures below the run's folder."""
+
+    @property
+    def criterion(self) -> str:
+        """By which strengths are chosen, in words."""
+        return self.goodness_name or f"final {self.measure}"
 
     def opened(self, folder: RunFolder) -> "Benchmark":
         """The benchmark with all that comes before the first task."""

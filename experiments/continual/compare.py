@@ -15,12 +15,12 @@ from scipy import stats
 
 from data_pipelines.errors import DataError
 from data_pipelines.writing import read_sealed
+from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
 from experiments.continual.own_images import printable
-from experiments.continual.report import spread
 
 LEVEL = 0.95
 
@@ -97,7 +97,7 @@ def run_compare(settings: CompareRun) -> Path:
 
 
 def _read(folder: Path) -> Finished:
-    way_out = "Name the folder of a finished `continual run` or `continual digits`."
+    way_out = "Name the folder of a finished run of strategies, such as `continual run`."
     path = folder / "results.npz"
     arrays = read_sealed(path, way_out)
     if "orders" not in arrays or "data" not in arrays:
@@ -134,7 +134,7 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
         if (scenario, name) in run.over_time
     }
     path = folder / f"compared_{scenario.replace(' ', '_')}.png"
-    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far", ddof=1)
+    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far")
     return Section(
         scenario.capitalize(),
         [],
@@ -153,7 +153,11 @@ def _difference(
 ) -> list[str]:
     if ours is None or theirs is None:
         return ["–", "–"]
-    _, here, there = np.intersect1d(first.orders, other.orders, return_indices=True)
+    # Of a paper's run a method may have fewer orders than the others.
+    orders = first.orders[: len(ours)], other.orders[: len(theirs)]
+    _, here, there = np.intersect1d(*orders, return_indices=True)
+    if not len(here):
+        return ["–", "–"]
     differences = theirs[there, -1] - ours[here, -1]
     mean, half = paired_interval(differences)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"

@@ -15,16 +15,17 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from data_pipelines.errors import DataError
+from experiments.common.cells import spread
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
-from experiments.continual.methods import METHODS, Method, why_not
+from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Seeds
-from experiments.continual.report import spread
+from experiments.continual.report import left_out_table, strengths_table
 from experiments.continual.run import arrays_of, rows_of, train_rows
-from experiments.continual.runner import Outcome, Outcomes
+from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, ContinualRun
 
@@ -73,7 +74,8 @@ def run_grid(settings: GridRun) -> Path:
         benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
         rows = rows_of(benchmark, each)
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        outcomes[name] = train_rows(folder, benchmark, each, rows, prefix=f"{name}-")
+        runner = Runner(folder, benchmark, each.seed, each.tuning_orders, f"{name}-")
+        outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
     folder.save_results(
         **{
@@ -96,7 +98,9 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Selection rule",
-            RULE.format(measure="score", draws=settings.tuning_orders, what="of the benchmark"),
+            RULE.format(
+                criterion="final score", draws=settings.tuning_orders, what="of the benchmark"
+            ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
@@ -180,32 +184,19 @@ def _sections(
         np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
         np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
     )
-    reasons = [
-        [method.name, place.title, reason]
-        for method in rows
-        for place in columns
-        if (reason := why_not(method, benchmarks[place.benchmark].offers(place.scenario)))
-    ]
-    chosen = [
-        [f"{name}, {place.title}", outcome.choice.told, outcome.choice.chosen]
-        for place, by_name in columns.items()
-        for name, outcome in by_name.items()
-        if len(outcome.choice.strengths)
-    ]
     figure = Figure(
         "Means after the last task; colours are ranks within a column, from the best.", picture
     )
-    where = Table("Cells that were not run.", list(map(Column, _WHERE)), reasons)
-    how = Table("On draws that are not reported.", list(map(Column, _HOW)), chosen)
-    more = (("What makes no sense where", where), ("How strengths were chosen", how))
+    titled = {place.title: by_name for place, by_name in columns.items()}
+    offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
+    more = (
+        ("What makes no sense where", left_out_table(rows, offers)),
+        ("How strengths were chosen", strengths_table("final score", titled)),
+    )
     return [
         Section("Every strategy on every benchmark", items=[figure, table]),
         *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
-
-
-_WHERE = ("method", "where", "it")
-_HOW = ("method", "strength: score", "chosen")
 
 
 def _final(outcome: Outcome | None) -> float:

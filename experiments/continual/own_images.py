@@ -137,21 +137,23 @@ def _from_folder(folder: Path) -> _Files:
                     left_out["hidden"] += 1
                 elif path.is_dir():
                     raise DataError(
-                        f"{path} is a folder in a class's folder. Give --images the folder whose "
-                        "sub-folders are the classes, with images alone in each."
+                        f"{printable(str(path))} is a folder in a class's folder. Give --images "
+                        "the folder whose sub-folders are the classes, with images alone in each."
                     )
                 else:
                     paths.append(path)
                     labels.append(entry.name)
             if not labels or labels[-1] != entry.name:
-                raise DataError(f"{entry} holds no image. Remove it, or put its images there.")
+                raise DataError(
+                    f"{printable(str(entry))} holds no image. Remove it, or put its images there."
+                )
     if not paths:
         raise DataError(f"{folder} holds no sub-folder with images. {way_out}")
     return _Files(paths, labels, left_out)
 
 
 def _listed(folder: Path, way_out: str) -> list[Path]:
-    with refusing(folder, way_out):
+    with refusing(printable(str(folder)), way_out):
         return sorted(folder.iterdir())
 
 

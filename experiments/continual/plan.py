@@ -66,6 +66,8 @@ class StrategiesRun(PlannedRun):
     """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2
     """Unreported orders of classes whose validation samples choose strengths."""
+    keep_nets: bool = False
+    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
 
     @property
     def scenarios(self) -> tuple[str, ...]:

@@ -8,12 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.plots import COLORS
+from experiments.common.cells import deviation
 from experiments.common.plots import new_canvas, save
-
-
-def deviation(values: Float[np.ndarray, "seeds *rest"]) -> Float[np.ndarray, "*rest"]:
-    """The sample's standard deviation over seeds; 0 of one."""
-    return np.std(values, axis=0, ddof=1) if len(values) > 1 else np.zeros(values.shape[1:])
 
 
 def plot_finals(

@@ -21,7 +21,7 @@ from experiments.continual.methods import METHODS, Method, why_not, with_publish
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING, StrategiesRun
 from experiments.continual.report import report_sections, report_summary
-from experiments.continual.runner import Outcome, Outcomes, Runner
+from experiments.continual.runner import NETS, Outcome, Outcomes, Runner
 from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
@@ -79,6 +79,8 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
       DataError: as `run_continual`.
     """
     check_methods(settings.methods, METHODS)
+    if settings.keep_nets and settings.distributed is not None:
+        raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     own = [load_strategy(asked) for asked in settings.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
@@ -87,17 +89,18 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     refuse_nowhere(benchmark, settings.methods or (), rows)
     folder = RunFolder("continual", run, settings, shared=True, widening=WIDENING)
     benchmark = benchmark.opened(folder)
-    outcomes = train_rows(folder, benchmark, settings, rows)
-    folder.save_results(
-        orders=settings.seed + np.arange(settings.seeds),
-        data=np.array(benchmark.checksums),
-        **arrays_of(outcomes),
+    runner = Runner(
+        folder, benchmark, settings.seed, settings.tuning_orders, keep_nets=settings.keep_nets
     )
-    summary = report_summary(benchmark, settings, folder.duration())
+    outcomes = train_rows(runner, rows, settings.seeds)
+    save_outcomes(folder, benchmark, settings.seed, settings.seeds, outcomes)
+    draws = settings.seed, settings.seeds, settings.tuning_orders
+    summary = report_summary(benchmark, *draws, folder.duration())
+    if settings.keep_nets:
+        summary.append(("Nets", f"after every task, in {NETS}/; `load_net` reads them"))
     title = f"Continual learning of {benchmark.name}: {len(rows)} methods"
-    return write_report(
-        folder.path, title, summary, report_sections(folder.path, benchmark, outcomes, rows)
-    )
+    first, sections = report_sections(folder.path, benchmark, outcomes, rows)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def rows_of(
@@ -126,28 +129,40 @@ def refuse_nowhere(benchmark: Benchmark, asked: Sequence[str], rows: Sequence[Me
             raise DataError(f"{method.name} {next(iter(reasons.values()))}{way_out}")
 
 
-def train_rows(
-    folder: RunFolder,
-    benchmark: Benchmark,
-    settings: StrategiesRun,
-    rows: Sequence[Method],
-    prefix: str = "",
-) -> Outcomes:
-    """Every method in every scenario where it makes sense; `prefix` as in `Runner`."""
-    runner = Runner(folder, benchmark, settings.seed, settings.tuning_orders, prefix)
+def train_rows(runner: Runner, rows: Sequence[Method], seeds: int) -> Outcomes:
+    """Every method in every scenario where it makes sense."""
+    benchmark = runner.benchmark
     for method in rows:
         # A user's own, before anything is trained.
         if method.version:
             runner.strategy(benchmark.scenarios[0], method)
+    runner.tell_size(rows, seeds)
     outcomes: dict[str, dict[str, Outcome]] = {scenario: {} for scenario in benchmark.scenarios}
     for method in rows:
         # Scenarios inside: they may share programs, which are let go with their method.
         for scenario, found in outcomes.items():
             if why_not(method, benchmark.offers(scenario)) is None:
-                found[method.name] = runner.outcome(scenario, method, settings.seeds)
+                found[method.name] = runner.outcome(scenario, method, seeds)
                 final = found[method.name].final.mean()
                 print(f"{scenario}, {method.name}: {final:.3f} in the end", flush=True)
     return outcomes
+
+
+def save_outcomes(
+    folder: RunFolder,
+    benchmark: Benchmark,
+    seed: int,
+    seeds: int,
+    outcomes: Outcomes,
+    **more: np.ndarray,
+) -> None:
+    """What `compare` and `export` read, and what else a run has."""
+    folder.save_results(
+        orders=seed + np.arange(seeds),
+        data=np.array(benchmark.checksums),
+        **arrays_of(outcomes),
+        **more,
+    )
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

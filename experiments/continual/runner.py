@@ -3,16 +3,29 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
-from everlight.continual import Build, Protocol, SequenceResult, Setup, Strategy
+from data_pipelines.writing import amount
+from everlight.continual import (
+    Build,
+    Learner,
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    Strategy,
+)
+from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
+from experiments.common.checkpoint import Checkpoints
 from experiments.common.many_runs import (
     DIVERGED_AT,
+    AfterTask,
     Unit,
     has_diverged,
     refuse_diverged,
@@ -30,8 +43,29 @@ from experiments.continual.benchmark import (
     Scores,
     Use,
 )
-from experiments.continual.methods import Method
+from experiments.continual.methods import Method, why_not
 from experiments.continual.selection import Choice, choose_strength, fixed_strength
+
+NETS = "models"
+"""Folder of the nets that a run keeps."""
+BESIDE = 85_000
+"""Bytes that a checkpoint takes beside its arrays, as measured."""
+
+
+class Cost(NamedTuple):
+    """What does not depend on the run."""
+
+    parameters: int
+    parameter_copies: int
+    """Held from the second task on, by the counting of the metrics' paper."""
+    memory_bytes: int
+    """Occupied by the strategy's memory."""
+    sample_bytes: int
+    """Of a sample as it is stored; 0 where images are streamed."""
+    batch_size: int
+    """Samples a step."""
+    operations: float
+    """Of one step, from the compiled step's cost analysis."""
 
 
 class Outcome(NamedTuple):
@@ -48,15 +82,25 @@ class Outcome(NamedTuple):
     """From the beginning to each task's end."""
     stored_samples: Int[np.ndarray, "seeds t"]
     """Of earlier tasks, held while each is learnt."""
+    samples: Int[np.ndarray, "seeds t"]
+    """That each task trains on."""
     seconds: Float[np.ndarray, "seeds"]
     """Of training and evaluation, the first with compilation; NaN where that is not known."""
+    by_type: Mapping[str, Float[np.ndarray, "seeds"]]
+    """The measure in the end by type of classes, where the benchmark has types."""
+    cost: Cost
     choice: Choice
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it under plain names."""
-        *own, choice = self._asdict().items()
-        return {**dict(own), **choice[1]._asdict()}
+        *own, by_type, cost, choice = self
+        by_type = {f"in the end, {kind}": values for kind, values in by_type.items()}
+        return dict(zip(self._fields, own, strict=False)) | {
+            **by_type,
+            **cost._asdict(),
+            **choice._asdict(),
+        }
 
     @property
     def final(self) -> Float[np.ndarray, "seeds"]:
@@ -83,16 +127,32 @@ def build_with(begin: Begin, scenario: str, method: Method) -> Build:
     return build
 
 
-class Cost(NamedTuple):
-    """What does not depend on the run."""
+class Net(NamedTuple):
+    """What is kept of a run after a task; of the learner all but the optimizer's state."""
 
-    parameters: int
-    parameter_copies: int
-    """Held from the second task on, by the counting of the metrics' paper."""
-    memory_bytes: int
-    """Occupied by the strategy's memory."""
-    operations: float
-    """Of one step, from the compiled step's cost analysis."""
+    learner: Learner
+    memory: Memory
+
+
+def net_of(result: SequenceResult) -> Net:
+    """The net as it is evaluated."""
+    return Net(result.learner._replace(opt_state=()), result.memory)
+
+
+def stored_images(shared: Any) -> Array | None:
+    """The images, or features, among what all runs of a method share; None where none are."""
+    parts = jax.tree.leaves(shared, is_leaf=are_images)
+    return next((part.images for part in parts if are_images(part)), None)
+
+
+def are_images(part: Any) -> bool:
+    """Whether a part of the data is `StoredImages`, which count as one leaf."""
+    return isinstance(part, StoredImages)
+
+
+def nets_folder(run: Path, scenario: str, method: Method, order: int) -> Path:
+    """Where a run's nets are, each a checkpoint whose number is that of its task, from 0."""
+    return run / NETS / scenario / method.label / str(order)
 
 
 class Runner:
@@ -105,11 +165,12 @@ class Runner:
         seed: int,
         tuning_draws: int = 1,
         prefix: str = "",
+        keep_nets: bool = False,
     ):
         """Of a run's seed; `prefix` begins the names of units where a folder has several."""
-        self.benchmark = benchmark
-        self._folder, self._seed, self._prefix = folder, seed, prefix
-        self._tuning_draws = tuning_draws
+        self.benchmark, self.seed = benchmark, seed
+        self._folder, self._prefix = folder, prefix
+        self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
         self._builds: dict[tuple[str, Method], Build] = {}
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
         self._made: Callable | None = None
@@ -123,11 +184,12 @@ class Runner:
             self._made = method.make
         choice = self.choose(scenario, method)
         units = self._units(scenario, method, "reported", [choice.strength], seeds)
-        kept = self._train(scenario, method, units)
+        kept = self._train(scenario, method, units, "reported")
         found = [
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
         tasks = len(found[0].over_time)
+        samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
         return Outcome(
             np.stack([each.over_time for each in found]),
             np.stack([each.matrix for each in found]),
@@ -136,7 +198,10 @@ class Runner:
                 np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
                 for name in ("steps", "stored_samples")
             ),
+            np.stack([_padded(each, tasks) for each in samples]),
             np.array([arrays["seconds"] for arrays in kept]),
+            self._by_type(kept, units),
+            self.cost(scenario, method),
             choice,
         )
 
@@ -146,11 +211,12 @@ class Runner:
         if len(strengths) < 2:
             return fixed_strength(*strengths)
         units = self._units(scenario, method, "tuning", strengths, self._tuning_draws)
+        kept = self._train(scenario, method, units, "tuning")
         found = [
             np.nan
             if has_diverged(arrays)
             else self.benchmark.judge(scenario, arrays, unit.sequence)
-            for arrays, unit in zip(self._train(scenario, method, units), units, strict=True)
+            for arrays, unit in zip(kept, units, strict=True)
         ]
         return choose_strength(strengths, np.reshape(found, (len(strengths), -1)))
 
@@ -161,7 +227,7 @@ class Runner:
           DivergedRunError: which did, and where.
         """
         units = self._units(scenario, method, "reported", [strength], seeds)
-        kept = self._train(scenario, method, units)
+        kept = self._train(scenario, method, units, "reported")
         refuse_diverged(units, kept)
         return kept
 
@@ -182,25 +248,62 @@ class Runner:
 
     def strategy(self, scenario: str, method: Method) -> Strategy:
         """As it is built for the runs, to see whether that can be done and what it needs."""
-        data = self.data(scenario, method, Draw("reported", self._seed, 0))
+        data = self.data(scenario, method, Draw("reported", self.seed, 0))
         return self.build(scenario, method)(data)[1]
 
     def cost(self, scenario: str, method: Method) -> Cost:
         """Counted from shapes and from the compiled step."""
         build, protocol = self.build(scenario, method), self.protocol(scenario, method)
         if (build, protocol) not in self._costs:
-            draw = Draw("reported", self._seed, 0)
-            data = self.data(scenario, method, draw)
-            sequence = self.benchmark.sequence(scenario, method, draw)
-            parts = (build, protocol, data, sequence, jax.random.key(0))
-            result = initial_state(*parts).result
-            self._costs[build, protocol] = Cost(
-                sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-                build(data)[1].parameter_copies,
-                sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
-                operations_per_step(*parts),
-            )
+            self._costs[build, protocol] = self._cost(scenario, method)
         return self._costs[build, protocol]
+
+    def _cost(self, scenario: str, method: Method) -> Cost:
+        """A unit of its own: the step is compiled for it alone."""
+        name = f"{self._prefix}cost-{scenario}-{method.label}"
+        facts = {"scenario": scenario, **self.benchmark.facts(scenario, method)}
+        kept = self._folder.read_unit(name, facts)
+        if kept is None:
+            parts = self._parts(scenario, method)
+            result, data = initial_state(*parts).result, parts[2]
+            images = stored_images(data.shared)
+            kept = Cost(
+                sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
+                self.strategy(scenario, method).parameter_copies,
+                sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
+                0 if images is None else images.nbytes // len(images),
+                self.protocol(scenario, method).batch_size,
+                operations_per_step(*parts),
+            )._asdict()
+            # Of several processes one is enough.
+            if self._folder.claim_unit(name):
+                self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
+        return Cost(**{key: np.asarray(value).item() for key, value in kept.items()})
+
+    def net(self, scenario: str, method: Method) -> Net:
+        """Shapes and dtypes of what is kept of a run after a task."""
+        return net_of(initial_state(*self._parts(scenario, method)).result)
+
+    def tell_size(self, rows: Sequence[Method], seeds: int) -> None:
+        """Says, before any is trained, what the nets take that are kept."""
+        if not self._keep_nets:
+            return
+        needed = sum(
+            seeds * self._nets_bytes(scenario, method)
+            for scenario in self.benchmark.scenarios
+            for method in rows
+            if why_not(method, self.benchmark.offers(scenario)) is None
+        )
+        print(
+            f"--keep-nets: about {amount(needed)} in all, in {self._folder.path / NETS}", flush=True
+        )
+
+    def _nets_bytes(self, scenario: str, method: Method) -> int:
+        """Of all nets of a run, about."""
+        draw = Draw("reported", self.seed, 0)
+        tasks = self.benchmark.sequence(scenario, method, draw).tasks.id.shape[0]
+        net = jax.tree.leaves(self.net(scenario, method))
+        return tasks * (BESIDE + sum(leaf.size * leaf.dtype.itemsize for leaf in net))
 
     def protocol(self, scenario: str, method: Method) -> Protocol:
         """The benchmark's; online without boundaries for methods that can do without."""
@@ -208,6 +311,17 @@ class Runner:
         if scenario != "online" or self.strategy(scenario, method).needs_boundaries:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
+
+    def _parts(self, scenario: str, method: Method) -> tuple:
+        """What the engine is given for a run without a strength."""
+        draw = Draw("reported", self.seed, 0)
+        return (
+            self.build(scenario, method),
+            self.protocol(scenario, method),
+            self.data(scenario, method, draw),
+            self.benchmark.sequence(scenario, method, draw),
+            jax.random.key(0),
+        )
 
     def _units(
         self,
@@ -221,7 +335,7 @@ class Runner:
         benchmark, units = self.benchmark, []
         for strength in strengths:
             for number in range(count):
-                draw = Draw(use, self._seed, number)
+                draw = Draw(use, self.seed, number)
                 label = f"{scenario}-{method.label}-{draw.order}"
                 name = f"strength-{label}-{strength:g}" if use == "tuning" else label
                 facts = {
@@ -242,16 +356,20 @@ class Runner:
                 )
         return units
 
-    def _train(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+    def _train(
+        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
+    ) -> list[Arrays]:
         """What the runs keep, and the seconds that they took."""
-        kept = self._train_units(scenario, method, units)
+        kept = self._train_units(scenario, method, units, use)
         took = {event.get("unit"): event.get("seconds") for event in self._folder.logged()}
         return [
             {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
             for arrays, unit in zip(kept, units, strict=True)
         ]
 
-    def _train_units(self, scenario: str, method: Method, units: Sequence[Unit]) -> list[Arrays]:
+    def _train_units(
+        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
+    ) -> list[Arrays]:
         benchmark = self.benchmark
 
         def keep(result: SequenceResult) -> dict[str, Any]:
@@ -266,11 +384,36 @@ class Runner:
             benchmark.shared(scenario, method),
             keep,
         )
-        store = benchmark.store
+        store, after_task = benchmark.store, self._keeper(scenario, method, use)
         if store is None and not benchmark.one_by_one:
-            return train_units(*parts, RunData)
+            return train_units(*parts, RunData, after_task)
         with nullcontext() if store is None else naming_files(store):
-            return train_streamed(*parts, None if store is None else store.announce, RunData)
+            announce = None if store is None else store.announce
+            return train_streamed(*parts, announce, RunData, after_task)
+
+    def _keeper(self, scenario: str, method: Method, use: Use) -> AfterTask | None:
+        """Writes the nets of reported runs where they are to be kept, each once."""
+        if not self._keep_nets or use == "tuning":
+            return None
+
+        def keep(unit: Unit, task: int, result: SequenceResult) -> None:
+            tasks = unit.sequence.tasks.id.shape[0]
+            path = nets_folder(self._folder.path, scenario, method, unit.facts["order"])
+            Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
+
+        return keep
+
+    def _by_type(
+        self, kept: Sequence[Arrays], units: Sequence[Unit]
+    ) -> dict[str, Float[np.ndarray, "seeds"]]:
+        if self.benchmark.by_type is None:
+            return {}
+        found = [
+            self.benchmark.by_type(Draw("reported", self.seed, number), arrays, unit.sequence)
+            for number, (arrays, unit) in enumerate(zip(kept, units, strict=True))
+            if not has_diverged(arrays)
+        ]
+        return {kind: np.array([each[kind] for each in found]) for kind in (found or [{}])[0]}
 
     def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
         sequence = unit.sequence

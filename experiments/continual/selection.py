@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 RULE = (
-    "strengths: greatest final {measure} on the validation samples of {draws} draws ({what}) that "
+    "strengths: greatest {criterion} on the validation samples of {draws} draws ({what}) that "
     "are not reported, one that diverges counting as 0; a strength that a method's paper "
     "recommends is a row of its own"
 )

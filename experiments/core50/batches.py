@@ -26,7 +26,9 @@ from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale, check_methods
 from experiments.continual.benchmark import Benchmark, Draw
 from experiments.continual.methods import Method
-from experiments.continual.runner import Runner
+from experiments.continual.report import Published, report_sections, report_summary
+from experiments.continual.run import save_outcomes
+from experiments.continual.runner import Outcomes, Runner
 from experiments.core50 import CITATION
 from experiments.core50.beginning import (
     begin_with,
@@ -35,7 +37,6 @@ from experiments.core50.beginning import (
     thin_test,
     trunk_features,
 )
-from experiments.core50.findings import Outcomes
 from experiments.core50.paper_table import PAPER_CURVES, paper_name, paper_net
 from experiments.core50.plans import (
     PLANS,
@@ -46,8 +47,8 @@ from experiments.core50.plans import (
     choose_net,
 )
 from experiments.core50.record import FIXED, PAPER_METHODS, evaluating, length_of, record
-from experiments.core50.report import report_sections
-from experiments.core50.scores import Cost, Outcome, score_method
+from experiments.core50.report import paper_sections
+from experiments.core50.scores import Scored, score_method
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,68 +98,61 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         plan, frames, settings.level, settings.seed, settings.scenarios, beginning, features
     )
 
-    @functools.cache
-    def cost(name: str) -> Cost:
-        # Counted in the scenario that is asked for first; in the others it is the same.
-        scenario, method = settings.scenarios[0], FIXED[name]
-        found = Runner(folder, benchmark, settings.seed).cost(scenario, method)
-        values = benchmark.shared(scenario, method).frames.images
-        frame = features().operations if method.trains == "head" else 0.0
-        sample = values.nbytes // len(values)
-        return Cost(found.parameters, found.memory_bytes, sample, found.operations, frame)
+    runner = Runner(folder, _timed(benchmark, settings.seed), settings.seed)
+    asked = {each: settings.methods or PAPER_METHODS[each] for each in settings.scenarios}
 
-    def outcome(scenario: BatchScenario, name: str) -> Outcome:
-        method, orders = FIXED[name], plan.orders
-        if name == "cumulative":
-            orders = min(orders, plan.cumulative_orders.get(scenario, orders))
-        runner = Runner(folder, _timed(benchmark, settings.seed), settings.seed)
-        strength = runner.choose(scenario, method).strength
-        learnt = runner.train(scenario, method, strength, orders)
-        draws = [Draw("reported", settings.seed, order) for order in range(orders)]
+    def orders(scenario: BatchScenario, name: str) -> int:
+        fewer = plan.cumulative_orders.get(scenario, plan.orders)
+        return min(plan.orders, fewer) if name == "cumulative" else plan.orders
+
+    common = {
+        scenario: {
+            name: runner.outcome(scenario, FIXED[name], orders(scenario, name)) for name in names
+        }
+        for scenario, names in asked.items()
+    }
+
+    def scored(scenario: BatchScenario, name: str) -> Scored:
+        method, found, runs = FIXED[name], common[scenario][name], orders(scenario, name)
+        kept = runner.train(scenario, method, found.choice.strength, runs)
+        draws = [Draw("reported", settings.seed, order) for order in range(runs)]
         sequences = [benchmark.sequence(scenario, method, draw) for draw in draws]
-        return score_method(cost(name), sequences, learnt)
+        frame = features().operations if method.trains == "head" else 0.0
+        return score_method(found, frame, sequences, kept)
 
     outcomes = {
-        scenario: {
-            name: outcome(scenario, name) for name in settings.methods or PAPER_METHODS[scenario]
-        }
-        for scenario in settings.scenarios
+        scenario: {name: scored(scenario, name) for name in names}
+        for scenario, names in asked.items()
     }
-    folder.save_results(
-        **{
-            f"{scenario}/{name}/{field}": value
-            for scenario, by_name in outcomes.items()
-            for name, result in by_name.items()
-            for field, value in result._asdict().items()
-            if field != "cost"
-        }
-    )
+    own = {
+        f"{scenario}/{name}/{field}": value
+        for scenario, by_name in outcomes.items()
+        for name, result in by_name.items()
+        for field, value in result._asdict().items()
+        if field != "learnt"
+    }
+    save_outcomes(folder, benchmark, settings.seed, plan.orders, common, **own)
     tested, recorded = (
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
+    rule = (
+        f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; the "
+        "strengths of other strategies were not chosen"
+    )
     summary = [
         ("Paper", CITATION),
-        (
-            "Data",
-            f"{frames.name}, {plan.side}×{plan.side} pixels, "
-            f"{50 if settings.level == 'object' else 10} classes "
-            f"({settings.level} level), {len(frames.images) - tested:,} training frames",
-        ),
+        *report_summary(benchmark, settings.seed, plan.orders, rule, folder.duration()),
         (
             "Test set",
             f"sessions 3, 7 and 10: {tested:,} of {recorded:,} frames"
             + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
         ),
-        ("Net", plan.net_description),
-        ("Weights", f"every strategy begins from the same, {beginning.remark}"),
-        ("Runs", f"{plan.orders}, in the published orders of these numbers; seed {settings.seed}"),
         (
-            "Training",
-            "SGD with momentum .9, anew at every batch, weight decay 5e-4, batches "
-            f"of {plan.batch_size}; fully connected layers of the whole net at "
-            f"{plan.dense_rate:g} times the rate, biases at twice their layer's",
+            "Rates",
+            f"weight decay 5e-4; fully connected layers of the whole net at {plan.dense_rate:g} "
+            "times the rate, biases at twice their layer's",
         ),
-        ("Steps of each batch", _lengths(plan, outcomes)),
+        ("Steps of each batch", _lengths(plan, common)),
         (
             "Scenarios",
             "NI: new instances of known classes in every batch; NC: new classes; NIC: new "
@@ -170,12 +164,6 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
             f"gain {plan.gain:g} of the first batch's weights in NC and NIC (published: 3); by the "
             "paper's text or, as coded, by the authors' code, which made the published curves",
         ),
-        (
-            "Selection rule",
-            f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; "
-            "the strengths of other strategies were not chosen",
-        ),
-        ("Duration", folder.duration()),
     ]
     paper = paper_name(plan.net, plan.data == "core50")
     # The published accuracies are of objects.
@@ -184,9 +172,16 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         scenario: benchmark.sequence(scenario, FIXED["naive"], Draw("reported", settings.seed, 0))
         for scenario in outcomes
     }
-    sections = report_sections(folder.path, outcomes, splits, frames, published, paper)
+    rows = [FIXED[name] for name in dict.fromkeys(name for each in asked.values() for name in each)]
+    curves = {
+        scenario: {name: [value / 100 for value in curve] for name, curve in by_name.items()}
+        for scenario, by_name in published.items()
+    }
+    theirs = Published(paper, curves)
+    first, every = report_sections(folder.path, benchmark, common, rows, theirs)
+    own = paper_sections(folder.path, outcomes, splits, frames, published, paper)
     title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
-    return write_report(folder.path, title, summary, sections)
+    return write_report(folder.path, title, summary, [*own, *every], first)
 
 
 def _timed(benchmark: Benchmark, seed: int) -> Benchmark:

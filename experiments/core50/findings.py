@@ -6,10 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from experiments.common.report import Column, Table
-from experiments.core50.scores import Outcome
+from experiments.continual.runner import Outcomes
 
-Outcomes = Mapping[str, Mapping[str, Outcome]]
-"""By scenario and method."""
 NOISE = 0.02
 """How far a curve may fall and still be called rising."""
 
@@ -25,8 +23,8 @@ def findings_table(outcomes: Outcomes) -> Table:
         if missing:
             rows.append([f"{scenario}: {claim}", "–", f"not run: {', '.join(missing)}"])
             continue
-        runs = min(len(there[name].accuracy) for name in needed)
-        curves = {name: there[name].accuracy[:runs] for name in needed}
+        runs = min(len(there[name].over_time) for name in needed)
+        curves = {name: there[name].over_time[:runs] for name in needed}
         holds, numbers = test(curves)
         rows.append([f"{scenario}: {claim}", f"{np.sum(holds)} of {runs}", numbers])
     columns = [Column("finding"), Column("holds in"), Column("means over the runs, %")]

@@ -1,27 +1,30 @@
-"""The report of the CORe50 scenarios: curves, costs, findings, classes not learnt yet, batches."""
+"""What CORe50's report has beside the common one: findings, batches, classes not learnt yet."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 
 from data_pipelines.images.core50 import Core50
 from everlight.continual.base import TaskSequence
+from experiments.common.cells import percent
 from experiments.common.plots import plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
-from experiments.core50.findings import Outcomes, findings_table
+from experiments.continual.report import sizes_table
+from experiments.core50.findings import findings_table
 from experiments.core50.plots import Published, plot_roc, plot_sessions
 from experiments.core50.record import FIXED
-from experiments.core50.scores import Outcome
+from experiments.core50.scores import Scored
 
+AllScored = Mapping[str, Mapping[str, Scored]]
+"""By scenario and method."""
 MOST_COLUMNS = 10
 """Of a table of batches; of more batches, so many are shown."""
 
 
-def report_sections(
+def paper_sections(
     path: Path,
-    outcomes: Outcomes,
+    outcomes: AllScored,
     splits: Mapping[str, TaskSequence],
     frames: Core50,
     published: Mapping[str, Published],
@@ -37,28 +40,13 @@ def report_sections(
       published: accuracies, by scenario.
       paper: marks them.
     """
-    curves = {
-        scenario: {name: 100 * outcome.accuracy for name, outcome in by_name.items()}
+    learnt = {
+        scenario: {name: each.learnt for name, each in by_name.items()}
         for scenario, by_name in outcomes.items()
     }
-    dashed = f" Dashed: {paper}." if published else ""
-    picture = plot_curves(
-        path / "curves.png",
-        curves,
-        "accuracy on the full test set, %",
-        "batches learnt",
-        tuple(FIXED),
-        published,
-        paper,
-        100,
-    )
-    caption = (
-        "Accuracy on the full test set after every batch (figures 4 to 6); bands are one standard "
-        f"deviation over the runs.{dashed}"
-    )
     tables = [_batch_table(scenario, outcomes, published, paper) for scenario in outcomes]
     return [
-        Section("Accuracy after every batch", items=[Figure(caption, picture), *tables]),
+        Section("Accuracy on the full test set after every batch (figures 4 to 6)", items=tables),
         Section(
             "What it takes, and how near it comes to cumulative training",
             [
@@ -74,7 +62,7 @@ def report_sections(
         ),
         # The paper's findings are read from curves of objects.
         *(
-            [Section("The paper's findings, one by one", items=[findings_table(outcomes)])]
+            [Section("The paper's findings, one by one", items=[findings_table(learnt)])]
             if published
             else []
         ),
@@ -87,21 +75,21 @@ def report_sections(
                     "7 and 10 are the test set.",
                     plot_sessions(path / "sessions.png", frames),
                 ),
-                _batches(splits),
+                sizes_table(splits),
             ],
         ),
     ]
 
 
 def _batch_table(
-    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], paper: str
+    scenario: str, outcomes: AllScored, published: Mapping[str, Published], paper: str
 ) -> Table:
-    batches = next(iter(outcomes[scenario].values())).accuracy.shape[1]
+    batches = next(iter(outcomes[scenario].values())).learnt.over_time.shape[1]
     shown = _spread_out(batches)
     rows = []
     for name, outcome in outcomes[scenario].items():
-        cells = [_spread(column) for column in outcome.accuracy[:, shown].T]
-        runs = len(outcome.accuracy)
+        cells = [percent(column) for column in outcome.learnt.over_time[:, shown].T]
+        runs = len(outcome.learnt.over_time)
         rows.append([f"{name} ({runs} run{'s' * (runs > 1)})", *cells])
         theirs = published.get(scenario, {}).get(name)
         if theirs:
@@ -112,7 +100,7 @@ def _batch_table(
 
 
 def _cost_table(
-    scenario: str, outcomes: Outcomes, published: Mapping[str, Published], split: TaskSequence
+    scenario: str, outcomes: AllScored, published: Mapping[str, Published], split: TaskSequence
 ) -> Table:
     frames = int(np.sum(split.tasks.train.mask))
     by_name, theirs = outcomes[scenario], published.get(scenario, {})
@@ -120,45 +108,34 @@ def _cost_table(
     for name, outcome in by_name.items():
         relative, paper = "–", "–"
         if "cumulative" in by_name:
-            runs = min(len(outcome.accuracy), len(by_name["cumulative"].accuracy))
-            best = by_name["cumulative"].accuracy[:runs]
-            relative = _spread(outcome.accuracy[:runs, -1] / best[:, -1])
+            runs = min(len(outcome.learnt.over_time), len(by_name["cumulative"].learnt.over_time))
+            best = by_name["cumulative"].learnt.over_time[:runs]
+            relative = percent(outcome.learnt.over_time[:runs, -1] / best[:, -1])
         if name in theirs:
             paper = f"{100 * theirs[name][-1] / theirs['cumulative'][-1]:.1f}"
-        cost, share = outcome.cost, outcome.evaluation_share
+        share = outcome.evaluation_share
         rows.append(
             [
                 name,
-                _spread(outcome.accuracy[:, -1]),
-                _spread(outcome.accuracy.mean(axis=1)),
                 relative,
                 paper,
-                f"{cost.parameters:,}",
                 f"{outcome.storage:,}",
-                f"{int(outcome.stored_samples.max()):,}",
-                f"{outcome.steps.sum(axis=1).mean():,.0f}",
                 f"{outcome.operations(frames):.2e}",
                 "–" if np.isnan(share) else f"{share:.0%}",
             ]
         )
     columns = [
         Column("strategy"),
-        Column("at the end", "accuracy, %"),
-        Column("mean over batches", "accuracy, %"),
         Column("at the end", "relative to cumulative, %"),
         Column("relative, at the end", PAPER),
-        Column("parameters that learn"),
         Column("bytes", "extra storage"),
-        Column("frames among them", "extra storage"),
-        Column("steps", "training"),
         Column("operations", "training"),
         Column("share of the time", "evaluation"),
     ]
-    caption = f"{scenario}: accuracies are mean ± standard deviation over the runs."
-    return Table(caption, columns, rows)
+    return Table(f"{scenario}: mean ± standard deviation over the runs.", columns, rows)
 
 
-def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
+def _open_set_section(path: Path, outcomes: AllScored) -> Section:
     partial = {
         scenario: {name: 100 * outcome.partial for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
@@ -200,7 +177,7 @@ def _open_set_section(path: Path, outcomes: Outcomes) -> Section:
     return Section("Classes not learnt yet", [text], items)
 
 
-def _moments(by_name: dict[str, Outcome]) -> list[int]:
+def _moments(by_name: dict[str, Scored]) -> list[int]:
     """Early, half-way and last of the batches after which a class is still unknown."""
     area = next(iter(by_name.values())).roc_area
     there = np.flatnonzero(np.isfinite(area).all(axis=0))
@@ -209,12 +186,12 @@ def _moments(by_name: dict[str, Outcome]) -> list[int]:
     return sorted({int(there[place * (len(there) - 1) // 2]) for place in range(3)})
 
 
-def _areas(outcomes: Outcomes) -> Table:
+def _areas(outcomes: AllScored) -> Table:
     rows = []
     for scenario, by_name in outcomes.items():
         places = _moments(by_name)
         for name, outcome in by_name.items() if places else ():
-            cells = [f"{1 + place}: {_spread(outcome.roc_area[:, place])}" for place in places]
+            cells = [f"{1 + place}: {percent(outcome.roc_area[:, place])}" for place in places]
             rows.append([f"{scenario}, {name}", *cells, *[""] * (3 - len(cells))])
     columns = [Column("strategy"), *(Column(name, "area, %") for name in ("early", "half", "late"))]
     caption = (
@@ -225,42 +202,7 @@ def _areas(outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
-def _batches(splits: Mapping[str, TaskSequence]) -> Table:
-    rows = []
-    for scenario, sequence in splits.items():
-        sizes = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-        new = np.asarray(sequence.tasks.classes).sum(axis=1)
-        rows.append(
-            [
-                scenario,
-                str(len(sizes)),
-                f"{sizes.sum():,}",
-                f"{sizes[0]:,}",
-                f"{sizes[1:].mean():,.0f}",
-                f"{new[0]}",
-                f"{np.count_nonzero(new[1:])}",
-                f"{len(sequence.test.index):,}",
-            ]
-        )
-    columns = [
-        Column("scenario"),
-        Column("batches"),
-        Column("in all", "training frames"),
-        Column("first batch", "training frames"),
-        Column("later batches, mean", "training frames"),
-        Column("of the first batch", "classes"),
-        Column("later batches that bring new ones", "classes"),
-        Column("test frames"),
-    ]
-    return Table("The batches of the first run's order.", columns, rows)
-
-
 def _spread_out(batches: int) -> list[int]:
     if batches <= MOST_COLUMNS:
         return list(range(batches))
     return np.linspace(0, batches - 1, MOST_COLUMNS).round().astype(int).tolist()
-
-
-def _spread(values: Float[np.ndarray, "runs"]) -> str:
-    mean = f"{100 * values.mean():.1f}"
-    return mean if len(values) == 1 else f"{mean} ± {100 * values.std():.1f}"

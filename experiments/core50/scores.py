@@ -5,77 +5,63 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from everlight.continual.base import TaskSequence
 from everlight.metrics.open_set import partial_test_accuracy, rejection_curve, roc_area
 from experiments.continual.benchmark import Arrays
+from experiments.continual.runner import Outcome
 
 ROC_POINTS = np.linspace(0, 1, 51)
 """Shares of unknown samples accepted at which the ROC curve is kept."""
 
 
-class Cost(NamedTuple):
-    """What does not depend on the order."""
+class Scored(NamedTuple):
+    """What this paper asks of a method in a scenario; arrays have a leading axis over orders."""
 
-    parameters: int
-    """That learn."""
-    memory_bytes: int
-    """Of the strategy's own memory."""
-    sample_bytes: int
-    """Of a sample, where samples are held."""
-    step_operations: float
+    learnt: Outcome
     frame_operations: float
     """Of a frame before the first step: the frozen trunk's; else 0."""
-
-
-class Outcome(NamedTuple):
-    """One method in one scenario; all arrays but the cost have a leading axis over orders."""
-
-    cost: Cost
-    accuracy: Float[np.ndarray, "runs t"]
-    """On the full test set: option 2 of the paper, section 5.2."""
     partial: Float[np.ndarray, "runs t"]
-    """On the classes learnt so far: option 1."""
+    """On the classes learnt so far: option 1 of the paper, section 5.2."""
     roc: Float[np.ndarray, "runs t points"]
     """Option 3: known samples accepted, at `ROC_POINTS`; NaN where no class is unknown."""
     roc_area: Float[np.ndarray, "runs t"]
-    steps: Int[np.ndarray, "runs t"]
-    stored_samples: Int[np.ndarray, "runs t"]
-    seconds: Float[np.ndarray, "runs"]
     evaluation_seconds: Float[np.ndarray, "runs"]
 
     @property
     def storage(self) -> int:
         """Bytes held beside the net: the strategy's memory, and the samples at their most."""
-        held = int(self.stored_samples.max()) * self.cost.sample_bytes
-        return self.cost.memory_bytes + held
+        cost, held = self.learnt.cost, int(self.learnt.stored_samples.max())
+        return cost.memory_bytes + held * cost.sample_bytes
 
     def operations(self, frames: int) -> float:
         """Of a whole sequence's training, on so many training frames."""
-        steps = float(self.steps.sum(axis=1).mean())
-        return steps * self.cost.step_operations + frames * self.cost.frame_operations
+        steps = float(self.learnt.steps[:, -1].mean())
+        return steps * self.learnt.cost.operations + frames * self.frame_operations
 
     @property
     def evaluation_share(self) -> float:
         """Of the fastest sequence that was not stopped; NaN without any."""
-        share = self.evaluation_seconds * self.accuracy.shape[1] / self.seconds
+        batches = self.partial.shape[1]
+        share = self.evaluation_seconds * batches / self.learnt.seconds
         return float(np.nan if np.isnan(share).all() else np.nanmax(share))
 
 
-def score_method(cost: Cost, sequences: list[TaskSequence], learnt: list[Arrays]) -> Outcome:
-    """Scores what a method left on each of its sequences."""
+def score_method(
+    learnt: Outcome, frame_operations: float, sequences: list[TaskSequence], kept: list[Arrays]
+) -> Scored:
+    """Scores what a method kept of each of its sequences."""
     runs = []
-    for sequence, left in zip(sequences, learnt, strict=True):
+    for sequence, left in zip(sequences, kept, strict=True):
         seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
         known = seen[:, sequence.test.labels[:, 0]]
-        partial, roc, area = _open_set(
+        found = _open_set(
             jnp.asarray(left["confidence"]), jnp.asarray(left["correct"]), known, sequence.test.mask
         )
-        steps = np.diff(left["steps"], prepend=0)
-        told = (left[name] for name in ("stored_samples", "seconds", "evaluation_seconds"))
-        runs.append((left["accuracy"], partial, roc, area, steps, *told))
-    return Outcome(cost, *(np.stack(leaves) for leaves in zip(*runs, strict=True)))
+        runs.append((*found, left["evaluation_seconds"]))
+    arrays = (np.stack(leaves) for leaves in zip(*runs, strict=True))
+    return Scored(learnt, frame_operations, *arrays)
 
 
 @jax.jit

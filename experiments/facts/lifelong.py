@@ -34,8 +34,10 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Bytes, Count, Scale
 from experiments.continual.benchmark import Draw
+from experiments.continual.report import report_sections
+from experiments.continual.run import arrays_of
+from experiments.continual.runner import Outcome as Learning
 from experiments.continual.runner import Runner
-from experiments.continual.selection import Choice, fixed_strength
 from experiments.facts import CITATION
 from experiments.facts.benchmarks import (
     SPLITS,
@@ -64,9 +66,10 @@ from experiments.facts.record import (
     sizes,
 )
 from experiments.facts.release import open_photographs, read_benchmark, split_folders, there_are
-from experiments.facts.report import report_sections
+from experiments.facts.report import paper_sections
 from experiments.facts.scores import (
     Groups,
+    Learnt,
     Outcome,
     Outcomes,
     Results,
@@ -110,17 +113,19 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
     source = _open_splits(settings, plan) if settings.splits else _open_data(settings, plan)
     folder = RunFolder("facts", "lifelong", settings, shared=True)
     results: dict[str, Results] = {}
+    every, used = {}, {}
     for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
         fact_set, images = source.make(wanted.size)
         benchmark = record(name, wanted, plan.net, fact_set, images)
         runner = Runner(folder, benchmark, settings.seed, prefix=f"{name}-")
         shown = shown_samples(fact_set), pictures(fact_set, images)
-        before = next(reversed(results.values())).choices if results else {}
-        groups = group_tests(fact_set)
-        parts = runner, wanted, fact_set, groups, settings.seed
-        outcomes, choices = _train(*parts, before, shown[0])
-        results[name] = Results(fact_set, wanted.seeds, outcomes, choices, groups, *shown)
+        before = next(reversed(results.values())).learnt if results else {}
+        learnt, groups = _train(runner, wanted, before), group_tests(fact_set)
+        outcomes = _scored(runner, wanted, fact_set, groups, learnt, shown[0])
+        results[name] = Results(fact_set, wanted.seeds, learnt, outcomes, groups, *shown)
+        every |= {f"{name}, {split}": by_name for split, by_name in learnt.items()}
+        used |= dict.fromkeys(wanted.methods)
     folder.save_results(**_arrays(results))
     seeds = ", ".join(f"{name}: {each.seeds}" for name, each in results.items())
     summary = [
@@ -147,8 +152,12 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ("Duration", folder.duration()),
     ]
     title = f"Lifelong fact learning: {source.name} ({settings.scale})"
-    sections = report_sections(folder.path, results)
-    return write_report(folder.path, title, summary, sections)
+    # Of several benchmarks the last record stands for all: they differ in their facts alone.
+    benchmark = benchmark._replace(note=summary[1][1], scenarios=())
+    rows = [METHODS_HERE[name] for name in used]
+    first, sections = report_sections(folder.path, benchmark, every, rows)
+    own = paper_sections(folder.path, results)
+    return write_report(folder.path, title, summary, [*own, *sections], first)
 
 
 class Source(NamedTuple):
@@ -231,32 +240,38 @@ def _words(results: Mapping[str, Results]) -> str:
     return f"{words[0].source}; {len(unknown)} words without one count as zeros: {named}"
 
 
-def _train(
+def _train(runner: Runner, plan: BenchmarkPlan, before: Learnt) -> dict[Split, dict[str, Learning]]:
+    """Every method on both splits, with strengths chosen here or, by the plan, before."""
+    learnt: dict[Split, dict[str, Learning]] = {split: {} for split in SPLITS}
+    for name in plan.methods:
+        method = runner.benchmark.row(METHODS_HERE[name])
+        for split in SPLITS:
+            tried = _middle(method.strengths, plan.strengths_tried)
+            if method.strengths and not tried:
+                tried = (before[split][name].choice.strength,)
+            row = method._replace(strengths=tried)
+            learnt[split][name] = runner.outcome(split, row, plan.seeds)
+    return learnt
+
+
+def _scored(
     runner: Runner,
     plan: BenchmarkPlan,
     fact_set: FactSet,
     groups: Groups,
-    seed: int,
-    before: Mapping[tuple[Split, str], Choice],
+    learnt: Learnt,
     shown: Int[np.ndarray, "s"],
-) -> tuple[Outcomes, dict[tuple[Split, str], Choice]]:
-    """Every method on both splits, with strengths chosen here or, by the plan, before."""
+) -> Outcomes:
+    """What the paper asks of them, and of what sees no pixel."""
     benchmark = runner.benchmark
-    draws = [Draw("reported", seed, number) for number in range(plan.seeds)]
+    draws = [Draw("reported", runner.seed, number) for number in range(plan.seeds)]
     initial = initial_ranking(benchmark, METHODS_HERE[plan.methods[0]])
     outcomes: dict[Split, dict[str, Outcome]] = {}
-    choices: dict[tuple[Split, str], Choice] = {}
     for split in SPLITS:
-        kept = {}
-        for name in plan.methods:
-            method = benchmark.row(METHODS_HERE[name])
-            tried = _middle(method.strengths, plan.strengths_tried)
-            choice = runner.choose(split, method._replace(strengths=tried))
-            if method.strengths:
-                if not tried:
-                    choice = fixed_strength(before[split, name].strength)
-                choices[split, name] = choice
-            kept[name] = runner.train(split, method, choice.strength, plan.seeds)
+        kept = {
+            name: runner.train(split, METHODS_HERE[name], each.choice.strength, plan.seeds)
+            for name, each in learnt[split].items()
+        }
         sequence = benchmark.sequence(split, METHODS_HERE["finetune"], draws[0])
         starts = [initial(split, draw) for draw in draws]
         outcomes[split] = {
@@ -276,7 +291,7 @@ def _train(
                     for draw in draws
                 ]
             )
-    return outcomes, choices
+    return outcomes
 
 
 def _middle(strengths: tuple[float, ...], count: int) -> tuple[float, ...]:
@@ -331,6 +346,7 @@ def _arrays(results: Mapping[str, Results]) -> dict[str, np.ndarray]:
     """All scores by name."""
     found = {}
     for name, each in results.items():
+        found |= {f"{name}/{key}": value for key, value in arrays_of(each.learnt).items()}
         for split, methods in each.outcomes.items():
             for method, outcome in methods.items():
                 for path, leaf in jax.tree_util.tree_leaves_with_path(outcome):

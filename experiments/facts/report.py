@@ -1,18 +1,17 @@
-"""The report: accuracies, what the paper observes, the tail, examples, and the splits."""
+"""What this report has beside the common one: the paper's tables, the tail, examples, splits."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from experiments.common.plots import plot_curves
+from experiments.common.cells import percent, spread
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.facts.benchmarks import SPLITS, TOP, FactSet, Split
 from experiments.facts.findings import findings_table
-from experiments.facts.formats import percent, spread
 from experiments.facts.layout import NO_INPUT
 from experiments.facts.paper_tables import OTHER_DATA, TOP5, TRANSFER
-from experiments.facts.plots import Answers, plot_answers, plot_matrices
+from experiments.facts.plots import Answers, plot_answers
 from experiments.facts.report_splits import splits_sections
 from experiments.facts.report_tail import tail_section
 from experiments.facts.scores import Outcomes, Results, last, sequential
@@ -21,11 +20,10 @@ PICTURES = 8
 """Of examples, for each split."""
 
 
-def report_sections(path: Path, results: Mapping[str, Results]) -> list[Section]:
+def paper_sections(path: Path, results: Mapping[str, Results]) -> list[Section]:
     """All sections; pictures are written into the run's folder."""
     outcomes = {name: each.outcomes for name, each in results.items()}
     found = [
-        Section("Knowledge gained over time", items=[_curves(path, results)]),
         Section(
             "What the paper observes, one by one",
             [
@@ -38,13 +36,13 @@ def report_sections(path: Path, results: Mapping[str, Results]) -> list[Section]
     for name, each in results.items():
         tables = [_top5(name, split, each) for split in SPLITS]
         found.append(Section(f"{name}: Top-5 after the last task", _WORDS, tables))
-        items = [_transfer(name, each.outcomes), *_matrices(path, name, each.outcomes)]
+        items = [_transfer(name, each.outcomes)]
         found.append(Section(f"{name}: transfer and forgetting", items=items))
         found.append(tail_section(path, name, each))
     for name, each in results.items():
         items = [_examples(path, name, split, each) for split in SPLITS]
         found.append(Section(f"{name}: right and wrong", items=items))
-    return [*found, *splits_sections(path, results), _grids(results)]
+    return [*found, *splits_sections(path, results)]
 
 
 _WORDS = [
@@ -52,30 +50,6 @@ _WORDS = [
     "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
     "gives every image the mean embedding of the training facts."
 ]
-
-
-def _curves(path: Path, results: Mapping[str, Results]) -> Figure:
-    panels = {
-        f"{name}, {split}": {
-            method: 100 * outcome.generalised.over_examples for method, outcome in methods.items()
-        }
-        for name, each in results.items()
-        for split, methods in each.outcomes.items()
-    }
-    caption = (
-        "Generalised Top-5 on the test examples of all tasks after each task (figure 5); bands are "
-        "one standard deviation over seeds. Level lines: what learns all at once."
-    )
-    return Figure(
-        caption,
-        plot_curves(
-            path / "gained_knowledge.png",
-            panels,
-            "generalised Top-5 on all tests, %",
-            rows=len(results),
-            ddof=1,
-        ),
-    )
 
 
 def _top5(name: str, split: Split, result: Results) -> Table:
@@ -146,25 +120,11 @@ def _transfer(name: str, outcomes: Outcomes) -> Table:
                 row += ["–"] * 2 if there is None else [f"{value:.2f}" for value in there]
         rows.append(row)
     caption = (
-        "GEM's backward and forward transfer on the generalised Top-5, from the accuracies below "
+        "GEM's backward and forward transfer on the generalised Top-5, from the matrices below "
         "and those before the first task (table 10)."
         + (f" The paper's: {OTHER_DATA}." if paper else "")
     )
     return Table(caption, columns, rows)
-
-
-def _matrices(path: Path, name: str, outcomes: Outcomes) -> list[Figure]:
-    figures = []
-    for split in SPLITS:
-        matrices = {
-            method: outcome.generalised.by_task.mean(axis=0)
-            for method, outcome in sequential(outcomes[split]).items()
-        }
-        labels = ("after learning task", "tested on task", "generalised Top-5")
-        picture = plot_matrices(path / f"matrices_{name}_{split}.png", matrices, labels)
-        caption = f"{split.capitalize()} split: mean over seeds (figures 6 and 7)."
-        figures.append(Figure(caption, picture))
-    return figures
 
 
 def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
@@ -200,17 +160,3 @@ def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
         "which methods differ most, so no fair sample."
     )
     return Figure(caption, plot_answers(path / f"examples_{name}_{split}.png", answers))
-
-
-def _grids(results: Mapping[str, Results]) -> Section:
-    rows = [
-        [f"{name}, {split}, {method}", choice.told or "as before", choice.chosen]
-        for name, each in results.items()
-        for (split, method), choice in each.choices.items()
-    ]
-    caption = (
-        "Generalised Top-5 over the held-out examples, by strength, of a net that is not reported. "
-        "As before: the strength of the benchmark above."
-    )
-    columns = [Column("method"), Column("strength: Top-5"), Column("chosen")]
-    return Section("How strengths were chosen", [], [Table(caption, columns, rows)])

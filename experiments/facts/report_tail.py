@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.metrics.ranking_groups import SPO_CASES
+from experiments.common.cells import dash, percent
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.facts.benchmarks import SPLITS
-from experiments.facts.formats import dash, percent
 from experiments.facts.paper_tables import FEW_SHOT, OTHER_DATA, SPO
 from experiments.facts.plots import plot_bins
 from experiments.facts.scores import EDGES, LEAST, Outcomes, Results, sequential

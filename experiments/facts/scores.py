@@ -17,7 +17,7 @@ from everlight.metrics.ranking_groups import (
     few_shot,
     spo_generalisation,
 )
-from experiments.continual.selection import Choice
+from experiments.continual.runner import Outcome as Learning
 from experiments.facts.benchmarks import TOP, FactSet, Split
 
 EDGES = (0, 1, 2, 6, 11, 21, 51, 101, 100_000)
@@ -50,6 +50,8 @@ class Outcome(NamedTuple):
 
 Outcomes = Mapping[Split, Mapping[str, Outcome]]
 """Of a benchmark."""
+Learnt = Mapping[Split, Mapping[str, Learning]]
+"""The same as the runner leaves it, which the common report is made of."""
 
 
 class Groups(NamedTuple):
@@ -66,9 +68,8 @@ class Results(NamedTuple):
 
     benchmark: FactSet
     seeds: int
+    learnt: Learnt
     outcomes: Outcomes
-    choices: Mapping[tuple[Split, str], Choice]
-    """By Top-5 on the held-out scenes; nothing tried where strengths are taken over."""
     groups: Groups
     shown: Int[np.ndarray, "s"]
     """Test samples of which the nearest facts are kept."""

@@ -20,6 +20,7 @@ from typing import Literal
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from data_pipelines.errors import DataError
 from experiments.common.plan_settings import PlannedRun, changed_plan
@@ -27,6 +28,9 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Bytes, Count, Scale, check_methods
 from experiments.continual.benchmark import Draw
+from experiments.continual.methods import Method
+from experiments.continual.report import report_sections, report_summary
+from experiments.continual.run import save_outcomes, train_rows
 from experiments.continual.runner import Runner
 from experiments.iirc import CITATION
 from experiments.iirc.record import (
@@ -37,16 +41,12 @@ from experiments.iirc.record import (
     SCENARIO,
     DataSet,
     Plan,
-    epochs,
     is_imagenet,
     load_data,
-    net_name,
     open_store,
     record,
-    sizes,
-    superclass_numbers,
 )
-from experiments.iirc.report import report_sections
+from experiments.iirc.report import paper_sections
 from experiments.iirc.scores import Outcome, score_method
 from experiments.iirc.streaming import leave_out_undecodable
 
@@ -85,69 +85,55 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     if store is not None and settings.undecodable == "skip":
         data = data._replace(images=leave_out_undecodable(folder, data.images, store))
         store = open_store(plan, data, settings.memory_limit)
-    hierarchy, configurations = data.metadata.hierarchy, data.metadata.configurations
     benchmark = record(plan, data, settings.seed, store)
+    rows = [FORMS[name] for name in plan.methods]
+    runner, runs = Runner(folder, benchmark, settings.seed), plan.configurations
+    common = train_rows(runner, rows, runs)
 
-    def outcome(name: str, exemplars: int | None = None) -> Outcome:
-        ours, prefix = benchmark, ""
-        if exemplars is not None:
-            ours = record(replace(plan, exemplars=exemplars), data, settings.seed, store)
-            prefix = f"{exemplars}-exemplars-"
-        method, runner = FORMS[name], Runner(folder, ours, settings.seed, prefix=prefix)
-        strength = runner.choose(SCENARIO, method).strength
-        kept = runner.train(SCENARIO, method, strength, plan.configurations)
-        runs = [
+    def scored(method: Method) -> Outcome:
+        strength = common[SCENARIO][method.name].choice.strength
+        found = [
             score_method(
-                ours.sequence(SCENARIO, method, Draw("reported", settings.seed, number)),
+                benchmark.sequence(SCENARIO, method, Draw("reported", settings.seed, number)),
                 each["predicted"],
-                superclass_numbers(hierarchy, configurations[number]),
             )
-            for number, each in enumerate(kept)
+            for number, each in enumerate(runner.train(SCENARIO, method, strength, runs))
         ]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *runs)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
-    outcomes = {name: outcome(name) for name in plan.methods}
-    ablation = {exemplars: outcome(ABLATED, exemplars) for exemplars in plan.ablation}
+    def with_exemplars(count: int) -> Float[np.ndarray, "runs"]:
+        ours = record(replace(plan, exemplars=count), data, settings.seed, store)
+        other = Runner(folder, ours, settings.seed, prefix=f"{count}-exemplars-")
+        return other.outcome(SCENARIO, FORMS[ABLATED], runs).final
+
+    outcomes = {row.name: scored(row) for row in rows}
+    ablation = {exemplars: with_exemplars(exemplars) for exemplars in plan.ablation}
     if ablation and ABLATED in outcomes:
-        ablation[plan.exemplars] = outcomes[ABLATED]
-    kept = outcomes | {f"{ABLATED}-{each}": result for each, result in ablation.items()}
-    folder.save_results(
-        **{
-            f"{name}/{field}": value
-            for name, result in kept.items()
-            for field, value in result._asdict().items()
-        }
+        ablation[plan.exemplars] = common[SCENARIO][ABLATED].final
+    own = {
+        f"{name}/{field}": value
+        for name, result in outcomes.items()
+        for field, value in result._asdict().items()
+    }
+    own |= {f"{ABLATED}-{count}/final": finals for count, finals in ablation.items()}
+    save_outcomes(folder, benchmark, settings.seed, runs, common, **own)
+    rule = (
+        "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
+        f"validation, of equals the last, the others the last of all; {plan.choice}"
     )
     summary = [
         ("Paper", CITATION),
-        ("Data", f"{data.images.name}, {plan.side}×{plan.side} pixels: {sizes(data)}"),
-        (
-            "Seeds",
-            f"task configurations: {', '.join(map(str, range(plan.configurations)))}, each with "
-            "its own order and initial net",
-        ),
-        (
-            "Selection rule",
-            "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
-            f"validation, of equals the last, the others the last of all; {plan.choice}",
-        ),
-        (
-            "Training",
-            f"{net_name(plan)}; SGD at {plan.rate:g}"
-            + "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
-            + f" with momentum, anew at every task, crops and mirrors; {plan.exemplars} exemplars "
-            f"a class; {epochs(plan)}",
-        ),
+        *report_summary(benchmark, settings.seed, runs, rule, folder.duration()),
         *(("Files", remark) for remark in getattr(data.images, "remarks", ())),
-        ("Duration", folder.duration()),
     ]
     splits = [
         benchmark.sequence(SCENARIO, FORMS["finetune"], Draw("reported", settings.seed, number))
-        for number in range(plan.configurations)
+        for number in range(runs)
     ]
-    sections = report_sections(folder.path, outcomes, ablation, splits, data)
+    first, every = report_sections(folder.path, benchmark, common, rows)
+    own = paper_sections(folder.path, outcomes, ablation, splits, data)
     title = f"IIRC: {len(outcomes)} methods on {data.images.name} ({settings.scale})"
-    return write_report(folder.path, title, summary, sections)
+    return write_report(folder.path, title, summary, [*own, *every], first)
 
 
 def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
 from everlight.plots import COLORS
+from experiments.common.cells import deviation
 from experiments.common.plots import new_canvas, save
 
 
@@ -33,7 +34,7 @@ def plot_exemplars(path: Path, values: Mapping[int, Float[np.ndarray, "runs"]]) 
     """A score by the number of exemplars of every class, mean and standard deviation."""
     canvas, (axis,) = new_canvas(1, 4.6, 3.4)
     means = [each.mean() for each in values.values()]
-    spreads = [each.std() for each in values.values()]
+    spreads = [deviation(each) for each in values.values()]
     axis.errorbar(list(values), means, spreads, color=COLORS[0], marker="o", capsize=3)
     axis.set(xlabel="exemplars a class", ylabel="pw-JS, R_j", xticks=list(values), ylim=(0, None))
     return save(canvas, path)

@@ -34,7 +34,7 @@ from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, 
 from everlight.continual.engine.state import SequenceResult
 from everlight.continual.engine.steps import Protocol
 from everlight.continual.objectives.many_labels import binary_objective, multi_hot
-from everlight.metrics.multilabel import task_score_matrix
+from everlight.metrics.multilabel import class_type_scores, class_types, task_score_matrix
 from everlight.models import MLP
 from everlight.models.augmentation import crop_and_flip
 from everlight.models.heads import HeadKind
@@ -62,6 +62,7 @@ LABELS = 2
 """Of a sample, at most."""
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-5
 SCENARIO = "incomplete labels"
+CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 ABLATED = "ER"
 """The method whose exemplars the paper varies (appendix E)."""
 CHANNELS: Mapping[str, Channels] = dict.fromkeys(
@@ -327,12 +328,23 @@ def record(
             np.full((tasks, tasks), np.nan),
         )
 
+    def by_type(draw: Draw, arrays: Arrays, sequence: TaskSequence) -> dict[str, float]:
+        superclass = superclass_numbers(metadata.hierarchy, orders[draw.number])
+        found = class_type_scores(
+            jnp.asarray(unpack(arrays["predicted"], classes)[-1]),
+            multi_hot(sequence.test.labels, classes),
+            jnp.any(sequence.tasks.classes, axis=0),
+            class_types(jnp.asarray(superclass)),
+        ).precision_weighted_jaccard
+        return dict(zip(CLASS_TYPES, found.tolist(), strict=True))
+
     # What else the run trains is nothing to a sequence.
     facts = {
         name: value
         for name, value in asdict(plan).items()
         if name not in ("methods", "configurations", "ablation", "choice")
     }
+    others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
     if store is not None:
         facts["files"] = fingerprint(images)
     return Benchmark(
@@ -341,8 +353,8 @@ def record(
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{net_name(plan)}, SGD at {plan.rate:g} with momentum, anew at every task, crops "
-        f"and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        training=f"{net_name(plan)}, SGD at {plan.rate:g}{others} with momentum, anew at every "
+        f"task, crops and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
         facts=lambda scenario, method: facts | {"seed": seed},
         checksums=checksums_of(images.images, images.train_labels, images.test_labels),
         offers=lambda scenario: frozenset(
@@ -355,6 +367,7 @@ def record(
         key=lambda draw: jax.random.fold_in(jax.random.key(draw.first), draw.number),
         keep=_keep,
         scores=scores,
+        by_type=by_type,
         store=store,
     )
 

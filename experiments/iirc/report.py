@@ -1,4 +1,4 @@
-"""The report of an IIRC run: curves, scores, the paper's findings one by one, the splits."""
+"""What IIRC's report has beside the common one: the paper's findings and figures, the splits."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -8,18 +8,20 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual.base import TaskSequence
+from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table
+from experiments.continual.report import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
 from experiments.iirc.plots import plot_confusion, plot_exemplars
 from experiments.iirc.record import ABLATED, Data
-from experiments.iirc.scores import CLASS_TYPES, RECALL_BATCH, SCORES, Outcome
+from experiments.iirc.scores import RECALL_BATCH, SCORES, Outcome
 
-Ablation = Mapping[int, Outcome]
-"""Outcomes of the method with each number of exemplars a class."""
+Ablation = Mapping[int, Float[np.ndarray, "runs"]]
+"""pw-JS in the end of the method with each number of exemplars a class."""
 
 
-def report_sections(
+def paper_sections(
     path: Path,
     outcomes: Outcomes,
     ablation: Ablation,
@@ -36,7 +38,6 @@ def report_sections(
       data: that was learnt.
     """
     sections = [
-        Section("Learning curves", items=[_curves(path, outcomes), _scores_table(outcomes)]),
         Section(
             "The paper's findings, one by one",
             [
@@ -51,9 +52,8 @@ def report_sections(
                 "The Jaccard similarity forgives labels too many that the precision-weighted one "
                 "does not; the distance between the two curves shows them."
             ],
-            [_label_curves(path, outcomes)],
+            [_label_curves(path, outcomes), _scores_table(outcomes)],
         ),
-        Section("Coarse and fine classes", items=[_class_types(outcomes)]),
         Section("Which labels are confused", items=[_confusion(path, outcomes, data)]),
     ]
     if _sequential(outcomes):
@@ -62,26 +62,11 @@ def report_sections(
             "these curves can fall without anything being forgotten."
         )
         figure = _earlier_tasks(path, outcomes)
-        sections.insert(3, Section("Each task as later ones are learnt", [later], [figure]))
+        sections.insert(2, Section("Each task as later ones are learnt", [later], [figure]))
     if ablation:
         sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
-    return [*sections, Section("The splits", items=[_splits(splits), _groups(data)])]
-
-
-def _curves(path: Path, outcomes: Outcomes) -> Figure:
-    panels = {
-        "All tasks so far": {name: o.union[..., 0] for name, o in outcomes.items()},
-        "The task just learnt": {name: o.current for name, o in _sequential(outcomes).items()},
-    }
-    labels = {"All tasks so far": "pw-JS, R_j", "The task just learnt": "pw-JS, R_jj"}
-    caption = (
-        "Precision-weighted Jaccard similarity after each task, on the samples of all tasks so "
-        "far (figures 3 and 4) and of the newest (figure 5); bands are one standard deviation over "
-        "configurations."
-    )
-    if "joint" in outcomes:
-        caption += " Joint learns all at once (dotted)."
-    return Figure(caption, plot_curves(path / "curves.png", panels, labels, order=tuple(outcomes)))
+    numbered = {str(number): sequence for number, sequence in enumerate(splits)}
+    return [*sections, Section("The splits", items=[sizes_table(numbered), _groups(data)])]
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
@@ -101,28 +86,19 @@ def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
 def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
     sequential = _sequential(outcomes)
     tasks = next(iter(sequential.values())).by_task.shape[-1]
-    panels, labels = {}, {}
+    panels = {"The task just learnt": {name: o.current for name, o in sequential.items()}}
+    labels = {"The task just learnt": "pw-JS, R_jj"}
     for task in sorted({0, tasks // 4, tasks // 2}):
         title = f"Task {task + 1}"
         panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
         labels[title] = f"pw-JS, R_j{task + 1}"
-    caption = "pw-JS on the samples of one task, from when it is learnt (figures A.16 and A.17)."
+    caption = (
+        "pw-JS on the samples of the newest task (figure 5), and of one task from when it is "
+        "learnt (figures A.16 and A.17)."
+    )
     return Figure(
         caption, plot_curves(path / "earlier_tasks.png", panels, labels, order=tuple(outcomes))
     )
-
-
-def _class_types(outcomes: Outcomes) -> Table:
-    rows = [
-        [name, *(_spread(o.by_type[:, place]) for place in range(len(CLASS_TYPES)))]
-        for name, o in outcomes.items()
-    ]
-    columns = [Column("method"), *(Column(name, "labels that are") for name in CLASS_TYPES)]
-    caption = (
-        "pw-JS after the last task if the labels of one type were all there is, over the samples "
-        "that carry one; mean ± standard deviation over configurations."
-    )
-    return Table(caption, columns, rows)
 
 
 def _exemplars(path: Path, ablation: Ablation) -> Figure:
@@ -130,8 +106,7 @@ def _exemplars(path: Path, ablation: Ablation) -> Figure:
         f"{ABLATED} with more exemplars of every class (appendix E), after the last task; bars are "
         "one standard deviation over configurations."
     )
-    values = {each: outcome.union[:, -1, 0] for each, outcome in sorted(ablation.items())}
-    return Figure(caption, plot_exemplars(path / "exemplars.png", values))
+    return Figure(caption, plot_exemplars(path / "exemplars.png", dict(sorted(ablation.items()))))
 
 
 def _confusion(path: Path, outcomes: Outcomes, data: Data) -> Figure:
@@ -154,10 +129,10 @@ def _scores_table(outcomes: Outcomes) -> Table:
         rows.append(
             [
                 name,
-                *(_spread(last[:, place]) for place in range(len(SCORES))),
-                _spread(outcome.batch_recall),
-                _spread(outcome.union[..., 0].mean(axis=1)),
-                _spread(outcome.current.mean(axis=1)),
+                *(spread(last[:, place]) for place in range(len(SCORES))),
+                spread(outcome.batch_recall),
+                spread(outcome.union[..., 0].mean(axis=1)),
+                spread(outcome.current.mean(axis=1)),
                 f"{outcome.predicted_labels[:, -1].mean():.2f}",
                 f"{outcome.true_labels[:, -1].mean():.2f}",
             ]
@@ -178,36 +153,6 @@ def _scores_table(outcomes: Outcomes) -> Table:
         f"batches, as the authors have it, labels found over true labels of each {RECALL_BATCH} "
         "samples, averaged."
     )
-    return Table(caption, columns, rows)
-
-
-def _splits(splits: Sequence[TaskSequence]) -> Table:
-    rows = []
-    for number, sequence in enumerate(splits):
-        tasks = sequence.tasks
-        sizes = np.asarray(tasks.train.mask).sum(axis=1)
-        classes = np.asarray(tasks.classes).sum(axis=1)
-        rows.append(
-            [
-                str(number),
-                str(len(sizes)),
-                f"{classes[0]}, then {classes[1:].min()} to {classes[1:].max()}",
-                f"{sizes.sum():,}",
-                f"{sizes[0]:,}",
-                f"{sizes[1:].mean():,.0f} ({sizes[1:].min():,} to {sizes[1:].max():,})",
-                f"{np.asarray(tasks.valid.mask).sum():,}",
-            ]
-        )
-    columns = [
-        Column("configuration"),
-        Column("tasks"),
-        Column("classes a task"),
-        Column("all tasks", "training samples"),
-        Column("first task", "training samples"),
-        Column("later tasks, mean (least to most)", "training samples"),
-        Column("in-task validation samples"),
-    ]
-    caption = "A sample that two tasks train on, under its coarse and its fine label, counts twice."
     return Table(caption, columns, rows)
 
 
@@ -235,10 +180,3 @@ def _first(names: Sequence[str], shown: int = 4) -> str:
 
 def _sequential(outcomes: Outcomes) -> dict[str, Outcome]:
     return {name: outcome for name, outcome in outcomes.items() if name != "joint"}
-
-
-def _spread(values: Float[np.ndarray, "runs"]) -> str:
-    # No class is of a type that the benchmark does not have.
-    if np.isnan(values).all():
-        return "–"
-    return f"{values.mean():.3f}" + (f" ± {values.std():.3f}" if len(values) > 1 else "")

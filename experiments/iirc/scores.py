@@ -4,21 +4,18 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.metrics.multilabel import (
     batch_recall,
-    class_type_scores,
-    class_types,
     confusion_matrix,
     task_score_matrix,
 )
 from experiments.iirc.record import unpack
 
 SCORES = ("pw-JS", "JS", "exact match", "recall")
-CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 RECALL_BATCH = 128
 """Of the recall that the authors average over batches."""
 
@@ -34,8 +31,6 @@ class Outcome(NamedTuple):
     """R_j by each of `SCORES`."""
     batch_recall: Float[np.ndarray, "*runs"]
     """On all tasks after the last, as the authors average it."""
-    by_type: Float[np.ndarray, "*runs types"]
-    """pw-JS after the last task, of the labels of each of `CLASS_TYPES` alone."""
     predicted_labels: Float[np.ndarray, "*runs t"]
     """Mean number predicted for a test sample of the tasks so far."""
     true_labels: Float[np.ndarray, "*runs t"]
@@ -46,17 +41,12 @@ class Outcome(NamedTuple):
     """The same of the true labels (figure 6a)."""
 
 
-def score_method(
-    sequence: TaskSequence,
-    predicted: UInt8[np.ndarray, "t m packed"],
-    superclass: Int[np.ndarray, "c"],
-) -> Outcome:
+def score_method(sequence: TaskSequence, predicted: UInt8[np.ndarray, "t m packed"]) -> Outcome:
     """Scores what a method predicted on the test samples of its own sequence.
 
     Args:
       sequence: that the method learnt.
       predicted: labels after each task, as bits.
-      superclass: number of each class's superclass, -1 where it has none.
     """
     classes = sequence.class_task.shape[0]
     predicted = jnp.asarray(unpack(predicted, classes))
@@ -72,14 +62,12 @@ def score_method(
     by_authors = batch_recall(
         *last, sequence.test_member, seen[-1], sequence.tasks.id[-1], RECALL_BATCH
     )
-    by_type = class_type_scores(*last, seen[-1], class_types(jnp.asarray(superclass)))
     shown = jnp.arange(classes)
     return Outcome(
         np.asarray(means.by_task.precision_weighted_jaccard),
         np.asarray(means.current.precision_weighted_jaccard),
         np.stack(means.union, axis=-1),
         np.asarray(by_authors.union),
-        np.asarray(by_type.precision_weighted_jaccard),
         labels_a_sample(jnp.sum(predicted, axis=2)),
         labels_a_sample(jnp.sum(labels & seen[:, None], axis=2)),
         np.asarray(confusion_matrix(*last, shown)),

@@ -50,6 +50,22 @@ def test_bits_survive(tmp_path, rng):
     np.testing.assert_array_equal(read.view(np.uint32), bits.view(np.uint32))
 
 
+def test_what_is_there_to_the_bit_is_not_written_again_and_others_give_way(tmp_path):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    for step in range(3):
+        checkpoints.renew(step, state_of(step), {})
+    times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    checkpoints.renew(1, state_of(1), {})
+    assert times == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    # Other bits: what followed the former ones goes too.
+    checkpoints.renew(1, state_of(7), {})
+    assert checkpoints.numbers() == [0, 1]
+    assert_same(checkpoints.restore(1, state_of(0)).state, state_of(7))
+    (tmp_path / "1" / "state" / "manifest.ocdbt").write_bytes(b"garbage")
+    Checkpoints(tmp_path, keep=3).renew(1, state_of(7), {})
+    assert_same(Checkpoints(tmp_path).restore(1, state_of(0)).state, state_of(7))
+
+
 def test_the_newest_few_are_kept(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=2)
     assert checkpoints.newest() is None

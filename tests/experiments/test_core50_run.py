@@ -19,6 +19,7 @@ from data_pipelines.images.image_set import ImageSet
 from experiments.cli import main
 from experiments.common.run_folder import RunFolder
 from experiments.continual.run import run_continual
+from experiments.continual.runner import Outcome
 from experiments.continual.table import ContinualRun
 from experiments.core50 import beginning, record
 from experiments.core50.batches import BatchesRun, run_batches
@@ -28,7 +29,6 @@ from experiments.core50.fusion import fuse_adjacent
 from experiments.core50.paper_table import PAPER_CURVES
 from experiments.core50.plans import PLANS, Length, Plan, Pretraining, choose_net, protocol_of
 from experiments.core50.record import scale_layers
-from experiments.core50.scores import Outcome
 from experiments.core50.static import StaticRun, run_static
 
 TINY = Plan(
@@ -102,12 +102,12 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
         assert wanted in page, wanted
     with np.load(report.parent / "results.npz") as results:
         first = dict(results)
-    assert first["NC/naive/accuracy"].shape == (2, 9)
-    np.testing.assert_array_equal(first["NC/naive/steps"], [[4, *[2] * 8]] * 2)
-    np.testing.assert_array_equal(first["NC/CWR/steps"], np.full((2, 9), 2))
+    assert first["NC/naive/over_time"].shape == (2, 9)
+    np.testing.assert_array_equal(first["NC/naive/steps"], [4 + 2 * np.arange(9)] * 2)
+    np.testing.assert_array_equal(first["NC/CWR/steps"], [2 + 2 * np.arange(9)] * 2)
     for name in methods:
         # When all classes are known, the partial test set is the full one, and nothing is unknown.
-        accuracy, partial = first[f"NC/{name}/accuracy"], first[f"NC/{name}/partial"]
+        accuracy, partial = first[f"NC/{name}/over_time"], first[f"NC/{name}/partial"]
         np.testing.assert_allclose(partial[:, -1], accuracy[:, -1], rtol=1e-6)
         # Both count the same right answers, of 5 objects more after every batch.
         known = 10 + 5 * np.arange(9)
@@ -115,11 +115,11 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
         area = first[f"NC/{name}/roc_area"]
         np.testing.assert_array_equal(np.isnan(area), [[*[False] * 8, True]] * 2)
     # CWR says nothing of classes that it has not met: its right answers are all of known ones.
-    cwr = {field: first[f"NC/CWR/{field}"] for field in ("accuracy", "partial")}
-    np.testing.assert_allclose(cwr["accuracy"] * 50, cwr["partial"] * known, rtol=1e-4)
+    cwr = {field: first[f"NC/CWR/{field}"] for field in ("over_time", "partial")}
+    np.testing.assert_allclose(cwr["over_time"] * 50, cwr["partial"] * known, rtol=1e-4)
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
-    assert np.any(first["NC/CWR as coded/accuracy"] != first["NC/CWR/accuracy"])
+    assert np.any(first["NC/CWR as coded/over_time"] != first["NC/CWR/over_time"])
     # A head of 2 x 2 x 4 features, or two, counts and a mark for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 4 * 50 + 50:,}" in page
@@ -378,9 +378,7 @@ def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():
 
 def outcomes_of(curves):
     """Outcomes that know nothing but their accuracies."""
-    return {
-        name: Outcome(None, np.array([curve]) / 100, *[None] * 7) for name, curve in curves.items()
-    }
+    return {name: Outcome(np.array([curve]) / 100, *[None] * 9) for name, curve in curves.items()}
 
 
 @pytest.mark.parametrize("net", PAPER_CURVES)

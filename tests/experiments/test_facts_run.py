@@ -26,7 +26,6 @@ from experiments.facts.benchmarks import (
     spaced_examples,
 )
 from experiments.facts.findings import CLAIMS, findings_table
-from experiments.facts.formats import percent
 from experiments.facts.layout import layout_embeddings
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
@@ -193,11 +192,6 @@ def test_faults_of_the_authors_files_are_named(release):
     (release / "splits" / "2tasks_random").rename(release / "elsewhere")
     with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
         run_lifelong(of_release(release), {"demo": TINY})
-
-
-def test_cells_have_the_mean_and_over_several_seeds_the_deviation():
-    assert percent(np.array([0.1, 0.3])) == "20.0 ± 14.1"
-    assert percent(np.array([0.25])) == "25.0"
 
 
 @given(

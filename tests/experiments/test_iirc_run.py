@@ -16,7 +16,7 @@ from experiments.continual.table import ContinualRun
 from experiments.iirc import iirc
 from experiments.iirc import record as iirc_record
 from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.iirc.record import SCENARIO, Data, Plan, load_data, record
+from experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
 
 TINY = Plan(
     data="procedural",
@@ -46,13 +46,16 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
     np.testing.assert_array_equal(
         np.isnan(matrix), np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
     )
-    assert first["ER-1/by_task"].shape == (2, 4, 4)
+    np.testing.assert_array_equal(matrix, first[f"{SCENARIO}/LUCIR/matrices"])
+    assert first["ER-1/final"].shape == (2,)
     # Without a second label seen, every test sample has one: the first task brings superclasses.
     np.testing.assert_allclose(first["LUCIR/true_labels"][:, 0], 1)
     # At the end each sample has its superclass and its subclass.
     np.testing.assert_allclose(first["LUCIR/true_labels"][:, -1], 2)
     # In this world every subclass has a superclass, and no class is without one.
-    np.testing.assert_array_equal(np.isnan(first["LUCIR/by_type"]), [[False, False, True]] * 2)
+    for kind, unknown in zip(CLASS_TYPES, (False, False, True), strict=True):
+        scores = first[f"{SCENARIO}/LUCIR/in the end, {kind}"]
+        np.testing.assert_array_equal(np.isnan(scores), [unknown] * 2)
     with pytest.raises(DataError, match="exemplars: 2 there, 3 now"):
         run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
 

@@ -73,6 +73,33 @@ def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys)
     refuse_diverged([asked[0], asked[2]], [kept[0], kept[2]])
 
 
+def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
+    """A crash as the second run's second task is told: it comes again."""
+    whole, told = {}, []
+
+    def note(unit, task, result):
+        whole[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
+
+    train_units(run_folder(tmp_path / "a"), units(), build, PROTOCOL, DATA, keep, join, note)
+    tasks = units()[0].sequence.tasks.id.shape[0]
+    assert set(whole) == {(unit.name, task) for unit in units() for task in range(tasks)}
+
+    def note_or_crash(unit, task, result):
+        told.append((unit.name, task))
+        if told.count(("EWC-1", 1)) == 1 and told[-1] == ("EWC-1", 1):
+            raise OSError("no room")
+        found = np.asarray(jax.tree.leaves(result.learner.params)[0])
+        np.testing.assert_array_equal(found, whole[unit.name, task])
+
+    parts = (units(), build, PROTOCOL, DATA, keep, join, note_or_crash)
+    with pytest.raises(OSError, match="no room"):
+        train_units(run_folder(tmp_path / "b"), *parts)
+    train_units(run_folder(tmp_path / "b"), *parts)
+    # Of the runs before it none is told again.
+    assert set(told) == set(whole)
+    assert {told.count(("EWC-0", task)) for task in range(tasks)} == {1}
+
+
 def start_child(tmp_path, folder, devices, *stop, distributed=None):
     module = "tests.experiments.stopped_runs"
     command = [sys.executable, "-m", module, str(tmp_path / folder), str(distributed)]

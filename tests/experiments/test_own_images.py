@@ -214,6 +214,15 @@ def test_folders_within_classes_are_refused(tmp_path):
     assert re.search("train/a is a folder in a class's folder", refused(tmp_path))
 
 
+@pytest.mark.parametrize("inside", ["", "a folder"])
+def test_a_refusal_of_a_folder_with_a_strange_name_is_one_line_of_text(tmp_path, inside):
+    folder_of(tmp_path, {"a": 3})
+    (tmp_path / "\x1b[31m\n\udcff" / inside).mkdir(parents=True)
+    message = refused(tmp_path)
+    assert message.isprintable()
+    assert f"{tmp_path}/\\x1b[31m\\n\\udcff" in message
+
+
 def test_a_class_of_one_image_is_refused(tmp_path):
     assert "the class 'b' has 1 image; a class needs 3" in refused(
         folder_of(tmp_path, {"a": 3, "b": 1})

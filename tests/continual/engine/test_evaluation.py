@@ -215,7 +215,7 @@ def test_iirc_s_scores_read_nothing_of_tasks_to_come():
     outcomes = []
     for judged in (setup, whole):
         predicted, _ = evaluations(judged, 4)
-        outcomes.append(score_method(sequence, predicted, np.array([-1, -1, 0, 1, 0, -1])))
+        outcomes.append(score_method(sequence, predicted))
     for name, kept in outcomes[0]._asdict().items():
         np.testing.assert_array_equal(kept, getattr(outcomes[1], name), err_msg=name)
     assert np.nanmax(outcomes[0].by_task) > 0

@@ -1,0 +1,214 @@
+"""Nets that a run kept (`--keep-nets`), read back with all that predicts with them.
+
+net = load_net("runs/continual-run-digits-demo", "ER", seed=0, task=4)
+best = net.predict(images).argmax(axis=1)
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Shaped
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.files import read_json, refusing
+from everlight.continual import Build, Learner
+from everlight.continual.base import Memory, Samples
+from everlight.continual.engine.evaluation import over_samples
+from experiments.common.checkpoint import open_existing
+from experiments.common.run_folder import RunFolder, name_differences
+from experiments.common.settings import check_name
+from experiments.continual.benchmark import Benchmark, Draw, RunData
+from experiments.continual.features import load_on_features
+from experiments.continual.own_strategy import load_strategy
+from experiments.continual.plan import WIDENING
+from experiments.continual.run import rows_of
+from experiments.continual.runner import NETS, Runner, are_images, nets_folder, stored_images
+from experiments.continual.table import BENCHMARKS, ContinualRun
+
+_WAY_OUT = "Name the folder of a `continual run` with --keep-nets."
+
+
+@dataclass(frozen=True)
+class KeptNet:
+    """A net as it was after a task."""
+
+    class_names: tuple[str, ...]
+    """None where the benchmark has no names."""
+    class_task: Int[np.ndarray, "c"]
+    """The task that brings each class."""
+    learner: Learner
+    """Parameters, batch statistics and the classes seen; without the optimizer's state."""
+    memory: Memory
+    """Of the strategy, from which some predict."""
+    _build: Build
+    _data: RunData
+    _size: int
+    _masked: bool
+
+    def predict(
+        self, images: Shaped[np.ndarray, "n *shape"], task: int | None = None
+    ) -> Float[np.ndarray, "n c"]:
+        """Scores of the classes, the greatest of which is predicted.
+
+        Of several labels a sample those with scores above 0 are; where outputs are embeddings of
+        facts, they are what is given.
+
+        Args:
+          images: as the benchmark holds them, uint8 `[n, h, w, c]`, or the features learnt from.
+          task: that the images are said to be of, from 0; None tells none.
+
+        Returns:
+          `[n, c]`; of classes not seen yet, or not of the task that is told, minus infinity.
+
+        Raises:
+          DataError: images of another shape, or a task that there is not.
+        """
+        images, stored = np.asarray(images), stored_images(self._data.shared)
+        wrong = images.shape[1:] != stored.shape[1:] or not len(images)
+        if wrong or images.dtype.kind != stored.dtype.kind:
+            taken = ", ".join(map(str, stored.shape[1:]))
+            raise DataError(
+                f"images are {images.dtype} of {images.shape}; this net takes {stored.dtype} of "
+                f"(n, {taken})"
+            )
+        tasks = int(self.class_task.max()) + 1
+        if task is not None and not 0 <= task < tasks:
+            raise DataError(f"task {task}; give 0 to {tasks - 1}")
+        how = self._build, self._size, task is not None
+        net = self.learner, self.memory, jnp.int32(task or 0)
+        given = jnp.asarray(images, stored.dtype)
+        scores = np.array(_predicted(*how, self._data, given, *net))
+        if self._masked:
+            possible = np.array(self.learner.seen)
+            if task is not None:
+                possible &= self.class_task == task
+            scores[:, ~possible] = -np.inf
+        return scores
+
+
+def load_net(
+    run: Path | str, method: str, seed: int, task: int, scenario: str | None = None
+) -> KeptNet:
+    """Reads the net that a run with `--keep-nets` left after a task.
+
+    The run's settings and data are read again, since a net alone does not say how its inputs are
+    normalised; where its data or your own strategy's file have changed since, it is refused.
+
+    Args:
+      run: the folder.
+      method: as the report calls it.
+      seed: from the run's `--seed` on, one a row of `results.npz`.
+      task: after which it is taken, from 0, as in the rows of the accuracy matrices.
+      scenario: told, not told, online or the benchmark's own; None where the run has one.
+
+    Raises:
+      MissingDataError: the folder, the run's data or its nets are not there.
+      DataError: a method, seed, task or scenario that was not kept, with those that were; a net
+        that is damaged, or of other data.
+    """
+    run = Path(run)
+    settings = _settings(run)
+    kept = run / NETS
+    if not kept.is_dir():
+        raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
+    scenarios = _there(kept)
+    if scenario is None:
+        if len(scenarios) > 1:
+            raise DataError(f"{run} has several scenarios; give one: {', '.join(scenarios)}")
+        (scenario,) = scenarios
+    check_name("scenario", scenario, scenarios)
+    labels = _there(kept / scenario)
+    check_name("net of method", method, [label.partition("@")[0] for label in labels])
+    benchmark = _benchmark(run, settings)
+    own = [load_strategy(asked) for asked in settings.strategy]
+    row = next(each for each in rows_of(benchmark, settings, own) if each.name == method)
+    if row.label not in labels:
+        raise DataError(f"{run}: its {method} is of another version of your file")
+    seeds = _there(kept / scenario / row.label)
+    check_name("seed", str(seed), seeds)
+    checkpoints = open_existing(nets_folder(run, scenario, row, seed))
+    check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
+    runner = Runner(None, benchmark, settings.seed)
+    draw = Draw("reported", settings.seed, seed - settings.seed)
+    sequence = benchmark.sequence(scenario, row, draw)
+    facts = checkpoints.facts(task)
+    own_facts = {"scenario": scenario, "method": row.name, "order": draw.order}
+    changed = name_differences(
+        facts, {**own_facts, "strength": facts["strength"], **benchmark.facts(scenario, row)}
+    )
+    if changed:
+        raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
+    net = checkpoints.restore(task, runner.net(scenario, row)).state
+    return KeptNet(
+        () if benchmark.images is None else tuple(benchmark.images.class_names),
+        np.asarray(sequence.class_task),
+        *net,
+        runner.build(scenario, row),
+        RunData(
+            benchmark.shared(scenario, row), benchmark.own(scenario, sequence, facts["strength"])
+        ),
+        benchmark.protocol(scenario, row).evaluation_batch,
+        "class scores" in benchmark.offers(scenario),
+    )
+
+
+def _settings(run: Path) -> ContinualRun:
+    """As the run was begun with, wherever its folder lies now."""
+    path = run / "config.json"
+    stored = read_json(path, _WAY_OUT)
+    with refusing(path, _WAY_OUT):
+        given = {"benchmark": "digits", **stored["settings"], "runs": run.parent}
+        if given.get("images") is not None:
+            given["images"] = Path(given["images"])
+        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        return ContinualRun(**plain)
+
+
+def _there(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _benchmark(run: Path, settings: ContinualRun) -> Benchmark:
+    if settings.features is not None:
+        return load_on_features(settings)
+    benchmark = BENCHMARKS[settings.benchmark](settings)
+    if benchmark.prepare is None:
+        return benchmark
+    folder = RunFolder("continual", f"run-{settings.benchmark}", settings, True, WIDENING)
+    if folder.path.resolve() != run.resolve():
+        raise DataError(f"{run} was {folder.path.name}; give it its name again")
+    return benchmark.opened(folder)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _predicted(
+    build: Build,
+    size: int,
+    told: bool,
+    data: RunData,
+    images: Shaped[Array, "n *shape"],
+    learner: Learner,
+    memory: Memory,
+    task: Int[Array, ""],
+) -> Float[Array, "n c"]:
+    """Scores of other images than those that were learnt from, normalised as these."""
+    strategy = build(data)[1]
+    others = jax.tree.map(
+        lambda part: part._replace(images=images) if are_images(part) else part,
+        data.shared,
+        is_leaf=are_images,
+    )
+    setup = build(data._replace(shared=others))[0]
+
+    def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
+        if told and strategy.predict_task is not None:
+            return strategy.predict_task(memory, learner, inputs, task)
+        return strategy.predict(memory, learner, inputs)
+
+    count = images.shape[0]
+    every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
+    return over_samples(setup, forward, every, size)

@@ -1,0 +1,171 @@
+"""The common report: criteria with their costs, class types and sentences, with numbers by hand."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
+from experiments.cl_metrics.paper_table import CRITERIA as THEIRS
+from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
+from experiments.common.cells import deviation, percent, spread
+from experiments.common.report import PAPER
+from experiments.continual.methods import METHODS
+from experiments.continual.report import (
+    NOTHING_PUBLISHED,
+    Published,
+    _class_types,
+    _criteria,
+    _paired,
+    _sentence,
+    left_out_table,
+    strengths_table,
+    summarize,
+)
+from experiments.continual.runner import Cost, Outcome
+from experiments.continual.selection import choose_strength, fixed_strength
+
+TASKS, RUNS = 3, 2
+ACCURACY = np.array(
+    [
+        [[0.9, 0.1, 0.2], [0.8, 0.6, 0.3], [0.85, 0.5, 0.7]],
+        [[0.7, 0.1, 0.0], [0.7, 0.8, 0.1], [0.6, 0.9, 0.5]],
+    ]
+)
+NAIVE = METHODS["naive"]
+JOINT = METHODS["joint"]
+
+
+def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
+    """Of two runs of three tasks of 20, 20 and 40 samples, as they would have been trained."""
+    over_time = np.array([[0.9, 0.7, 0.6], [0.7, 0.75, 0.8]])
+    found = Outcome(
+        over_time,
+        ACCURACY,
+        np.full((RUNS, 2), -1),
+        np.tile(np.cumsum(steps), (RUNS, 1)),
+        np.tile(stored, (RUNS, 1)),
+        np.tile([19, 20, 40], (RUNS, 1)),
+        np.ones(RUNS),
+        {},
+        Cost(1_000, copies, 0, 0, 2, operations),
+        fixed_strength(),
+    )
+    return found._replace(**changes)
+
+
+@pytest.fixture(scope="module")
+def naive():
+    """Four epochs of steps of two samples, the last of the first task of one."""
+    return outcome([40, 40, 80])
+
+
+@pytest.fixture(scope="module")
+def method():
+    """Steps thirty times naive's, each of 1.5 times the operations."""
+    return outcome([1_200, 1_200, 2_400], copies=2, stored=(0, 20, 40), operations=150.0)
+
+
+def test_the_criteria_of_two_runs_are_those_by_hand(method, naive):
+    summary = summarize(method, naive)
+    # Over all times: the mean of the six accuracies on and below the diagonal.
+    accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
+    # Of the three pairs below the diagonal, against the diagonal.
+    backward = [(-0.1 - 0.05 - 0.1) / 3, (0 - 0.1 + 0.1) / 3]
+    forward = [(0.1 + 0.2 + 0.3) / 3, (0.1 + 0.0 + 0.1) / 3]
+    # Anchor and importances from the second task on; no, 20 and 40 of 79 samples.
+    model, storage = (1 + 1 / 3 + 1 / 3) / 3, 1 - (0 + 20 / 79 + 40 / 79) / 3
+    # A pass is 10 steps of 100, 10 and 20; a task 1,200 of 150: a pass counts ten times.
+    one_pass = np.array([1_000, 1_000, 2_000])
+    spent = np.array([180_000, 180_000, 360_000])
+    computation = np.mean(10 * one_pass / (1 + spent))
+    expected = {
+        "A": accuracies,
+        "MS": [model] * 2,
+        "SSS": [storage] * 2,
+        "CE": [computation] * 2,
+        "BWT+": [max(each, 0) for each in backward],
+        "REM": [1 - abs(min(each, 0)) for each in backward],
+        "FWT": forward,
+    }
+    for name, values in expected.items():
+        assert summary.mean[name] == pytest.approx(np.mean(values), abs=1e-6), name
+        assert summary.deviation[name] == pytest.approx(np.std(values, ddof=1), abs=1e-6), name
+
+
+def test_the_criteria_stand_beside_the_papers(method, naive):
+    by_name = {"Naive": naive, "LwF": method, "one's own": method}
+    published = Published("theirs", criteria={"told": PRINTED})
+    (table,) = _criteria(by_name, "Naive", published, "told")
+    _, paper, own = table.rows
+    mean, of = summarize(method, naive)
+    ours = [f"{float(mean[c]):.3f} ± {float(of[c]):.3f}" for c in CRITERIA]
+    ours += [f"{float(cl_score(mean, weights)):.3f}" for weights in WEIGHTINGS.values()]
+    ours += [f"{float(cl_stability(of, weights)):.3f}" for weights in WEIGHTINGS.values()]
+    row = dict(zip(THEIRS, PAPER_CRITERIA["LwF"], strict=True))
+    printed = [f"{row[c]:.4f}" for c in CRITERIA]
+    printed += ["0.5768", "0.6554", "0.6030", "0.9986", "0.9990", "0.9972"]
+    assert paper == ["LwF", *ours, *printed]
+    assert own == ["one's own", *ours, *["–"] * 13]
+    assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
+    # Where the paper has no rows of a scenario, and without a learner whose pass is known.
+    assert len(_criteria(by_name, "Naive", published, "not told")[0].columns) == 14
+    assert _criteria(by_name, "", NOTHING_PUBLISHED, "told") == []
+
+
+def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
+    ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
+    unknown = method._replace(matrices=np.where(ahead, np.nan, ACCURACY))
+    (table,) = _criteria({"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "told")
+    row = dict(zip([column.name for column in table.columns[:8]], table.rows[1], strict=False))
+    assert row["FWT"] == "–"
+    assert row["A"] == spread(np.array([4.35, 4.2]) / 6)
+    assert table.rows[1][8:] == ["–"] * 6
+
+
+def test_types_of_classes_are_a_table_where_there_are_any(method):
+    benchmark = SimpleNamespace(by_type=print, measure="pw-JS")
+    typed = method._replace(by_type={"fine": np.array([0.1, 0.3]), "none": np.full(2, np.nan)})
+    gone = method._replace(by_type={})
+    (table,) = _class_types(benchmark, {"a": typed, "gone": gone})
+    assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "nan", "nan"]]
+    assert _class_types(SimpleNamespace(by_type=None), {"a": method}) == []
+
+
+def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
+    benchmark = SimpleNamespace(measure="accuracy")
+    best = naive._replace(over_time=naive.over_time + 0.1)
+    joint = naive._replace(over_time=naive.over_time + 0.2)
+    by_name = {"naive": naive, "ER": best, "joint": joint}
+    rows = [NAIVE, METHODS["ER"], JOINT]
+    assert _sentence(benchmark, "not told", by_name, rows) == (
+        "Not told: ER is the best that learns task after task, and has a final accuracy of "
+        "0.800 ± 0.141; naive 0.700 ± 0.141, joint 0.900 ± 0.141."
+    )
+    alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
+    assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
+    # Of fewer seeds those that both have are paired.
+    first = naive._replace(over_time=naive.over_time[:1])
+    assert _paired(best, first) == ["+0.100", "1 of 1"]
+
+
+def test_strengths_and_what_was_left_out_are_said(naive):
+    tuned = naive._replace(choice=choose_strength((1.0, 2.0), np.array([[0.2], [0.4]])))
+    given = naive._replace(choice=fixed_strength(0.5))
+    table = strengths_table("final accuracy", {"told": {"a": tuned, "b": given, "c": naive}})
+    assert table.rows == [
+        ["a, told", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
+        ["b, told", "given", "0.5"],
+    ]
+    left = left_out_table([NAIVE, METHODS["HAT"]], {"NI": frozenset()})
+    assert [row[0] for row in left.rows] == ["HAT, NI"]
+
+
+def test_every_deviation_is_the_samples(rng):
+    values = rng.random((4, 3))
+    by_hand = np.sqrt(((values - values.mean(axis=0)) ** 2).sum(axis=0) / 3)
+    np.testing.assert_allclose(deviation(values), by_hand)
+    assert np.isnan(deviation(values[:1])).all()
+    assert spread(np.array([0.1, 0.3]), "+") == "+0.200 ± 0.141"
+    assert spread(np.array([0.5])) == "0.500"
+    assert percent(np.array([0.1, 0.3])) == "20.0 ± 14.1"

@@ -1,0 +1,118 @@
+"""Kept nets: what they predict is what the run scored; what is not there is named."""
+
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError, MissingDataError
+from data_pipelines.images.digits import load_digits
+from experiments.continual.nets import load_net
+from experiments.continual.run import run_continual
+from experiments.continual.runner import BESIDE
+from experiments.continual.table import ContinualRun
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("kept nets")
+
+SETTINGS = ContinualRun(
+    benchmark="digits",
+    methods=("nearest mean",),
+    scenario=("told", "not-told"),
+    seed=3,
+    seeds=1,
+    epochs=1,
+    batch_size=64,
+    tasks=2,
+    keep_nets=True,
+)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    report = run_continual(ContinualRun(**{**vars(SETTINGS), "runs": runs}))
+    with np.load(report.parent / "results.npz") as results:
+        return report.parent, dict(results)
+
+
+@pytest.fixture(scope="module")
+def tests():
+    """Images and labels."""
+    digits = load_digits()
+    return digits.images[len(digits.train_labels) :, ..., :1], digits.test_labels
+
+
+@pytest.mark.parametrize("scenario", ["told", "not told"])
+@pytest.mark.parametrize("method", ["naive", "nearest mean"])
+def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
+    run, results = finished
+    images, labels = tests
+    for after in (0, 1):
+        net = load_net(run, method, 3, after, scenario)
+        assert net.class_names == tuple("0123456789")
+        of_task = net.class_task[labels]
+        found = []
+        for task in (0, 1):
+            told = task if scenario == "told" else None
+            own = of_task == task
+            found.append(np.mean(net.predict(images[own], told).argmax(axis=1) == labels[own]))
+        matrix = results[f"{scenario}/{method}/matrices"][0]
+        # Of the task to come no class is seen, and where it is told none is left.
+        np.testing.assert_allclose(found[: after + 1], matrix[after, : after + 1], atol=1e-6)
+    scores = load_net(run, method, 3, 0, scenario).predict(images[:5])
+    np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.class_task == 1, (5, 1)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("nearest men", 3, 0, "told"), r"no net of method 'nearest men'; did you mean 'nearest m"),
+        (("naive", 0, 0, "told"), r"no seed '0'\. There are '3'"),
+        (("naive", 3, 2, "told"), r"no task '2'\. There are '0', '1'"),
+        (("naive", 3, 0), r"has several scenarios; give one: not told, told"),
+        (("naive", 3, 0, "not-told"), r"no scenario 'not-told'; did you mean 'not told'"),
+    ],
+)
+def test_what_was_not_kept_is_named(finished, asked, message):
+    with pytest.raises(DataError, match=message):
+        load_net(finished[0], *asked)
+
+
+def test_images_of_another_kind_are_refused(finished, tests):
+    net = load_net(finished[0], "naive", 3, 1, "told")
+    images = tests[0]
+    for wrong, message in (
+        (
+            images[..., 0],
+            r"images are uint8 of \(\d+, 8, 8\); this net takes uint8 of \(n, 8, 8, 1",
+        ),
+        (images / 16, r"images are float64 of"),
+        (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            net.predict(wrong)
+    with pytest.raises(DataError, match="task 2; give 0 to 1"):
+        net.predict(images, task=2)
+
+
+def test_a_run_without_nets_says_so(finished, tmp_path):
+    with pytest.raises(MissingDataError, match=r"config.json does not exist\. Name the folder of"):
+        load_net(tmp_path, "naive", 0, 0)
+    (tmp_path / "config.json").write_bytes((finished[0] / "config.json").read_bytes())
+    with pytest.raises(MissingDataError, match="holds no nets; give its command --keep-nets"):
+        load_net(tmp_path, "naive", 0, 0)
+
+
+def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys):
+    """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
+    settings = {**vars(SETTINGS), "runs": tmp_path, "methods": ("naive",), "scenario": None}
+    report = run_continual(ContinualRun(**settings))
+    floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
+    told = 2 * (4 * floats + 10 + BESIDE) / 1e6
+    assert f"--keep-nets: about {told:.1f} MB in all" in capsys.readouterr().out
+    every = (report.parent / "models").rglob("*")
+    on_disk = sum(path.stat().st_blocks * 512 for path in every) / 1e6
+    assert 0.5 < told / on_disk < 2
+    kept = sorted((report.parent / "models" / "not told" / "naive" / "3").iterdir())
+    assert [path.name for path in kept] == ["0", "1"]
+    with pytest.raises(DataError, match="--keep-nets is for runs of one process"):
+        run_continual(ContinualRun(**settings | {"distributed": "0/2@localhost:1"}))
