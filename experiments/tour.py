@@ -40,7 +40,7 @@ def run_tour(settings: TourRun) -> Path:
     learnt, also, sections = icifar_sections(
         RunFolder("cl_metrics", "icifar", continual, shared=True), continual
     )
-    came_out = Section("What came out", [also.sentence], [also.figure, also.table])
+    came_out = Section("What came out", [], [also.figure, also.table])
     parts = {
         "Two cameras": (facts, body),
         "Continual learning": (learnt, [came_out, *sections]),
@@ -55,5 +55,6 @@ def run_tour(settings: TourRun) -> Path:
         for part, (_, body) in parts.items()
         for section in body
     ]
-    of_cameras = replace(first, sentence=f"Two cameras. {first.sentence}")
-    return write_report(folder.path, "everlight: a tour", summary, every, of_cameras)
+    said = f"Two cameras. {first.sentence} Continual learning. {also.sentence}"
+    both = replace(first, sentence=said)
+    return write_report(folder.path, "everlight: a tour", summary, every, both)
