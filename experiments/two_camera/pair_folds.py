@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromagenic import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera.model_files import ensemble_chromaticity
 from experiments.two_camera.tables import angular_errors
 from experiments.two_camera.training import (
     PARAMETERS,

@@ -278,6 +278,11 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "illuminant": floats(3),
         "camera_matrix": jnp.eye(3),
     },
+    "color.render_linear": lambda: {
+        "image": floats(4, 4, 3),
+        "illuminant": floats(3),
+        "camera_matrix": jnp.eye(3),
+    },
     "color.response": lambda: image(order=1, sigma=1.0),
     "color.response_table": lambda: {
         "illuminants": floats(2, 7),
@@ -515,6 +520,17 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     # models
     "models.calibrate": lambda: {"prior": PRIOR, "distances": floats(4)},
+    "models.calibrate_interval": lambda: {
+        "estimates": floats(3, 4, 2),
+        "truth": floats(4, 2),
+        "coverage": 0.9,
+    },
+    "models.chromaticity_interval": lambda: {
+        "scale": models.IntervalScale(floats(2), floats()),
+        "estimates": floats(3, 2),
+    },
+    "models.ensemble_chromaticity": lambda: {"estimates": floats(3, 4, 2)},
+    "models.ensemble_disagreement": lambda: {"estimates": floats(3, 4, 2)},
     "models.chromaticity_loss": lambda: {"estimate": floats(4, 2), "target": floats(4, 2)},
     "models.cosines": lambda: {"features": floats(4, 5), "kernel": floats(5, 2)},
     "models.crop_and_flip": lambda: {"image": floats(4, 4, 3), "key": KEY, "padding": 1},

@@ -61,7 +61,13 @@ from everlight.color.radiometry import (
     take_photograph,
 )
 from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
-from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
+from everlight.color.rendering import (
+    camera_to_srgb,
+    encode_srgb,
+    render,
+    render_linear,
+    white_balance,
+)
 from everlight.color.transform_prior import (
     ProbableTransform,
     TransformPrior,
@@ -136,6 +142,7 @@ __all__ = [
     "reilluminate_transform",
     "relight_moments",
     "render",
+    "render_linear",
     "response",
     "response_table",
     "scale_free",
