@@ -8,14 +8,6 @@ import numpy as np
 from data_pipelines.color import dng
 
 
-def mosaic_rggb(image: np.ndarray) -> np.ndarray:
-    """One colour a pixel, `[h, w]`: red at (0, 0), blue at (1, 1), green at the other two."""
-    mosaic = image[..., 1].copy()
-    mosaic[::2, ::2] = image[::2, ::2, 0]
-    mosaic[1::2, 1::2] = image[1::2, 1::2, 2]
-    return mosaic
-
-
 def write_dng(
     path: Path,
     linear_rgb: np.ndarray,
@@ -42,7 +34,7 @@ def write_dng(
     height, width = linear_rgb.shape[:2]
     places = np.broadcast_to(np.asarray(black, float), 4)
     tiled = np.tile(places.reshape(2, 2), (height // 2 + 1, width // 2 + 1))[:height, :width]
-    mosaic = tiled + mosaic_rggb(np.asarray(linear_rgb, float)) * (white - tiled)
+    mosaic = tiled + dng.mosaic_rggb(np.asarray(linear_rgb, float)) * (white - tiled)
     dng.write_dng(
         path,
         np.clip(np.round(mosaic), 0, 65535).astype(np.uint16),

@@ -21,6 +21,14 @@ RGGB = ((0, 1), (3, 2))
 """Channels of a sensor's four places: 0 red, 1 green, 2 blue, 3 the other green."""
 
 
+def mosaic_rggb(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
+    """What a sensor of `RGGB` sees of colours: one channel a pixel."""
+    mosaic = image[..., 1].copy()
+    mosaic[::2, ::2] = image[::2, ::2, 0]
+    mosaic[1::2, 1::2] = image[1::2, 1::2, 2]
+    return mosaic
+
+
 def rationals(values: Float[np.ndarray, "..."], denominator: int = 10_000) -> tuple[int, ...]:
     """TIFF's rationals: numerator, denominator, numerator, denominator, ..."""
     return tuple(

@@ -1,11 +1,12 @@
 """How often the intervals of nets hold on pairs that neither trained nor calibrated them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from everlight.models.illuminant_interval import (
     Interval,
@@ -30,15 +31,22 @@ def inside(told: Interval, truth: Float[Array, "n 2"]) -> Bool[Array, "n"]:
 
 
 def cross_coverage(
-    estimates: Float[np.ndarray, "m folds k 2"], truth: Float[np.ndarray, "folds k 2"]
+    estimates: Float[np.ndarray, "m n 2"],
+    truth: Float[np.ndarray, "n 2"],
+    folds: Sequence[Int[np.ndarray, "_"]],
 ) -> Coverage:
-    """Each fold's intervals, calibrated on the other folds; all folds' members are of that fold."""
+    """Each fold's intervals, calibrated on the other folds.
+
+    Args:
+      estimates: of every pair by nets that were not trained on its fold.
+      truth: the pairs' lights.
+      folds: rows of each fold; every pair is in one.
+    """
     held, degrees = [], []
-    for fold in range(len(truth)):
-        others = np.delete(np.arange(len(truth)), fold)
-        known = estimates[:, others].reshape(len(estimates), -1, 2)
-        scale = calibrate_all(jnp.asarray(known), jnp.asarray(truth[others].reshape(-1, 2)))
+    for fold in folds:
+        others = np.setdiff1d(np.arange(len(truth)), fold)
+        scale = calibrate_all(jnp.asarray(estimates[:, others]), jnp.asarray(truth[others]))
         told = intervals(scale, jnp.asarray(estimates[:, fold]))
         held.append(inside(told, jnp.asarray(truth[fold])))
         degrees.append(told.degrees)
-    return Coverage(float(np.mean(held)), float(np.mean(degrees)))
+    return Coverage(float(np.mean(np.concatenate(held))), float(np.mean(np.concatenate(degrees))))

@@ -278,10 +278,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
             [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]
         )
         members = jax.tree.map(lambda leaf, r=rows: leaf[r], models)
-        estimates, truth = _held_out(outcome, data, depth)
-        scale = calibrate_all(
-            jnp.asarray(estimates.reshape(seeds, -1, 2)), jnp.asarray(truth.reshape(-1, 2))
-        )
+        scale = calibrate_all(*map(jnp.asarray, _held_out(outcome, data, depth)))
         names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)
         note = f"{data.note}; augmentation {names}, honest selection"
         nets = LightNets(members, scale)
@@ -291,15 +288,16 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
 
 def _held_out(
     outcome: CrossValidation, data: CameraPairs, depth: int
-) -> tuple[Float[np.ndarray, "seeds folds k 2"], Float[np.ndarray, "folds k 2"]]:
-    """Estimates of every test fold by the nets that were not trained on it, and the lights."""
+) -> tuple[Float[np.ndarray, "seeds n 2"], Float[np.ndarray, "n 2"]]:
+    """Estimates of every test fold in turn by nets that were not trained on it, and the lights."""
     estimates = outcome.estimates[f"{net_name(TRANSFORM, depth)}, {CHOSEN}"]
-    return estimates, data.targets(data.folds)
+    return estimates.reshape(len(estimates), -1, 2), data.targets(data.folds.ravel())
 
 
 def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, Coverage]:
     """By net, how often its intervals hold on a fold when calibrated on the other two."""
+    folds = np.split(np.arange(data.folds.size), len(data.folds))
     return {
-        net_name(TRANSFORM, depth): cross_coverage(*_held_out(outcome, data, depth))
+        net_name(TRANSFORM, depth): cross_coverage(*_held_out(outcome, data, depth), folds)
         for depth in outcome.nets[TRANSFORM].models
     }
