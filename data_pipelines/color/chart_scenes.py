@@ -23,9 +23,11 @@ TILE = 60
 BLACK, WHITE = 512, 16383
 NOISE = 0.002
 """Of white, a pixel."""
-LIGHTS = ("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "HP1", "E", "D55", "C", "FL3.10")
-CHART = slice(-24, None)
-"""The chart's surfaces in the embedded library, and those of the tiles before them."""
+LIGHTS = (
+    *("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1"),
+    *("FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3"),
+    *("LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide"),
+)
 
 
 class ChartScenes(NamedTuple):
