@@ -67,9 +67,9 @@ def report_sections(folder: Path, results: DatasetResults) -> list[Section]:
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
                 "error. Bold: least mean.",
                 *METHODS,
-                "'not run' are the paper's methods that are not here: quasi-unsupervised and FC4 need "
-                "trunks of millions of parameters or several sets of full photographs, and the "
-                "paper's nets a second camera.",
+                "'not run' are the paper's methods that are not here: quasi-unsupervised and FC4 "
+                "need trunks of millions of parameters or several sets of full photographs, and "
+                "the paper's nets a second camera.",
             ),
             [
                 *tables,
