@@ -36,6 +36,7 @@ from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
 from experiments.plan import PlanSettings, run_plan
 from experiments.tour import TourRun, run_tour
+from experiments.two_camera.calibrate import CalibrateRun, run_calibrate
 from experiments.two_camera.dataset import DatasetRun, run_dataset
 from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
@@ -50,6 +51,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera nus": (NusRun, run_nus),
     "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
+    "two_camera calibrate": (CalibrateRun, run_calibrate),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
     "continual grid": (GridRun, run_grid),

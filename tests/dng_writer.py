@@ -1,29 +1,11 @@
-"""Writes small colour-filter-array DNG files for tests, with tags that a raw decoder reads."""
+"""Small colour-filter-array DNG files for tests, made of linear colours."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import tifffile
 
-RATIONAL, SIGNED_RATIONAL = 5, 10
-
-
-def rationals(values, denominator: int = 10_000) -> tuple[int, ...]:
-    """TIFF rationals: numerator, denominator, numerator, denominator, ..."""
-    return tuple(
-        part
-        for value in np.ravel(values)
-        for part in (round(float(value) * denominator), denominator)
-    )
-
-
-def mosaic_rggb(image: np.ndarray) -> np.ndarray:
-    """One colour a pixel, `[h, w]`: red at (0, 0), blue at (1, 1), green at the other two."""
-    mosaic = image[..., 1].copy()
-    mosaic[::2, ::2] = image[::2, ::2, 0]
-    mosaic[1::2, 1::2] = image[1::2, 1::2, 2]
-    return mosaic
+from data_pipelines.color import dng
 
 
 def write_dng(
@@ -50,33 +32,17 @@ def write_dng(
       extra_tags: further tags `(code, type, count, value)`, which win over those written here.
     """
     height, width = linear_rgb.shape[:2]
-    levels = np.broadcast_to(np.asarray(black, float), 4)
-    tiled = np.tile(levels.reshape(2, 2), (height // 2 + 1, width // 2 + 1))[:height, :width]
-    mosaic = tiled + mosaic_rggb(np.asarray(linear_rgb, float)) * (white - tiled)
-
-    tags = [
-        (33421, 3, 2, (2, 2)),  # CFARepeatPatternDim
-        (33422, 1, 4, b"\x00\x01\x01\x02"),  # CFAPattern: R G G B
-        (50706, 1, 4, b"\x01\x04\x00\x00"),  # DNGVersion
-        (50707, 1, 4, b"\x01\x01\x00\x00"),  # DNGBackwardVersion
-        (50708, 2, 0, model),  # UniqueCameraModel
-        (50713, 3, 2, (2, 2)),  # BlackLevelRepeatDim
-        (50714, RATIONAL, 4, rationals(levels, 256)),  # BlackLevel
-        (50717, 4, 1, white),  # WhiteLevel
-        (50778, 3, 1, 21),  # CalibrationIlluminant1: D65
-    ]
-    if color_matrix is not None:
-        tags.append((50721, SIGNED_RATIONAL, 9, rationals(color_matrix)))
-    if as_shot_neutral is not None:
-        tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral, 1_000_000)))
-    replaced = {tag[0] for tag in extra_tags}
-    tags = [tag for tag in tags if tag[0] not in replaced] + list(extra_tags)
-    tifffile.imwrite(
+    places = np.broadcast_to(np.asarray(black, float), 4)
+    tiled = np.tile(places.reshape(2, 2), (height // 2 + 1, width // 2 + 1))[:height, :width]
+    mosaic = tiled + dng.mosaic_rggb(np.asarray(linear_rgb, float)) * (white - tiled)
+    dng.write_dng(
         path,
         np.clip(np.round(mosaic), 0, 65535).astype(np.uint16),
-        photometric=32803,
-        metadata=None,
-        software=False,
-        extratags=[(*tag, True) for tag in tags],
+        places[[0, 1, 3, 2]],
+        white,
+        color_matrix=color_matrix,
+        as_shot_neutral=None if as_shot_neutral is None else np.asarray(as_shot_neutral),
+        model=model,
+        extra_tags=extra_tags,
     )
     return path

@@ -77,9 +77,9 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
                 "error. Bold: least mean.",
                 *METHODS,
-                "'not run' are the paper's methods that are not here: SIIE, quasi-unsupervised and "
-                "FC4 need trunks of millions of parameters or several sets of full photographs, "
-                "and the paper's nets a second camera.",
+                "'not run' are the paper's methods that are not here: quasi-unsupervised and FC4 "
+                "need trunks of millions of parameters or several sets of full photographs, and "
+                "the paper's nets a second camera.",
             ),
             tables,
         ),

@@ -1,34 +1,33 @@
-"""The illuminant of a photo from its two raw views: align, fit the colour transform, ask the net.
+"""The illuminant of photos from their two raw views: align, fit the colour transform, ask the net.
 
     python -m experiments two-camera estimate main.dng second.dng --checkpoint model \
-        --homography phone.json --output corrected.png
+        --homography phone.json --output corrected
 
-It takes seconds, prints the transform and the illuminant, and writes the photo before and after.
+It takes seconds, prints the transform and the light with its interval, and writes the photo before
+and after as a picture, corrected as a linear TIFF, and as a DNG with the light as AsShotNeutral.
+The lights of all pairs are in lights.csv.
 """
 
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
 from jaxtyping import Bool, Float
-from PIL import Image, ImageDraw, ImageFont
 
 from data_pipelines.color.raw import RawImage, read_raw
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_json
-from data_pipelines.writing import make_folder, written_whole
+from data_pipelines.writing import make_folder
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
-from everlight.color.rendering import encode_srgb, render, white_balance
+from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.illuminant_novelty import Novelty, novelty
-from experiments.two_camera.model_files import LoadedModel, load_model
-
-PICTURE_SIDE = 900
+from experiments.two_camera.corrections import Format, write_correction, write_lights
+from experiments.two_camera.model_files import LoadedModel, ToldLight, ToldLights, load_model
 
 PLAUSIBLE = 20
 """Of r/g and b/g and their inverses: more is no camera's answer to any light."""
@@ -42,16 +41,18 @@ MAX_CONDITION = 300
 
 @dataclass(frozen=True)
 class EstimateSettings:
-    """Estimate the illuminant of a photo from the raw files of a phone's two cameras.
+    """Estimate the illuminants of photos from the raw files of a phone's two cameras.
 
     Attributes:
-      main: raw file of the main camera, whose illuminant is estimated.
-      second: raw file of the second camera.
-      checkpoint: the trained net.
+      files: raw files: the main camera's, whose illuminant is estimated, the second camera's, and
+        so on for more pairs of the same cameras.
+      checkpoint: the trained nets.
       homography: JSON file: {"matrix": [[...], [...], [...]]} from main to second pixels, or
         {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
         Without it the views are taken as aligned.
-      output: the picture to write, a PNG.
+      output: folder of what is written, named by the main files.
+      formats: what is written: png, the photo before and after; tiff, corrected, linear, 16 bits;
+        dng, the main file's sensor numbers with the light as AsShotNeutral.
       downsample: side of the blocks that are averaged before the fit, in pixels.
       main_black_level: instead of the main file's, in sensor units.
       main_white_level: instead of the main file's, in sensor units.
@@ -59,16 +60,36 @@ class EstimateSettings:
       second_white_level: instead of the second file's, in sensor units.
     """
 
-    main: tyro.conf.Positional[Path]
-    second: tyro.conf.Positional[Path]
+    files: tyro.conf.Positional[tuple[Path, ...]]
     checkpoint: Path
     homography: Path | None = None
-    output: Path = Path("corrected.png")
+    output: Path = Path("corrected")
+    formats: tuple[Format, ...] = get_args(Format)
     downsample: int = 6
     main_black_level: int | None = None
     main_white_level: int | None = None
     second_black_level: int | None = None
     second_white_level: int | None = None
+
+    def pairs(self) -> list[tuple[Path, Path]]:
+        """Main and second files.
+
+        Raises:
+          DataError: no whole pairs, or main files whose outputs would have one name.
+        """
+        if not self.files or len(self.files) % 2:
+            raise DataError(
+                f"{len(self.files)} raw files are no pairs; give main and second of each in turn"
+            )
+        pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
+        stems = [main.stem for main, _ in pairs]
+        twice = sorted({stem for stem in stems if stems.count(stem) > 1})
+        if twice:
+            raise DataError(
+                f"several main files are named {one_line(twice[0])}, and so would be what is "
+                "written of them; rename them, or give them one at a time, each its own --output"
+            )
+        return pairs
 
 
 class EstimateResult(NamedTuple):
@@ -76,13 +97,13 @@ class EstimateResult(NamedTuple):
 
     Attributes:
       transform: of main colours to second's, in the scale that the net knows.
-      illuminant: (r, 1, b) of the main view.
+      lights: of the main view and, where there are nets for it, of the second.
       homography: from main to second pixels.
       novelty: how far the pair is from those of the net's training.
     """
 
     transform: Float[np.ndarray, "3 3"]
-    illuminant: Float[np.ndarray, "3"]
+    lights: ToldLights
     homography: Float[np.ndarray, "3 3"]
     novelty: Novelty
 
@@ -95,37 +116,90 @@ class Thumbnails(NamedTuple):
     mask: Bool[np.ndarray, "h w"]
 
 
-def estimate(settings: EstimateSettings) -> EstimateResult:
-    """Runs it all: reads, estimates, prints and writes the picture.
+def estimate(settings: EstimateSettings) -> list[EstimateResult]:
+    """Runs it all: reads, estimates, prints and writes.
+
+    A pair that has no light is told, and the others are estimated nevertheless.
 
     Raises:
       DataError: a file is missing, broken, or unfit (all black, one colour only, no overlap), or
-        the pair is too far from what the net was trained on; the message names it and says what to
+        a pair is too far from what the net was trained on; the message names it and says what to
         do.
     """
+    pairs = settings.pairs()
     model = load_model(settings.checkpoint)
-    main = read_raw(settings.main, settings.main_black_level, settings.main_white_level)
-    second = read_raw(settings.second, settings.second_black_level, settings.second_white_level)
+    results, rows, failures = [], [], []
+    for main, second in pairs:
+        try:
+            result = _estimate_files(main, second, model, settings)
+        except DataError as error:
+            failures.append(error)
+            if len(pairs) > 1:
+                print(f"NO LIGHT: {error}", file=sys.stderr)
+            continue
+        results.append(result)
+        rows.append(_row(main, second, result))
+    if rows:
+        write_lights(settings.output / "lights.csv", rows)
+        print(f"lights: {settings.output / 'lights.csv'}")
+    if failures and len(pairs) == 1:
+        raise failures[0]
+    if failures:
+        raise DataError(
+            f"{len(failures)} of {len(pairs)} pairs have no light, for the reasons above; the "
+            f"first: {failures[0]}"
+        )
+    return results
+
+
+def _estimate_files(
+    main_file: Path, second_file: Path, model: LoadedModel, settings: EstimateSettings
+) -> EstimateResult:
+    main = read_raw(main_file, settings.main_black_level, settings.main_white_level)
+    second = read_raw(second_file, settings.second_black_level, settings.second_white_level)
     homography = choose_homography(settings.homography, main, second)
     result = estimate_pair(main, second, homography, model, settings.downsample)
-
     for view, trained_for in zip((main, second), model.cameras, strict=True):
         print(
             f"{view.path}: {view.camera or 'unnamed camera'}, black {view.black_level.tolist()}, "
             f"white {view.white_level}; net trained for {trained_for}"
         )
     print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
-    red, green, blue = result.illuminant
-    print(
-        f"illuminant of the main view: r {red:.4f}  g {green:.4f}  b {blue:.4f}"
-        f"  (r/g {red / green:.4f}, b/g {blue / green:.4f})"
-    )
-    picture = draw_correction(main, result.illuminant)
-    make_folder(settings.output.parent)
-    with written_whole(settings.output) as unfinished:
-        picture.save(unfinished, format="PNG")
-    print(f"picture: {settings.output}")
+    for view, light in result.lights._asdict().items():
+        if light is not None:
+            print(f"light of the {view} view: {_describe(light)}")
+    make_folder(settings.output)
+    stem = settings.output / main_file.stem
+    for path in write_correction(main, result.lights.main.illuminant, settings.formats, stem):
+        print(f"written: {path}")
     return result
+
+
+def _describe(light: ToldLight) -> str:
+    """A light in words, with its interval."""
+    red, green, blue = light.illuminant
+    ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
+    if not np.isfinite(light.interval.degrees):
+        return f"{ratios}; no interval, as the nets were validated on too few pairs"
+    low, high = light.interval.low, light.interval.high
+    return (
+        f"{ratios}; with {COVERAGE:.0%} r/g {low[0]:.4f} to {high[0]:.4f} and b/g {low[1]:.4f} to "
+        f"{high[1]:.4f}, which is at most {light.interval.degrees:.1f} degrees off"
+    )
+
+
+def _row(main: Path, second: Path, result: EstimateResult) -> dict[str, str]:
+    """A line of lights.csv; the second view's cells are empty where no net tells its light."""
+    row = {"main": str(main), "second": str(second)}
+    for view, light in result.lights._asdict().items():
+        interval = None if light is None else light.interval
+        for place, ratio in enumerate(("r/g", "b/g")):
+            row[f"{view} {ratio}"] = "" if light is None else f"{light.illuminant[2 * place]:.6f}"
+            for end in ("low", "high"):
+                known = "" if interval is None else f"{getattr(interval, end)[place]:.6f}"
+                row[f"{view} {ratio} {end}"] = known
+        row[f"{view} degrees"] = "" if interval is None else f"{interval.degrees:.3f}"
+    return row | {"distance from training": f"{result.novelty.distance:.3f}"}
 
 
 def choose_homography(
@@ -210,13 +284,15 @@ def estimate_pair(
     )
     how_new = novelty(model.familiar, fit.distance)
     _judge(how_new, main, model)
-    illuminant = np.asarray(model.predict(fit.transform))
-    if not np.all((illuminant > 1 / PLAUSIBLE) & (illuminant < PLAUSIBLE)):
-        raise DataError(
-            f"{main.path}: the net's estimate {illuminant} is no light; use a net trained for "
-            f"these two cameras (this one is for {' and '.join(model.cameras)})."
-        )
-    return EstimateResult(np.asarray(fit.transform), illuminant, homography, how_new)
+    lights = model.predict(fit.transform)
+    for light in lights:
+        told = np.ones(3) if light is None else light.illuminant
+        if not np.all((told > 1 / PLAUSIBLE) & (told < PLAUSIBLE)):
+            raise DataError(
+                f"{main.path}: the net's estimate {told} is no light; use a net trained for "
+                f"these two cameras (this one is for {' and '.join(model.cameras)})."
+            )
+    return EstimateResult(np.asarray(fit.transform), lights, homography, how_new)
 
 
 def _judge(how_new: Novelty, main: RawImage, model: LoadedModel) -> None:
@@ -235,7 +311,8 @@ def _judge(how_new: Novelty, main: RawImage, model: LoadedModel) -> None:
     print(told)
     if distance > 1:
         print(
-            f"WARNING: {main.path}: {told}. The light below may be far from the truth.",
+            f"WARNING: {main.path}: {told}. The light below and its interval may be far from the "
+            "truth.",
             file=sys.stderr,
         )
 
@@ -281,38 +358,3 @@ def _check_pixels(view: RawImage) -> None:
             f"{view.path} is all black above its black level {view.black_level.tolist()}; give "
             "another file, or the true level by --main-black-level or --second-black-level."
         )
-
-
-def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
-    """The main view as it is (gamma only) beside itself corrected by the illuminant, labelled."""
-    shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
-    small = area_downsample(jnp.asarray(main.image), shrink).image
-    light = jnp.asarray(illuminant, jnp.float32)
-    matrix = None if main.xyz_to_camera is None else jnp.asarray(main.xyz_to_camera)
-    # One exposure for both, such that a two-hundredth of the corrected pixels reach white.
-    brightest = jnp.max(white_balance(small, light), axis=-1)
-    exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
-    before = encode_srgb(jnp.clip(exposed, 0, 1))
-    after = render(exposed, light, matrix)
-    space = "camera RGB" if matrix is None else "sRGB"
-    labels = (
-        "input: raw with gamma only",
-        f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "
-        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {space}",
-    )
-    return _side_by_side([np.asarray(before), np.asarray(after)], labels)
-
-
-def _side_by_side(panels: list[Float[np.ndarray, "h w 3"]], labels: tuple[str, ...]) -> Image.Image:
-    height, width = panels[0].shape[:2]
-    margin, size = 12, max(12, width // 36)
-    strip = 2 * size
-    canvas = Image.new(
-        "RGB", (len(panels) * (width + margin) + margin, height + strip + margin), "white"
-    )
-    pen = ImageDraw.Draw(canvas)
-    for index, (panel, label) in enumerate(zip(panels, labels, strict=True)):
-        left = margin + index * (width + margin)
-        canvas.paste(Image.fromarray(np.uint8(np.round(panel * 255))), (left, strip))
-        pen.text((left, strip // 2), label, "black", ImageFont.load_default(size), anchor="lm")
-    return canvas

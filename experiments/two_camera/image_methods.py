@@ -31,6 +31,10 @@ from everlight.color.moments import (
     relight_moments,
 )
 from everlight.color.reillumination import von_kries
+from everlight.color.sensor_independent import (
+    fit_sensor_independent,
+    sensor_independent_estimate,
+)
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.image_sets import ImageSet
@@ -53,6 +57,9 @@ SAMPLES = 19_500
 
 FOURIER_ROUNDS = ROUNDS
 """Steps of FFCC's two rounds, its authors'."""
+
+SENSOR_INDEPENDENT_STEPS = 500
+SENSOR_INDEPENDENT_SIDE = 32
 
 Look = Callable[[Array, Array], Array]
 
@@ -100,6 +107,31 @@ def _fourier(
     return jax.vmap(fourier_estimate, (None, 0))(model, asked)
 
 
+def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
+    """Block means of what the mask leaves, and in the fourth channel which blocks have any."""
+    factor = -(-max(mask.shape) // SENSOR_INDEPENDENT_SIDE)
+    height, width = (side // factor for side in mask.shape)
+    seen = (mask > 0)[: height * factor, : width * factor, None]
+    kept = jnp.where(seen, image[: height * factor, : width * factor], 0)
+    blocks = height, factor, width, factor, -1
+    counted = jnp.sum(seen.reshape(blocks), axis=(1, 3))
+    total = jnp.sum(kept.reshape(blocks), axis=(1, 3))
+    return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
+
+
+@partial(jax.jit, static_argnums=0)
+def _sensor_independent(
+    steps: int, seen: Array, lights: Array, asked: Array
+) -> Float[Array, "k 3"]:
+    key = jax.random.key(0)
+    model = fit_sensor_independent(key, seen[..., :3], seen[..., 3], lights, steps)
+    return jax.lax.map(
+        lambda one: sensor_independent_estimate(model, one[..., :3], one[..., 3]),
+        asked,
+        batch_size=32,
+    )
+
+
 TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
 
 
@@ -114,6 +146,7 @@ def learners(camera: str) -> dict[str, Learner]:
         methods[f"Homography ({name})"] = Learner(ESTIMATORS[name], _correct)
     for name in ("GW", "SoG", "PCA"):
         methods[f"APAP ({name})"] = Learner(ESTIMATORS[name], _correct_locally)
+    methods["SIIE"] = Learner(_shrunk, partial(_sensor_independent, SENSOR_INDEPENDENT_STEPS))
     others = FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
     methods["FFCC"] = Learner(_histograms, partial(_fourier, others))
     if camera in FOURIER_SETTINGS:

@@ -66,6 +66,9 @@ METHODS = (
     "them on each camera's own test images, and in a row that says so the camera's own. Gamut "
     "mapping's rule (largest trace, a hull grown by 3%) was chosen on NUS thumbnails, where its "
     "rows are too good by what that choice is worth.",
+    "SIIE is a small form of it (everlight.color.sensor_independent says what is smaller), trained "
+    "once on all images that teach, for a fixed number of steps; in folds it learns from the very "
+    "camera that it is asked about, which its authors deny it.",
     "Nets and regressions on one image see a few numbers of it: nine colour moments, or DMCC's "
     "eight (bright, max, mean, dark; Yue and Wei 2024), with images re-illuminated by von Kries "
     "factors or not, as each fold's validation images choose. These nets have five layers of nine "

@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromagenic import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera.model_files import ensemble_chromaticity
 from experiments.two_camera.tables import angular_errors
 from experiments.two_camera.training import (
     PARAMETERS,
@@ -110,14 +110,17 @@ def cross_validate(
     seeds: Sequence[int],
     training: TrainingSettings,
     checkpoints: Checkpoints,
+    depths: Mapping[str, Sequence[int]] | None = None,
 ) -> CrossValidation:
     """Trains nets and regressions on every input, fold, augmentation and seed; asks the test fold.
 
-    Nets are of every size on the transform and of five layers on other inputs. All get the same
-    training samples, and the same validation pairs choose each fold's augmentation. Methods are
-    named "<method>, <augmentation>" (runs: the seeds) and the same with ", ensemble" (one run);
-    `CHOSEN` stands for the augmentation that each fold's validation pairs choose.
+    Nets are of the `depths` of their input, by default of `DEPTHS`, and of five layers on others.
+    All get the same training samples, and the same validation pairs choose each fold's
+    augmentation. Methods are named "<method>, <augmentation>" (runs: the seeds) and the same with
+    ", ensemble" (one run); `CHOSEN` stands for the augmentation that each fold's validation pairs
+    choose.
     """
+    depths = DEPTHS if depths is None else depths
     nets, estimates, validation = {}, {}, {}
     folds = range(len(data.folds))
     augmentations = {name: _once(augment) for name, augment in augmentations.items()}
@@ -134,7 +137,7 @@ def cross_validate(
         by_method = {_regression_name(given): _regressions(problems, tests)}
         nets[given] = train_nets(
             stack_problems(problems),
-            DEPTHS.get(given, OTHER_DEPTHS),
+            depths.get(given, OTHER_DEPTHS),
             training,
             seeds[0],
             Checkpoints(checkpoints.folder / given.replace(" ", "-")),
@@ -185,7 +188,8 @@ def make_problem(
     train, valid = rest, test
     if selection == "honest":
         drawn = np.random.default_rng((seed, fold)).permutation(rest)
-        count = round(VALIDATION_SHARE * len(rest))
+        # The same in every fold, also where one names a row twice to be as long as the others.
+        count = round(VALIDATION_SHARE * (len(data.main) - len(test)))
         valid, train = drawn[:count], drawn[count:]
     key = jax.random.fold_in(jax.random.key(seed), fold)
     samples = augment(data, train, key)

@@ -38,7 +38,6 @@ from data_pipelines.color.spectra import SpectralLibrary, embedded_library, meas
 from data_pipelines.errors import DataError
 from everlight.checks import Between
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel, Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
@@ -46,9 +45,9 @@ from experiments.common.report import FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
-from experiments.two_camera.model_files import LoadedModel, save_model
 from experiments.two_camera.pair_map import PairMap, map_of_pairs
 from experiments.two_camera.radiometric_methods import (
+    LIGHTS,
     WIDTHS,
     Input,
     PairData,
@@ -57,6 +56,13 @@ from experiments.two_camera.radiometric_methods import (
     pair_noisy,
     prior_of,
     views_of,
+)
+from experiments.two_camera.radiometric_models import (
+    ENSEMBLE,
+    PairCoverage,
+    measure_coverage,
+    save_models,
+    train_models,
 )
 from experiments.two_camera.radiometric_report import (
     Condition,
@@ -175,11 +181,15 @@ def radiometric_sections(
     optimizer = training[settings.scale]
     train_started = time.monotonic()
     nets = train_all(data, optimizer, settings.seed, folder.checkpoints)
+    models = train_models(
+        data["noisy", "random"], pairs, optimizer, settings.seed, folder.checkpoints, library.note
+    )
     train_seconds = time.monotonic() - train_started
 
     estimates: dict[tuple[Condition, Split], dict[str, np.ndarray]] = {}
     tests: dict[tuple[Condition, Split], list[PairData]] = {}
     variants: dict[Split, dict[str, dict[str, np.ndarray]]] = {}
+    coverage: list[PairCoverage] = []
     with progress("estimators", 2 * len(SPLITS) * len(pairs), unit="pair") as bar:
         for split in SPLITS:
             photographed = photograph_variants(library, pairs, data, split, settings)
@@ -196,8 +206,11 @@ def radiometric_sections(
             variants[split] = {
                 name: nets.estimates("noisy", split, again) for name, again in photographed.items()
             }
+            if split == "random":
+                like_training = {"as in training": data["noisy", split]}
+                coverage = measure_coverage(models, like_training | photographed)
     results = RadiometricResults(
-        pairs, tests, estimates, variants, nets.validation(data), pair_map, library
+        pairs, tests, estimates, variants, nets.validation(data), coverage, pair_map, library
     )
 
     for (condition, split), by_method in results.errors().items():
@@ -205,8 +218,9 @@ def radiometric_sections(
             means = np.nanmean(errors, axis=1)
             folder.log(condition=condition, split=split, method=name, mean_error=means)
     folder.save_results(**results.arrays())
-    save_models(folder, nets, data["noisy", "random"], pairs, library.note)
+    save_models(folder.path, models)
     jobs = sum(len(each) for each in NETS.values()) * len(SPLITS) * len(pairs)
+    trainings = RESTARTS * jobs + ENSEMBLE * len(LIGHTS) * len(pairs)
     low, high = TRAINING_NOISE
     summary = [
         ("Paper", CITATION),
@@ -226,10 +240,7 @@ def radiometric_sections(
             "rate and misfit chosen on camera pairs and scenes that are not reported",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {settings.seed}"),
-        (
-            "Training",
-            f"{RESTARTS * jobs} trainings in {train_seconds:.0f} s: {in_words(optimizer)}",
-        ),
+        ("Training", f"{trainings} trainings in {train_seconds:.0f} s: {in_words(optimizer)}"),
         ("Duration", folder.duration()),
     ]
     return summary, *report_sections(folder.path, results, optimizer.validate_every)
@@ -403,34 +414,3 @@ def _library_and_pairs(
 
 def _map_of_pairs(library: SpectralLibrary, settings: RadiometricRun) -> PairMap:
     return map_of_pairs(library, min(settings.scene_count, 6_000), settings.seed, REPORTED_NOISE)
-
-
-def save_models(
-    folder: RunFolder,
-    nets: AllNets,
-    data: Sequence[PairData],
-    pairs: Sequence[tuple[str, str]],
-    note: str,
-) -> None:
-    """Each pair's net for noisy scenes, random split, under models/, for `estimate --checkpoint`.
-
-    Its distances are calibrated on the validation scenes that determine a transform without a
-    prior too, as `estimate` refuses others.
-    """
-    name = "Net, 470 parameters"
-    for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
-        members = jax.tree.map(
-            lambda leaf: leaf[None], nets.models[Job("noisy", "random", name, index)]
-        )
-        valid = np.asarray(pair.distances[pair.scenes.valid])
-        colors = [len(set(row)) for row in pair.scenes.surfaces[pair.scenes.valid].tolist()]
-        kept = valid[np.isfinite(valid) & (np.array(colors) >= 3)]
-        model = LoadedModel(
-            members,
-            calibrate(pair.prior, jnp.asarray(kept)),
-            NETS["noisy"][name].depth,
-            "probable",
-            cameras,
-            f"noisy radiometric set of {note}",
-        )
-        save_model(folder.path / "models" / f"{'+'.join(cameras)}-470".replace(" ", "_"), model)

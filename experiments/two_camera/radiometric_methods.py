@@ -42,6 +42,10 @@ WIDTHS: dict[Input, int] = {
     "T and moments": 18,
 }
 
+Light = Literal["main", "second"]
+"""Whose light is told."""
+LIGHTS: tuple[Light, ...] = ("main", "second")
+
 MISFIT = 0.05
 """Of noisy scenes' transforms (`TransformPrior`); of .015, .05 and .15 the best on camera pairs
 and scenes that are not reported (BUILD_NOTES.md)."""
@@ -137,23 +141,23 @@ class PairData(NamedTuple):
     prior: TransformPrior | None
     distances: Float[Array, "n"] | None
 
-    def targets(self, rows: slice) -> Float[Array, "k 2"]:
-        """The main camera's true chromaticities."""
-        return to_chromaticity(self.main.illuminants[rows])
+    def targets(self, rows: slice, light: Light = "main") -> Float[Array, "k 2"]:
+        """One camera's true chromaticities."""
+        return to_chromaticity(getattr(self, light).illuminants[rows])
 
-    def problem(self, given: Input) -> Problem:
+    def problem(self, given: Input, light: Light = "main") -> Problem:
         """Training and validation part for the nets; scenes without a transform are left out."""
         train, valid = (
-            _whole(self, given, part) for part in (self.scenes.train, self.scenes.valid)
+            _whole(self, given, part, light) for part in (self.scenes.train, self.scenes.valid)
         )
         return Problem(*train, *valid)
 
 
 def _whole(
-    pair: PairData, given: Input, rows: slice
+    pair: PairData, given: Input, rows: slice, light: Light = "main"
 ) -> tuple[Float[np.ndarray, "k f"], Float[np.ndarray, "k 2"]]:
     """Inputs and targets; a row without an input repeats one that has one, as sizes must agree."""
-    inputs, targets = np.asarray(pair.inputs[given][rows]), np.asarray(pair.targets(rows))
+    inputs, targets = np.asarray(pair.inputs[given][rows]), np.asarray(pair.targets(rows, light))
     usable = np.flatnonzero(np.isfinite(inputs).all(axis=1))
     if not len(usable):
         raise DataError(f"no scene determines the input {given!r}")

@@ -16,6 +16,7 @@ from experiments.two_camera import plots
 from experiments.two_camera.pair_map import PairMap
 from experiments.two_camera.paper_tables import TABLE_1_RADIOMETRIC
 from experiments.two_camera.radiometric_methods import PairData
+from experiments.two_camera.radiometric_models import PairCoverage, coverage_table
 from experiments.two_camera.tables import (
     Comparison,
     Resampled,
@@ -64,6 +65,7 @@ class RadiometricResults(NamedTuple):
     estimates: Mapping[tuple[Condition, str], Mapping[str, Float[np.ndarray, "p n 3"]]]
     variants: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p k 3"]]]]
     validation: Mapping[tuple[Condition, str], Mapping[str, Float[np.ndarray, "validations p"]]]
+    coverage: Sequence[PairCoverage]
     pair_map: PairMap | None
     library: SpectralLibrary
 
@@ -170,6 +172,11 @@ def report_sections(
             tables,
         ),
         _added_section(folder, results),
+        Section(
+            "The interval that estimate prints",
+            (),
+            [coverage_table(results.coverage)],
+        ),
         _look_section(folder, results, every),
     ]
     if results.pair_map is not None:

@@ -46,8 +46,10 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
-from experiments.two_camera.model_files import LoadedModel, save_model
+from experiments.two_camera.intervals import Coverage, calibrate_all, cross_coverage
+from experiments.two_camera.model_files import LightNets, LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
+    CHOSEN,
     RULES,
     TRANSFORM,
     Augment,
@@ -99,7 +101,7 @@ def run_s20(settings: S20Run) -> Path:
     training = TRAINING[settings.scale]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     augmented = None if settings.scale == "demo" else load_augmented_s20(len(data.main))
-    results = S20Results(data, tuple(AUGMENTATIONS), {}, {})
+    results = S20Results(data, tuple(AUGMENTATIONS), {}, {}, {})
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
         outcome = cross_validate(data, AUGMENTATIONS, selection, seeds, training, checkpoints)
@@ -115,6 +117,7 @@ def run_s20(settings: S20Run) -> Path:
         if selection == "honest":
             results.validation.update(outcome.validation)
             save_ensembles(folder, outcome, data)
+            results.coverage.update(coverage_of(outcome, data))
     folder.save_results(
         **{f"{rule}/{name}": v for rule, by in results.errors().items() for name, v in by.items()}
     )
@@ -263,7 +266,11 @@ def familiar_pairs(data: CameraPairs) -> Familiarity:
 
 
 def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:
-    """All folds' and seeds' nets, each fold's of its chosen augmentation, for `estimate`."""
+    """All folds' and seeds' nets, each fold's of its chosen augmentation, for `estimate`.
+
+    Intervals are calibrated on every test fold by the nets that were not trained on it; all nets
+    together disagree a little more than those, which makes them wider.
+    """
     for depth, models in outcome.nets[TRANSFORM].models.items():
         losses = outcome.validation[net_name(TRANSFORM, depth)]
         best = np.argmin([losses[name] for name in AUGMENTATIONS], axis=0)
@@ -272,7 +279,26 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
             [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]
         )
         members = jax.tree.map(lambda leaf, r=rows: leaf[r], models)
+        scale = calibrate_all(*map(jnp.asarray, _held_out(outcome, data, depth)))
         names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)
         note = f"{data.note}; augmentation {names}, honest selection"
-        model = LoadedModel(members, familiar_pairs(data), depth, "sum", data.cameras, note)
+        nets = LightNets(members, scale)
+        model = LoadedModel(nets, None, familiar_pairs(data), depth, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
+
+
+def _held_out(
+    outcome: CrossValidation, data: CameraPairs, depth: int
+) -> tuple[Float[np.ndarray, "seeds n 2"], Float[np.ndarray, "n 2"]]:
+    """Estimates of every test fold in turn by nets that were not trained on it, and the lights."""
+    estimates = outcome.estimates[f"{net_name(TRANSFORM, depth)}, {CHOSEN}"]
+    return estimates.reshape(len(estimates), -1, 2), data.targets(data.folds.ravel())
+
+
+def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, Coverage]:
+    """By net, how often its intervals hold on a fold when calibrated on the other two."""
+    folds = np.split(np.arange(data.folds.size), len(data.folds))
+    return {
+        net_name(TRANSFORM, depth): cross_coverage(*_held_out(outcome, data, depth), folds)
+        for depth in outcome.nets[TRANSFORM].models
+    }

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
+from everlight.color.rendering import (
+    camera_to_srgb,
+    encode_srgb,
+    render,
+    render_linear,
+    white_balance,
+)
 
 # Canon EOS 550D, XYZ under D65 to camera (from the sample DNG's ColorMatrix1).
 CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
@@ -77,6 +83,8 @@ def test_render_with_a_matrix_is_the_pipeline_in_float64(rng):
     expected = colour.cctf_encoding(np.clip(linear, 0, 1), function="sRGB")
     result = render(as_jax(image), as_jax(LIGHT), as_jax(CANON))
     np.testing.assert_allclose(result, expected, atol=3e-3)
+    result = render_linear(as_jax(image), as_jax(LIGHT), as_jax(CANON))
+    np.testing.assert_allclose(result, np.clip(linear, 0, 1), atol=1e-4)
 
 
 @pytest.mark.parametrize("matrix", [None, CANON])

@@ -28,6 +28,7 @@ import everlight.models as models
 import everlight.scenarios as scenarios
 from docs.make_api import ROOMS
 from everlight.checks import Between
+from everlight.color.sensor_independent import SensorIndependentNet
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
@@ -105,6 +106,13 @@ def image(**settings):
 def trained():
     weights = NET.init(KEY, floats(9))
     return {"net": NET, "model": IlluminantModel(weights, floats(9), floats(9))}
+
+
+def sensor_independent():
+    net = SensorIndependentNet()
+    given = floats(1, 64, 3), floats(1, 64)
+    shapes = jax.eval_shape(net.init, KEY, *given)
+    return color.SensorIndependentModel(jax.tree.map(lambda leaf: floats(*leaf.shape), shapes))
 
 
 def labelled(*shape):
@@ -205,6 +213,20 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "color.camera_to_srgb": lambda: {"xyz_to_camera": jnp.eye(3)},
     "color.chart_transforms": lambda: {"charts": floats(2, 24, 3), "weights": floats(2, 24)},
+    "color.chroma_kernels": lambda: {
+        "pixels": floats(5, 3),
+        "weights": floats(5),
+        "gain": floats(3),
+        "width": floats(3),
+    },
+    "color.fit_sensor_independent": lambda: {
+        "key": KEY,
+        "images": floats(4, 8, 8, 3),
+        "masks": floats(4, 8, 8),
+        "illuminants": floats(4, 3),
+        "steps": 1,
+    },
+    "color.sensor_independent_estimate": lambda: {"model": sensor_independent(), **image()},
     "color.chromagenic_estimate": lambda: {
         "model": color.Chromagenic(floats(2, 3, 3), floats(2, 3), booleans(2)),
         "main": floats(5, 3),
@@ -274,6 +296,11 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "color.relight_moments": lambda: {"moments": floats(9), "relight": floats(3, 3)},
     "color.render": lambda: {
+        "image": floats(4, 4, 3),
+        "illuminant": floats(3),
+        "camera_matrix": jnp.eye(3),
+    },
+    "color.render_linear": lambda: {
         "image": floats(4, 4, 3),
         "illuminant": floats(3),
         "camera_matrix": jnp.eye(3),
@@ -515,6 +542,17 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     # models
     "models.calibrate": lambda: {"prior": PRIOR, "distances": floats(4)},
+    "models.calibrate_interval": lambda: {
+        "estimates": floats(3, 4, 2),
+        "truth": floats(4, 2),
+        "coverage": 0.9,
+    },
+    "models.chromaticity_interval": lambda: {
+        "scale": models.IntervalScale(floats(2), floats()),
+        "estimates": floats(3, 2),
+    },
+    "models.ensemble_chromaticity": lambda: {"estimates": floats(3, 4, 2)},
+    "models.ensemble_disagreement": lambda: {"estimates": floats(3, 4, 2)},
     "models.chromaticity_loss": lambda: {"estimate": floats(4, 2), "target": floats(4, 2)},
     "models.cosines": lambda: {"features": floats(4, 5), "kernel": floats(5, 2)},
     "models.crop_and_flip": lambda: {"image": floats(4, 4, 3), "key": KEY, "padding": 1},

@@ -20,6 +20,11 @@ from everlight.color.fourier_constancy import (
 )
 from everlight.color.gamut import fit_gamut, gamut_estimate
 from everlight.color.moments import color_moments, edge_moments
+from everlight.color.sensor_independent import (
+    SensorIndependentModel,
+    SensorIndependentNet,
+    sensor_independent_estimate,
+)
 
 HEIGHT, WIDTH = 24, 40
 
@@ -56,7 +61,7 @@ CORRECTIONS = {
     "Homography": ESTIMATORS["SoG"],
 }
 LEARNT = 64
-OTHERS = ("APAP", "FFCC")
+OTHERS = ("APAP", "FFCC", "SIIE")
 
 
 def learn(name):
@@ -72,6 +77,14 @@ def learn(name):
         return lambda image, mask: correct_bias_locally(
             estimates, lights, ESTIMATORS["GW"](image, mask)
         )
+    if name == "SIIE":
+        pixels, weights = images[:1].reshape(1, -1, 3), masks[:1].reshape(1, -1)
+        params = SensorIndependentNet().init(jax.random.key(0), pixels, weights)
+        # Whatever the nets are, but that they heed what they see.
+        stronger = jax.tree.map(
+            lambda leaf: leaf + 0.01 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), params
+        )
+        return partial(sensor_independent_estimate, SensorIndependentModel(stronger))
     # Whatever the filters are: fitting them takes longer than all tests here.
     model = FourierModel(
         jax.random.normal(jax.random.key(0), (2, 64, 64)), jnp.zeros((64, 64)), jnp.float32(-32)

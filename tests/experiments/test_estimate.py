@@ -3,14 +3,19 @@
 `write_pair` makes the two cameras' files of a photo; any net with `predict` can be tried on them.
 """
 
+import csv
 import json
+import shutil
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import colour
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tifffile
 import tyro
 from PIL import Image
 
@@ -19,25 +24,43 @@ from data_pipelines.color.raw import RawImage, read_raw
 from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.alignment import warp_image
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import (
     TransformPrior,
     fit_probable_transform,
     learn_transform_prior,
 )
 from everlight.metrics.angular import angular_error
+from everlight.models.illuminant_interval import (
+    Interval,
+    calibrate_interval,
+    ensemble_chromaticity,
+)
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import calibrate
-from everlight.models.illuminant_training import Problem, TrainingSettings, make_trainer
+from everlight.models.illuminant_training import (
+    Problem,
+    TrainingSettings,
+    make_trainer,
+    predict_chromaticity,
+)
 from experiments.two_camera import estimate as estimate_module
+from experiments.two_camera.corrections import draw_correction
 from experiments.two_camera.estimate import (
     EstimateSettings,
-    draw_correction,
     estimate,
     estimate_pair,
     read_homography,
 )
-from experiments.two_camera.model_files import LoadedModel, save_model
+from experiments.two_camera.intervals import inside, intervals
+from experiments.two_camera.model_files import (
+    LightNets,
+    LoadedModel,
+    ToldLight,
+    ToldLights,
+    load_model,
+    save_model,
+)
 from tests.dng_writer import write_dng
 
 # What the second camera makes of the main camera's channels (rows) under a white light.
@@ -60,6 +83,14 @@ class Pair(NamedTuple):
     points: Path
 
 
+def told_lights(light, second=None):
+    """Lights whose R/G and B/G are known to a tenth."""
+    light = np.array(light, np.float32)
+    interval = Interval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
+    told = ToldLight(light, interval)
+    return ToldLights(told, None if second is None else ToldLight(np.array(second), interval))
+
+
 class ClosedFormNet:
     """The exact answer for cameras that differ by CAMERA_CHANGE: T_ij ∝ M_ij L_j / L_i."""
 
@@ -77,7 +108,7 @@ class ClosedFormNet:
         ratio = np.asarray(transform, float) / CAMERA_CHANGE
         red = np.sqrt(ratio[1, 0] / ratio[0, 1])
         blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
-        return np.array([red, 1, blue], np.float32)
+        return told_lights([red, 1, blue])
 
 
 def pair_transform(light):
@@ -141,27 +172,49 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     photo, white = chart
     transform = 0.8 * pair_transform(LIGHT)
     pair = write_pair(tmp_path, photo, white, CHART, LIGHT, transform, ALIGNMENT)
-    output = tmp_path / "pictures" / "corrected.png"
-    result = estimate(
+    output = tmp_path / "pictures"
+    (result,) = estimate(
         EstimateSettings(
-            pair.main, pair.second, tmp_path / "net", homography=pair.points, output=output
+            (pair.main, pair.second), tmp_path / "net", homography=pair.points, output=output
         )
     )
 
+    told = result.lights.main.illuminant
     deviation = np.linalg.norm(result.transform - transform) / np.linalg.norm(transform)
-    angle = angular_error(jnp.asarray(result.illuminant), jnp.asarray(LIGHT, jnp.float32))
+    angle = angular_error(jnp.asarray(told), jnp.asarray(LIGHT, jnp.float32))
     assert corner_shift(result.homography) < 0.1
     assert deviation < 0.02
     assert angle < 0.5
 
     printed = capsys.readouterr().out
     assert "Main Eye, black [512, 512, 512, 512], white 16383" in printed
-    assert f"r/g {result.illuminant[0]:.4f}, b/g {result.illuminant[2]:.4f}" in printed
-    with Image.open(output) as picture:
+    assert f"r/g {told[0]:.4f}, b/g {told[2]:.4f}); with 90% r/g {0.9 * told[0]:.4f} to" in printed
+    assert "at most 3.2 degrees off" in printed
+    with Image.open(output / "main.png") as picture:
         pixels = np.asarray(picture).astype(int)
     before, after = np.split(pixels, 2, axis=1)
     assert tint(before) > 40
     assert tint(after) < 5
+
+    original, corrected = read_raw(pair.main), read_raw(output / "main.dng")
+    np.testing.assert_array_equal(corrected.image, original.image)
+    np.testing.assert_allclose(corrected.as_shot_neutral, told / told.max(), atol=1e-5)
+    np.testing.assert_allclose(corrected.xyz_to_camera, original.xyz_to_camera, atol=2e-4)
+    assert corrected.camera == "Main Eye"
+
+    linear = tifffile.imread(output / "main.tiff")
+    assert linear.dtype == np.uint16
+    to_camera = CANON @ colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ
+    to_camera /= to_camera.sum(axis=1, keepdims=True)
+    balanced = np.clip(original.image.astype(float) / told, 0, 1)
+    expected = np.clip(balanced @ np.linalg.inv(to_camera).T, 0, 1)
+    np.testing.assert_allclose(linear / 65535, expected, atol=2e-3)
+
+    (line,) = csv.DictReader((output / "lights.csv").open())
+    assert line["main"] == str(pair.main)
+    np.testing.assert_allclose(float(line["main r/g"]), told[0], rtol=1e-4)
+    np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * told[2], rtol=1e-4)
+    assert line["second r/g"] == line["second degrees"] == ""
 
 
 def corner_shift(homography):
@@ -184,8 +237,8 @@ def tint(panel):
 
 
 @pytest.fixture(scope="module")
-def trained_net(tmp_path_factory):
-    """470 parameters, on the most probable transforms of rendered scenes."""
+def rendered():
+    """Scenes of two measured cameras, their most probable transforms, and the prior."""
     library = embedded_library()
     scenes = draw_scenes(library, RadiometricSettings(4_000, "random", 0))
     main, second = (
@@ -194,28 +247,62 @@ def trained_net(tmp_path_factory):
     )
     prior = learn_transform_prior(main.colors[scenes.train], second.colors[scenes.train], 0.05)
     fit = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))
-    fitted = fit(main.colors, second.colors)
-    features, targets = fitted.transform.reshape(-1, 9), to_chromaticity(main.illuminants)
-    parts = [(features[part], targets[part]) for part in (scenes.train, scenes.valid)]
-    problem = jax.tree.map(jnp.asarray, Problem(*parts[0], *parts[1]))
+    return scenes, fit(main.colors, second.colors), prior, main.illuminants, second.illuminants
+
+
+@pytest.fixture(scope="module")
+def trained_net(tmp_path_factory, rendered):
+    """Two nets of 470 parameters for each camera's light."""
+    scenes, fitted, prior, *illuminants = rendered
+    features = fitted.transform.reshape(-1, 9)
     settings = TrainingSettings(4_000, batch_size=256, learning_rate=1e-2)
     trainer = make_trainer(IlluminantNet(5), settings)
-    key = jax.random.key(0)
 
     @jax.jit
-    def train():
+    @partial(jax.vmap, in_axes=(0, None))
+    def train(key, problem):
         return jax.lax.scan(
             lambda state, _: trainer.advance(key, state, problem),
             trainer.init(key, problem),
             length=settings.steps // settings.validate_every,
         )[0].best
 
-    members = jax.tree.map(lambda leaf: leaf[None], train())
+    ensembles = []
+    for lights in illuminants:
+        targets = to_chromaticity(lights)
+        parts = [(features[part], targets[part]) for part in (scenes.train, scenes.valid)]
+        problem = jax.tree.map(jnp.asarray, Problem(*parts[0], *parts[1]))
+        members = train(jax.random.split(jax.random.key(0), 2), problem)
+        told = estimates_of(members, features[scenes.valid])
+        ensembles.append(LightNets(members, calibrate_interval(told, targets[scenes.valid])))
     folder = tmp_path_factory.mktemp("net")
     familiar = calibrate(prior, fitted.distance[scenes.valid])
-    model = LoadedModel(members, familiar, 5, "probable", EMBEDDED_CAMERAS, "rendered scenes")
+    model = LoadedModel(*ensembles, familiar, 5, "probable", EMBEDDED_CAMERAS, "rendered scenes")
     save_model(folder, model)
     return folder
+
+
+@jax.jit
+def estimates_of(members, features):
+    tell = partial(predict_chromaticity, IlluminantNet(5))
+    return jax.vmap(tell, (0, None))(members, features)
+
+
+def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, rendered):
+    scenes, fitted, _, *illuminants = rendered
+    model = load_model(trained_net)
+    features = fitted.transform.reshape(-1, 9)[scenes.test]
+    for nets, lights in zip((model.main, model.second), illuminants, strict=True):
+        told = intervals(nets.interval, estimates_of(nets.members, features))
+        truth = to_chromaticity(lights[scenes.test])
+        # Of 800 scenes: three binomial deviations, of the calibration's 800 too, are .045.
+        assert float(inside(told, truth).mean()) == pytest.approx(0.9, abs=0.045)
+        errors = jax.vmap(angular_error)(
+            from_chromaticity(ensemble_chromaticity(estimates_of(nets.members, features))),
+            lights[scenes.test],
+        )
+        held = np.asarray(inside(told, truth))
+        assert (np.asarray(errors)[held] <= np.asarray(told.degrees)[held] + 1e-3).all()
 
 
 def light_and_transform(name):
@@ -229,20 +316,25 @@ def light_and_transform(name):
     return light, transform * 0.8 / (light @ transform).max()
 
 
+def settings_of(pair, net, output, *formats):
+    files = pair.main, pair.second
+    return EstimateSettings(files, net, homography=pair.points, output=output, formats=formats)
+
+
 @pytest.mark.parametrize("name", ["A", "D65"])
 def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_net, name):
     """The two lights are 24 degrees apart."""
     photo, white = chart
     light, transform = light_and_transform(name)
     pair = write_pair(tmp_path, photo, white, CHART, light, transform, ALIGNMENT)
-    output = tmp_path / "corrected.png"
-    result = estimate(
-        EstimateSettings(pair.main, pair.second, trained_net, homography=pair.points, output=output)
-    )
+    (result,) = estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert corner_shift(result.homography) < 0.1
-    assert angular_error(jnp.asarray(result.illuminant), jnp.asarray(light, jnp.float32)) < 5
+    truth = jnp.asarray(light, jnp.float32)
+    assert angular_error(jnp.asarray(result.lights.main.illuminant), truth) < 5
+    told = result.lights.second.illuminant
+    assert angular_error(jnp.asarray(told), truth @ jnp.asarray(transform, jnp.float32)) < 5
     assert result.novelty.distance < 1
-    assert output.exists()
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "lights.csv"}
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.2])
@@ -255,14 +347,8 @@ def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, t
         pair = write_pair(
             tmp_path / folder, photo, white, CHART, light, exposure * transform, ALIGNMENT
         )
-        output = tmp_path / folder / "corrected.png"
-        lights.append(
-            estimate(
-                EstimateSettings(
-                    pair.main, pair.second, trained_net, homography=pair.points, output=output
-                )
-            ).illuminant
-        )
+        (result,) = estimate(settings_of(pair, trained_net, tmp_path / folder / "out", "png"))
+        lights.append(result.lights.main.illuminant)
     assert angular_error(*map(jnp.asarray, lights)) < 0.3
 
 
@@ -272,16 +358,8 @@ def test_one_camera_twice_is_refused_with_its_distance(tmp_path, chart, trained_
     light, _ = light_and_transform("D65")
     pair = write_pair(tmp_path, photo, white, CHART, light, np.eye(3), ALIGNMENT)
     with pytest.raises(DataError, match=r"distance from the net's training \d.* Nikon 5100"):
-        estimate(
-            EstimateSettings(
-                pair.main,
-                pair.second,
-                trained_net,
-                homography=pair.points,
-                output=tmp_path / "out.png",
-            )
-        )
-    assert not (tmp_path / "out.png").exists()
+        estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
+    assert not (tmp_path / "out").exists()
 
 
 # Small scenes of random colours, in tiles, as both cameras see them.
@@ -306,15 +384,16 @@ def small_pair(tmp_path):
 
 
 def settings_for(paths, tmp_path, **changes):
-    return EstimateSettings(*paths, tmp_path / "net", output=tmp_path / "out.png", **changes)
+    settings = {"output": tmp_path / "out", "formats": ("png",), **changes}
+    return EstimateSettings(tuple(paths), tmp_path / "net", **settings)
 
 
 def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
-    result = estimate(settings_for(small_pair(), tmp_path))
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
     expected = 0.6 * pair_transform(LIGHT)
     np.testing.assert_allclose(result.transform, expected, atol=0.01)
     # Demosaicing blurs red and blue more than green at the tiles' edges.
-    np.testing.assert_allclose(result.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_allclose(result.lights.main.illuminant, LIGHT, rtol=0.03)
     np.testing.assert_array_equal(result.homography, np.eye(3))
 
 
@@ -324,7 +403,7 @@ def test_the_fit_normalises_as_the_net_was_trained(tmp_path, small_pair, use_net
 
     use_net(SumNet())
     paths = small_pair()
-    transform = estimate(settings_for(paths, tmp_path)).transform
+    transform = estimate(settings_for(paths, tmp_path))[0].transform
     pixels = []
     for path in paths:
         means = read_raw(path).image.astype(float).reshape(10, 6, 14, 6, 3).mean((1, 3))
@@ -337,7 +416,7 @@ def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_
     second = 0.6 * main @ pair_transform(LIGHT)
     main[0:12, 0:12, 1] = 2
     second[24:36, 60:72, 2] = 2
-    result = estimate(settings_for(small_pair(main, second), tmp_path))
+    (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
     np.testing.assert_allclose(result.transform, 0.6 * pair_transform(LIGHT), atol=0.01)
 
 
@@ -346,7 +425,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
         familiar = calibrate(ClosedFormNet.familiar.prior, jnp.array([0.5, 0.8]))
 
     use_net(Narrow())
-    result = estimate(settings_for(small_pair(), tmp_path))
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
     length = np.linalg.norm(result.transform)
     np.testing.assert_allclose(result.novelty.distance, length / 0.797, rtol=1e-3)
     assert 1 < result.novelty.distance < 3
@@ -364,7 +443,7 @@ def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
         "second_black_level": 60,
         "second_white_level": 15000,
     }
-    result = estimate(settings_for(paths, tmp_path, **levels))
+    (result,) = estimate(settings_for(paths, tmp_path, **levels))
     views = read_raw(paths[0], 0, 16000), read_raw(paths[1], 60, 15000)
     expected = estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
     np.testing.assert_array_equal(result.transform, expected.transform)
@@ -389,13 +468,72 @@ def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_p
 
 def test_the_command_line_takes_two_files_and_a_checkpoint():
     parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--checkpoint", "net"])
-    assert parsed == EstimateSettings(Path("a.dng"), Path("b.dng"), Path("net"))
+    assert parsed == EstimateSettings((Path("a.dng"), Path("b.dng")), Path("net"))
+    parsed = tyro.cli(
+        EstimateSettings,
+        args="a b c d --checkpoint net --formats png dng".split(),  # noqa: SIM905
+    )
+    assert parsed.pairs() == [(Path("a"), Path("b")), (Path("c"), Path("d"))]
+    assert parsed.formats == ("png", "dng")
+
+
+def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
+    tmp_path, small_pair, use_net, capsys
+):
+    main, second = small_pair()
+    dark = write_dng(tmp_path / "dark.dng", np.zeros((60, 84, 3)), 512, 16383)
+    again = shutil.copy(main, tmp_path / "again.dng")
+    files = main, second, dark, second, again, second
+    with pytest.raises(DataError, match=r"1 of 3 pairs have no light.*dark\.dng is all black"):
+        estimate(settings_for(files, tmp_path))
+    assert "NO LIGHT: " in capsys.readouterr().err
+    lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
+    assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
+    assert lines[0]["main r/g"] == lines[1]["main r/g"]
+    assert (tmp_path / "out" / "again.png").exists()
+
+
+def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
+    class Both(ClosedFormNet):
+        def predict(self, transform):
+            return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+
+    use_net(Both())
+    estimate(settings_for(small_pair(), tmp_path))
+    assert "light of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "0 raw files are no pairs"),
+        (["a.dng"], "1 raw files are no pairs"),
+        (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], "several main files are named a,"),
+    ],
+)
+def test_files_that_are_no_pairs_are_refused(tmp_path, files, message):
+    with pytest.raises(DataError, match=message):
+        estimate(settings_for([tmp_path / file for file in files], tmp_path))
+
+
+def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
+    class Few(ClosedFormNet):
+        def predict(self, transform):
+            told = told_lights([0.5, 1, 0.6])
+            unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
+            return ToldLights(told.main._replace(interval=unknown), None)
+
+    use_net(Few())
+    estimate(settings_for(small_pair(), tmp_path))
+    assert "no interval, as the nets were validated on too few pairs" in capsys.readouterr().out
 
 
 def fails(tmp_path, paths, message, **changes):
     with pytest.raises(DataError, match=message):
         estimate(settings_for(paths, tmp_path, **changes))
-    assert not (tmp_path / "out.png").exists()
+    assert not (tmp_path / "out").exists()
 
 
 def test_views_of_different_sizes_ask_for_a_homography(tmp_path, small_pair, use_net):
@@ -452,7 +590,7 @@ def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_n
 def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
     class Broken(ClosedFormNet):
         def predict(self, transform):
-            return np.array([np.inf, 1, 0.5])
+            return told_lights([np.inf, 1, 0.5])
 
     use_net(Broken())
     fails(tmp_path, small_pair(), r"main\.dng: .*is no light; .*Main Eye and Second Eye")

@@ -6,49 +6,57 @@ import pytest
 from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.transform_prior import TransformPrior
 from everlight.color.transforms import fit_color_transform
+from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.model_files import (
+    LightNets,
     LoadedModel,
-    ensemble_chromaticity,
     load_model,
     save_model,
 )
 
 
-def model_of(seed, depth=2, members=3, fit=None):
-    rng = np.random.default_rng(seed)
+def nets_of(rng, depth, members):
     shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(9))
     params = jax.tree.map(
         lambda leaf: jnp.asarray(rng.normal(0, 0.3, (members, *leaf.shape)), jnp.float32), shapes
     )
     statistics = [jnp.asarray(rng.uniform(0.5, 2, (members, 9)), jnp.float32) for _ in range(2)]
-    nets = IlluminantModel(params, *statistics)
+    scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
+    return LightNets(IlluminantModel(params, *statistics), scale)
+
+
+def model_of(seed, depth=2, members=3, fit=None, second=True):
+    rng = np.random.default_rng(seed)
+    nets = [nets_of(rng, depth, members), nets_of(rng, depth, members) if second else None]
     prior = TransformPrior(
         jnp.asarray(rng.normal(size=9), jnp.float32),
         jnp.asarray(rng.normal(size=(9, 9)), jnp.float32),
         jnp.float32(0.05),
     )
     familiar = calibrate(prior, jnp.asarray(rng.uniform(size=50), jnp.float32))
-    return LoadedModel(nets, familiar, depth, fit, ("Main Eye", "Second Eye"), "made up")
+    return LoadedModel(*nets, familiar, depth, fit, ("Main Eye", "Second Eye"), "made up")
 
 
-def member_light(model, index, transform):
+def member_light(members, depth, index, transform):
     """One member's forward pass in float64 NumPy."""
     take = lambda leaf: np.float64(leaf[index])  # noqa: E731
-    weights = model.members.params["params"]
-    hidden = (np.ravel(transform) - take(model.members.mean)) / take(model.members.scale)
-    for layer in [*(f"hidden_{i}" for i in range(model.depth)), "chromaticity"]:
+    weights = members.params["params"]
+    hidden = (np.ravel(transform) - take(members.mean)) / take(members.scale)
+    for layer in [*(f"hidden_{i}" for i in range(depth)), "chromaticity"]:
         hidden = hidden @ take(weights[f"{layer}_kernel"]) + take(weights[f"{layer}_bias"])
         hidden = np.exp(hidden) if layer == "chromaticity" else np.maximum(hidden, 0)
     return hidden
 
 
-@pytest.mark.parametrize(("depth", "fit"), [(2, None), (5, "sum"), (5, "probable")])
-def test_a_model_read_is_the_model_written(tmp_path, depth, fit, rng):
-    model = model_of(1, depth, fit=fit)
+@pytest.mark.parametrize(
+    ("depth", "fit", "second"), [(2, None, True), (5, "sum", False), (5, "probable", True)]
+)
+def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, rng):
+    model = model_of(1, depth, fit=fit, second=second)
     save_model(tmp_path / "net", model)
     read = load_model(tmp_path / "net")
     assert (read.depth, read.fit, read.cameras, read.trained_on) == (
@@ -57,32 +65,34 @@ def test_a_model_read_is_the_model_written(tmp_path, depth, fit, rng):
         ("Main Eye", "Second Eye"),
         "made up",
     )
-    for one in ("members", "familiar"):
+    for one in ("main", "second", "familiar"):
         leaves = (jax.tree.leaves(getattr(each, one)) for each in (read, model))
         for a, b in zip(*leaves, strict=True):
             np.testing.assert_array_equal(a, b)
     transform = rng.normal(size=(3, 3))
-    np.testing.assert_array_equal(read.predict(transform), model.predict(transform))
+    told, written = (jax.tree.leaves(each.predict(transform)) for each in (read, model))
+    assert len(told) == len(written) == (8 if second else 4)
+    for a, b in zip(told, written, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_the_light_is_the_geometric_mean_of_the_members(rng):
     model = model_of(2)
     transform = np.float32(rng.normal(size=(3, 3)))
-    lights = np.array([member_light(model, index, transform) for index in range(3)])
-    red, blue = np.prod(lights, axis=0) ** (1 / 3)
-    np.testing.assert_allclose(model.predict(transform), [red, 1, blue], rtol=1e-5)
-
-
-def test_geometric_mean_by_hand():
-    estimates = jnp.array([[[1.0, 8.0]], [[4.0, 0.5]]])
-    np.testing.assert_allclose(ensemble_chromaticity(estimates), [[2, 2]], rtol=1e-6)
+    for nets, told in zip((model.main, model.second), model.predict(transform), strict=True):
+        lights = np.array([member_light(nets.members, 2, index, transform) for index in range(3)])
+        red, blue = centre = np.prod(lights, axis=0) ** (1 / 3)
+        np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=1e-5)
+        width = 1.5 * (np.log(lights).std(axis=0) + np.array([0.02, 0.03]))
+        np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-4)
+        np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-4)
 
 
 def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
     for seed in (1, 2):
         save_model(tmp_path, model_of(seed, depth=seed))
     np.testing.assert_array_equal(
-        load_model(tmp_path).members.mean, model_of(2, depth=2).members.mean
+        load_model(tmp_path).main.members.mean, model_of(2, depth=2).main.members.mean
     )
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -97,9 +107,10 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
-    facts = {"depth": 5, "size": 3, "fit": None, "cameras": ["a", "b"], "trained_on": ""}
+    facts = {"depth": 5, "size": 3, "lights": 2, "fit": None, "cameras": ["a", "b"]}
+    facts["trained_on"] = ""
     model = model_of(1, depth=2)
-    arrays = {"members": model.members, "familiar": model.familiar}
+    arrays = {"main": model.main, "second": model.second, "familiar": model.familiar}
     Checkpoints(tmp_path).save(1, arrays, facts)
     with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
         load_model(tmp_path)

@@ -94,6 +94,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in {*RULES} - {*rules}:
         monkeypatch.delitem(RULES, rule)
     monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
+    monkeypatch.setattr(image_methods, "SENSOR_INDEPENDENT_STEPS", 2)
     if 470 not in sizes:
         monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", ())
     settings = NusRun("paper", seeds=1, runs=tmp_path)

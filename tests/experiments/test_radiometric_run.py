@@ -78,9 +78,11 @@ def test_its_models_can_be_loaded_and_answer(folder):
     model = load_model(path)
     assert model.cameras == ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
     assert model.fit == "probable"
-    light = model.predict(np.eye(3))
-    assert light.shape == (3,)
-    assert light[1] == 1
+    for told in model.predict(np.eye(3)):
+        assert told.illuminant.shape == (3,)
+        assert told.illuminant[1] == 1
+        assert (told.interval.low < told.illuminant[::2]).all()
+        assert (told.illuminant[::2] < told.interval.high).all()
 
 
 @pytest.fixture(scope="module")

@@ -61,7 +61,19 @@ from everlight.color.radiometry import (
     take_photograph,
 )
 from everlight.color.reillumination import augment_transforms, chart_transforms, von_kries
-from everlight.color.rendering import camera_to_srgb, encode_srgb, render, white_balance
+from everlight.color.rendering import (
+    camera_to_srgb,
+    encode_srgb,
+    render,
+    render_linear,
+    white_balance,
+)
+from everlight.color.sensor_independent import (
+    SensorIndependentModel,
+    chroma_kernels,
+    fit_sensor_independent,
+    sensor_independent_estimate,
+)
 from everlight.color.transform_prior import (
     ProbableTransform,
     TransformPrior,
@@ -94,6 +106,7 @@ __all__ = [
     "ProbableTransform",
     "ResponseTable",
     "Sensor",
+    "SensorIndependentModel",
     "TransformFit",
     "TransformPrior",
     "apply_color_transform",
@@ -105,6 +118,7 @@ __all__ = [
     "camera_responses",
     "camera_to_srgb",
     "chart_transforms",
+    "chroma_kernels",
     "chromagenic_estimate",
     "color_moments",
     "correct_bias",
@@ -120,6 +134,7 @@ __all__ = [
     "fit_homography",
     "fit_linear_regression",
     "fit_probable_transform",
+    "fit_sensor_independent",
     "fourier_estimate",
     "from_chromaticity",
     "gamut_estimate",
@@ -136,10 +151,12 @@ __all__ = [
     "reilluminate_transform",
     "relight_moments",
     "render",
+    "render_linear",
     "response",
     "response_table",
     "scale_free",
     "scene_colors",
+    "sensor_independent_estimate",
     "take_photograph",
     "to_chromaticity",
     "transform_distance",

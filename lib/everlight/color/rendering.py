@@ -48,6 +48,31 @@ def encode_srgb(linear: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
 
 
 @checked
+def render_linear(
+    image: Float[Array, "*n 3"],
+    illuminant: Float[Array, "3"],
+    camera_matrix: Float[Array, "3 3"] | None = None,
+) -> Float[Array, "*n 3"]:
+    """The image as under a white light, in linear sRGB.
+
+    Args:
+      image: linear camera RGB, `[..., 3]`, 1 where the sensor saturates.
+      illuminant: camera RGB of the light, `[3]`, any scale, no channel 0.
+      camera_matrix: XYZ under D65 to camera RGB, `[3, 3]`; without one the camera's own
+        primaries are taken as if they were sRGB's.
+
+    Returns:
+      Linear sRGB in [0, 1], `[..., 3]`.
+    """
+    # Clipped before the matrix too: it would turn a saturated highlight magenta.
+    balanced = jnp.clip(white_balance(image, illuminant), 0, 1)
+    if camera_matrix is not None:
+        matrix = camera_to_srgb(camera_matrix)
+        balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)
+    return jnp.clip(balanced, 0, 1)
+
+
+@checked
 def render(
     image: Float[Array, "*n 3"],
     illuminant: Float[Array, "3"],
@@ -56,17 +81,9 @@ def render(
     """The image as under a white light, encoded for a screen.
 
     Args:
-      image: linear camera RGB, `[..., 3]`, 1 where the sensor saturates.
-      illuminant: camera RGB of the light, `[3]`, any scale, no channel 0.
-      camera_matrix: XYZ under D65 to camera RGB, `[3, 3]`; without one the camera's own
-        primaries are shown as if they were sRGB's.
+      image, illuminant, camera_matrix: as in `render_linear`.
 
     Returns:
       Encoded sRGB in [0, 1], `[..., 3]`.
     """
-    # Clipped before the matrix too: it would turn a saturated highlight magenta.
-    balanced = jnp.clip(white_balance(image, illuminant), 0, 1)
-    if camera_matrix is not None:
-        matrix = camera_to_srgb(camera_matrix)
-        balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)
-    return encode_srgb(jnp.clip(balanced, 0, 1))
+    return encode_srgb(render_linear(image, illuminant, camera_matrix))

@@ -10,6 +10,14 @@ from everlight.models.caffe_nets import (
 )
 from everlight.models.efficientnet import EfficientNetLite0, efficientnet_variables
 from everlight.models.heads import CosineHead, cosines, make_head, unit
+from everlight.models.illuminant_interval import (
+    Interval,
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    ensemble_chromaticity,
+    ensemble_disagreement,
+)
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import Familiarity, Novelty, calibrate, novelty
 from everlight.models.illuminant_training import (
@@ -46,6 +54,8 @@ __all__ = [
     "HeadStart",
     "IlluminantModel",
     "IlluminantNet",
+    "Interval",
+    "IntervalScale",
     "JointEmbedding",
     "LinearClassifier",
     "Losses",
@@ -62,10 +72,14 @@ __all__ = [
     "TrainingSettings",
     "TrainingState",
     "calibrate",
+    "calibrate_interval",
+    "chromaticity_interval",
     "chromaticity_loss",
     "cosines",
     "crop_and_flip",
     "efficientnet_variables",
+    "ensemble_chromaticity",
+    "ensemble_disagreement",
     "make_head",
     "make_trainer",
     "novelty",

@@ -1,0 +1,251 @@
+"""The classic colour chart of 24 patches in a photograph: where it is, and its colours.
+
+A chart is placed by the centres of its four corner patches, (x, y) in pixels: the first (dark
+skin), the sixth (bluish green), the last (black) and the nineteenth (white), in this order. Patches
+are numbered row by row from the first.
+
+It is found as a grid of small even areas whose colours a 3x3 matrix makes of the chart's own; so
+neither the light nor the camera need be known.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import ndimage
+from scipy.spatial import cKDTree
+
+from everlight.color.alignment import apply_homography, area_downsample, fit_homography
+
+ROWS, COLUMNS = 4, 6
+NEUTRALS = slice(18, 24)
+"""The patches from white to black."""
+CORNERS = np.array([[0, 0], [5, 0], [5, 3], [0, 3]], np.float32)
+CENTRES = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
+
+SEARCHED = 1_000
+"""Longest side, in pixels, of the image that a chart is looked for in."""
+INNER = 0.5
+"""Side of what is averaged of a patch, in distances between patches, whose sides are .85."""
+FLAT = (0.02, 0.035, 0.06)
+"""Steepest slopes that count as even, in root intensity a pixel, of the image's 99th percentile."""
+LEAST_PATCHES = 9
+"""Even areas that must lie on the grid for it to be looked at."""
+MOST_MISFIT = 0.12
+"""Of 24 colours from the chart's own by a 3x3 matrix, as a share of their length."""
+
+
+def reference_colors() -> Float[np.ndarray, "24 3"]:
+    """XYZ of the patches, as colour-science has them (the chart of 2005, under D50)."""
+    import colour
+
+    patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()
+    return np.stack([colour.xyY_to_XYZ(patch) for patch in patches])
+
+
+class ChartColors(NamedTuple):
+    """A chart's colours in one image; `usable` where no pixel of a patch is saturated."""
+
+    colors: Float[np.ndarray, "24 3"]
+    usable: Bool[np.ndarray, "24"]
+
+
+_fit = jax.jit(fit_homography)
+_apply = jax.jit(apply_homography)
+
+
+def chart_homography(corners: Float[np.ndarray, "4 2"]) -> Float[np.ndarray, "3 3"] | None:
+    """From places on the chart, a unit from patch to patch, to pixels; None where there is none."""
+    fit = _fit(CORNERS, np.float32(corners))
+    return np.asarray(fit.homography) if fit.valid else None
+
+
+def place(homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]) -> np.ndarray:
+    """Pixels of places on the chart, `[n, 2]`."""
+    return np.asarray(_apply(np.float32(homography), np.float32(points)))
+
+
+def read_chart(
+    image: Float[np.ndarray, "h w 3"],
+    saturated: Bool[np.ndarray, "h w"],
+    homography: Float[np.ndarray, "3 3"],
+) -> ChartColors:
+    """Means over the middle of every patch."""
+    steps = np.linspace(-INNER / 2, INNER / 2, 25)
+    inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
+    x, y = np.round(place(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
+    seen = image[y, x].reshape(24, -1, 3)
+    return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
+
+
+def chart_mask(
+    shape: tuple[int, int], homography: Float[np.ndarray, "3 3"], margin: float = 1.0
+) -> Bool[np.ndarray, "h w"]:
+    """False on the chart and up to `margin` patches around it."""
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    back = np.linalg.inv(homography.astype(float))
+    mapped = np.stack([x.ravel(), y.ravel(), np.ones(x.size)], axis=1) @ back.T
+    where = mapped[:, :2] / mapped[:, 2:]
+    low, high = -0.5 - margin, np.array([COLUMNS, ROWS]) - 0.5 + margin
+    on_chart = ((where > low) & (where < high)).all(axis=1)
+    return ~on_chart.reshape(shape)
+
+
+def misfit(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
+    """What of the colours no 3x3 matrix makes of the reference, as a share of their length."""
+    fitted = reference @ np.linalg.lstsq(reference, colors)[0]
+    # Each channel counts alike, however little of the light it sees.
+    scale = np.linalg.norm(colors, axis=0)
+    return float(np.linalg.norm((fitted - colors) / scale) / np.sqrt(3))
+
+
+def find_chart(
+    image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
+) -> Float[np.ndarray, "4 2"] | None:
+    """The chart's corners in a linear photograph, or None where no grid has its colours.
+
+    Args:
+      image: linear colours, from 0.
+      reference: linear colours of the 24 patches in any space, such as XYZ.
+    """
+    factor = max(1, round(max(image.shape[:2]) / SEARCHED))
+    small = np.asarray(area_downsample(jnp.asarray(image), factor).image)
+    none = np.zeros(small.shape[:2], bool)
+    for flat in FLAT:
+        best, found = MOST_MISFIT, None
+        for to_pixels in _grids(*_even_areas(small, flat)):
+            for on_grid in _PLACEMENTS:
+                homography = to_pixels @ on_grid
+                if not _inside(homography, small.shape):
+                    continue
+                score = misfit(read_chart(small, none, homography).colors, reference)
+                if score < best:
+                    best, found = score, homography
+        if found is not None:
+            return place(found, CORNERS) * factor + (factor - 1) / 2
+    return None
+
+
+def _even_areas(
+    image: Float[np.ndarray, "h w 3"], flat: float
+) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "n"]]:
+    """Centres and sides of even areas that are about square."""
+    root = np.sqrt(np.maximum(image, 0))
+    root = root / np.quantile(root, 0.99, axis=(0, 1))
+    root = ndimage.gaussian_filter(root, (1, 1, 0))
+    slopes = [ndimage.sobel(root, axis) / 8 for axis in (0, 1)]
+    slope = np.sqrt(sum(each**2 for each in slopes)).max(axis=-1)
+    labels, _ = ndimage.label(slope < flat)
+    boxes = ndimage.find_objects(labels)
+    centres, sides = [], []
+    for label, box in enumerate(boxes, start=1):
+        height, width = (part.stop - part.start for part in box)
+        if not (6 <= height <= 0.15 * image.shape[0] and 6 <= width <= 0.15 * image.shape[1]):
+            continue
+        y, x = np.nonzero(labels[box] == label)
+        if len(y) < 30:
+            continue
+        spread = np.cov(np.stack([x, y]), bias=True)
+        long, short = np.linalg.eigvalsh(spread)[::-1]
+        # A rectangle's area is twelve times the root of its covariance's determinant.
+        full = len(y) / (12 * np.sqrt(max(long * short, 1e-9)))
+        if long > 3 * short or not 0.8 < full < 1.15:
+            continue
+        centres.append((x.mean() + box[1].start, y.mean() + box[0].start))
+        sides.append(np.sqrt(len(y)))
+    return np.array(centres, np.float32).reshape(-1, 2), np.array(sides)
+
+
+def _grids(
+    centres: Float[np.ndarray, "n 2"], sides: Float[np.ndarray, "n"]
+) -> Iterator[Float[np.ndarray, "3 3"]]:
+    """Homographies from places to pixels, of sets of areas that lie on one grid.
+
+    The places are counted from the grid's least ones, so that some placement of `_PLACEMENTS` makes
+    them the chart's.
+    """
+    if len(centres) < LEAST_PATCHES:
+        return
+    tree, seen = cKDTree(centres), set()
+    for start in range(len(centres)):
+        near = [
+            other
+            for other in tree.query_ball_point(centres[start], 2.5 * sides[start])
+            if other != start and 0.5 < sides[other] / sides[start] < 2
+        ]
+        for first, second in itertools.permutations(near, 2):
+            steps = np.stack([centres[first] - centres[start], centres[second] - centres[start]])
+            lengths = np.linalg.norm(steps, axis=1)
+            # Of one hand, about at right angles and of one length; no diagonal.
+            turn = np.linalg.det(steps) / np.prod(lengths)
+            if turn < 0.8 or not 0.7 < lengths[0] / lengths[1] < 1.4:
+                continue
+            if lengths.max() > 2 * sides[start]:
+                continue
+            at, rows = _grow(start, steps, centres, tree)
+            places = np.array(at, np.float32)
+            places -= places.min(axis=0)
+            few = len(rows) < LEAST_PATCHES or frozenset(rows) in seen
+            if few or len(rows) > ROWS * COLUMNS or places.max() > COLUMNS - 1:
+                continue
+            seen.add(frozenset(rows))
+            # Of one length, so that one program fits all.
+            counted = np.arange(ROWS * COLUMNS) < len(rows)
+            cycled = np.arange(ROWS * COLUMNS) % len(rows)
+            fit = _fit(places[cycled], centres[rows][cycled], np.float32(counted))
+            if fit.valid:
+                yield np.asarray(fit.homography, float)
+
+
+def _grow(
+    start: int, steps: Float[np.ndarray, "2 2"], centres: Float[np.ndarray, "n 2"], tree: cKDTree
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """From one area over its neighbours to theirs, by the steps that led to each."""
+    placed = {(0, 0): start}
+    local = {(0, 0): steps}
+    queue = [(0, 0)]
+    while queue:
+        at = queue.pop(0)
+        for axis, sign in itertools.product((0, 1), (1, -1)):
+            to = (at[0] + sign * (axis == 0), at[1] + sign * (axis == 1))
+            if to in placed:
+                continue
+            step = local[at][axis]
+            distance, row = tree.query(centres[placed[at]] + sign * step)
+            if distance > 0.25 * np.linalg.norm(step) or row in placed.values():
+                continue
+            moved = sign * (centres[row] - centres[placed[at]])
+            placed[to], local[to] = row, local[at].copy()
+            local[to][axis] = moved
+            queue.append(to)
+    return list(placed), list(placed.values())
+
+
+def _placements() -> Iterator[Float[np.ndarray, "3 3"]]:
+    """From the chart to a grid whose least places are 0: turned by quarters, and moved."""
+    turn = np.array([[0, -1], [1, 0]])
+    for quarters in range(4):
+        turned = np.linalg.matrix_power(turn, quarters)
+        least = np.min(CENTRES @ turned.T, axis=0)
+        for moved in itertools.product(range(COLUMNS), repeat=2):
+            whole = np.eye(3)
+            whole[:2, :2], whole[:2, 2] = turned, -least - moved
+            yield whole
+
+
+_PLACEMENTS = tuple(_placements())
+
+
+def _inside(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
+    edge = INNER
+    low, high = CORNERS.min(axis=0) - edge, CORNERS.max(axis=0) + edge
+    outer = np.array([(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])])
+    depth = np.column_stack([outer, np.ones(4)]) @ homography[2]
+    if not np.all(depth * homography[2, 2] > 0):
+        return False
+    pixels = place(homography, outer)
+    return bool(np.all((pixels >= 0) & (pixels < [shape[1] - 1, shape[0] - 1])))

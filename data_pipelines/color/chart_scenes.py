@@ -1,0 +1,133 @@
+"""Made-up raw pairs with a colour chart under known lights: to rehearse a calibration, and test it.
+
+Two measured cameras see tiles of measured surfaces, and a chart among them, under measured lights.
+Where each camera looks is fixed, as on a phone; the chart is somewhere else in every scene.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from data_pipelines.color.chart import COLUMNS, ROWS
+from data_pipelines.color.dng import mosaic_rggb, write_dng
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
+from data_pipelines.writing import make_folder
+from everlight.color.radiometry import response_table
+
+HEIGHT, WIDTH = 360, 480
+ALIGNMENT = np.array([[0.92, -0.015, 18.0], [0.012, 0.93, 10.0], [1e-5, -2e-5, 1.0]])
+"""From main to second pixels."""
+TILE = 60
+BLACK, WHITE = 512, 16383
+NOISE = 0.002
+"""Of white, a pixel."""
+LIGHTS = (
+    *("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1"),
+    *("FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3"),
+    *("LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide"),
+)
+
+
+class ChartScenes(NamedTuple):
+    """What is true of the pairs that were written."""
+
+    names: tuple[str, ...]
+    main: Float[np.ndarray, "n 3"]
+    second: Float[np.ndarray, "n 3"]
+    homography: Float[np.ndarray, "3 3"]
+    charts: Float[np.ndarray, "n 3 3"]
+    """From places on the chart to main pixels."""
+    transforms: Float[np.ndarray, "n 3 3"]
+    """Least squares of all surfaces' exact colours, divided by their mean row sum."""
+
+
+def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
+    """Writes `main/NAME.dng` and `second/NAME.dng`, each pair under a light of its own.
+
+    Args:
+      folder: where.
+      count: pairs, at most as many as `LIGHTS`.
+      seed: of surfaces, places, exposures and noise.
+    """
+    library, rng = embedded_library(), np.random.default_rng(seed)
+    lights = [library.illuminant_names.index(name) for name in LIGHTS[:count]]
+    tables = [
+        response_table(library.illuminants[lights], library.reflectances, library.sensitivity(each))
+        for each in EMBEDDED_CAMERAS
+    ]
+    surfaces = [np.asarray(table.surfaces, float) for table in tables]
+    whites = [np.asarray(table.illuminants, float) for table in tables]
+    charts = np.stack([_place_chart(rng) for _ in lights])
+    names = tuple(f"scene-{index:02}" for index in range(count))
+    for index, name in enumerate(names):
+        shown = _surfaces_of_scene(library, charts[index], rng)
+        for view, own, white in zip(("main", "second"), surfaces, whites, strict=True):
+            colors = own[index][shown if view == "main" else _seen_by_second(shown)]
+            # Exposed for the brightest surface, up to a stop under.
+            colors = colors / white[index].max() * rng.uniform(0.45, 0.95)
+            colors = colors + NOISE * rng.normal(size=colors.shape)
+            make_folder(folder / view)
+            _write(folder / view / f"{name}.dng", colors, EMBEDDED_CAMERAS[view == "second"])
+    transforms = [np.linalg.lstsq(a, b)[0] for a, b in zip(*surfaces, strict=True)]
+    return ChartScenes(
+        names,
+        *whites,
+        ALIGNMENT,
+        charts,
+        np.stack([3 * each / each.sum() for each in transforms]),
+    )
+
+
+def _place_chart(rng: np.random.Generator) -> Float[np.ndarray, "3 3"]:
+    """From places on the chart to main pixels: turned and tilted a little."""
+    size, turn = rng.uniform(26, 32), rng.uniform(-0.2, 0.2)
+    low, high = (90, 80), (WIDTH - 260, HEIGHT - 190)
+    across, down = rng.uniform(low, high)
+    cosine, sine = size * np.cos(turn), size * np.sin(turn)
+    tilt = rng.uniform(-3e-3, 3e-3, 2)
+    return np.array([[cosine, -sine, across], [sine, cosine, down], [*tilt, 1.0]])
+
+
+def _surfaces_of_scene(
+    library: SpectralLibrary, chart: Float[np.ndarray, "3 3"], rng: np.random.Generator
+) -> Int[np.ndarray, "h w"]:
+    """Which surface each main pixel shows: tiles, the chart's frame, and its patches."""
+    count = len(library.reflectances)
+    drawn = rng.integers(0, count - 24, (HEIGHT // TILE, WIDTH // TILE))
+    shown = drawn.repeat(TILE, axis=0).repeat(TILE, axis=1)
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    places = _mapped(np.linalg.inv(chart), x, y)
+    across, down = places[..., 0], places[..., 1]
+    framed = (across > -0.8) & (across < COLUMNS - 0.2) & (down > -0.8) & (down < ROWS - 0.2)
+    shown[framed] = count - 1
+    column, row = np.round(across).astype(int), np.round(down).astype(int)
+    on_patch = framed & (np.abs(across - column) < 0.42) & (np.abs(down - row) < 0.42)
+    on_patch &= (column >= 0) & (column < COLUMNS) & (row >= 0) & (row < ROWS)
+    shown[on_patch] = (count - 24 + COLUMNS * row + column)[on_patch]
+    return shown
+
+
+def _seen_by_second(shown: Int[np.ndarray, "h w"]) -> Int[np.ndarray, "h w"]:
+    """The same on the second camera's pixels; beyond the main view its border goes on."""
+    y, x = np.mgrid[:HEIGHT, :WIDTH]
+    places = np.round(_mapped(np.linalg.inv(ALIGNMENT), x, y)).astype(int)
+    column = np.clip(places[..., 0], 0, WIDTH - 1)
+    row = np.clip(places[..., 1], 0, HEIGHT - 1)
+    return shown[row, column]
+
+
+def _mapped(
+    homography: Float[np.ndarray, "3 3"], x: Int[np.ndarray, "h w"], y: Int[np.ndarray, "h w"]
+) -> Float[np.ndarray, "h w 2"]:
+    lifted = np.stack([x, y, np.ones_like(x)], axis=-1) @ homography.T
+    return lifted[..., :2] / lifted[..., 2:]
+
+
+def _write(path: Path, colors: Float[np.ndarray, "h w 3"], camera: str) -> None:
+    """As an RGGB sensor sees them."""
+    levels = np.clip(np.round(BLACK + mosaic_rggb(colors) * (WHITE - BLACK)), 0, 65535).astype(
+        np.uint16
+    )
+    write_dng(path, levels, [BLACK] * 4, WHITE, model=camera)

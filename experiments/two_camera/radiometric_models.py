@@ -1,0 +1,141 @@
+"""The nets of the radiometric run that `estimate` takes, and how often their intervals hold."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.models.illuminant_interval import COVERAGE
+from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_novelty import calibrate
+from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.report import Column, Table
+from experiments.two_camera.intervals import Coverage, calibrate_all, inside, intervals
+from experiments.two_camera.model_files import LightNets, LoadedModel, save_model
+from experiments.two_camera.radiometric_methods import LIGHTS, Light, PairData
+from experiments.two_camera.training import stack_problems, train_nets
+
+ENSEMBLE = 4
+"""Nets that tell one camera's light, trained from different initial parameters."""
+DEPTH = 5
+LEAST_COLORS = 3
+"""Of the scenes that intervals and distances are calibrated on: `estimate` refuses fewer."""
+
+
+class PairCoverage(NamedTuple):
+    """One camera pair's intervals of one camera's light, on test scenes of one kind."""
+
+    light: Light
+    scenes: str
+    coverage: Coverage
+
+
+def train_models(
+    data: Sequence[PairData],
+    pairs: Sequence[tuple[str, str]],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+    note: str,
+) -> list[LoadedModel]:
+    """An ensemble for each camera's light of each pair; distances and intervals are calibrated on
+    the validation scenes."""
+    problems = [
+        pair.problem("T", light) for pair in data for light in LIGHTS for _ in range(ENSEMBLE)
+    ]
+    trained = train_nets(
+        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
+    ).models[DEPTH]
+    trained = jax.tree.map(
+        lambda leaf: leaf.reshape(len(data), len(LIGHTS), ENSEMBLE, *leaf.shape[1:]), trained
+    )
+    models = []
+    for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
+        valid = pair.scenes.valid
+        kept = determined(pair, valid)
+        nets = {}
+        for place, light in enumerate(LIGHTS):
+            members = jax.tree.map(lambda leaf, i=index, k=place: leaf[i, k], trained)
+            told = _tell(members, pair.inputs["T"][valid][kept])
+            scale = calibrate_all(told, pair.targets(valid, light)[kept])
+            nets[light] = LightNets(members, scale)
+        models.append(
+            LoadedModel(
+                **nets,
+                familiar=calibrate(pair.prior, pair.distances[valid][kept]),
+                depth=DEPTH,
+                fit="probable",
+                cameras=cameras,
+                trained_on=f"noisy radiometric set of {note}",
+            )
+        )
+    return models
+
+
+_NET = IlluminantNet(DEPTH)
+_tell = jax.jit(
+    jax.vmap(lambda member, features: predict_chromaticity(_NET, member, features), (0, None))
+)
+
+
+def determined(pair: PairData, rows: slice) -> Bool[np.ndarray, "k"]:
+    """Scenes with a transform and enough colours that it is not the prior's alone."""
+    colors = np.array([len(set(row)) for row in pair.scenes.surfaces[rows].tolist()])
+    return np.isfinite(np.asarray(pair.distances[rows])) & (colors >= LEAST_COLORS)
+
+
+def measure_coverage(
+    models: Sequence[LoadedModel], tests: Mapping[str, Sequence[PairData]]
+) -> list[PairCoverage]:
+    """How often the intervals hold: on test scenes that are like the validation's, and others."""
+    found = []
+    for scenes, photographed in tests.items():
+        for model, test in zip(models, photographed, strict=True):
+            rows = test.scenes.test
+            kept = determined(test, rows)
+            if not kept.any():
+                continue
+            for light in LIGHTS:
+                nets = getattr(model, light)
+                told = intervals(nets.interval, _tell(nets.members, test.inputs["T"][rows][kept]))
+                truth = to_chromaticity(getattr(test, light).illuminants[rows][kept])
+                share, degrees = jnp.mean(inside(told, truth)), jnp.mean(told.degrees)
+                coverage = Coverage(float(share), float(degrees))
+                found.append(PairCoverage(light, scenes, coverage))
+    return found
+
+
+def coverage_table(found: Sequence[PairCoverage]) -> Table:
+    """By test scenes, the mean over camera pairs and the pair that is covered least."""
+    rows = []
+    for scenes in dict.fromkeys(each.scenes for each in found):
+        row = [scenes]
+        for light in LIGHTS:
+            own = [each for each in found if (each.scenes, each.light) == (scenes, light)]
+            shares, degrees = np.transpose([each.coverage for each in own])
+            row += [f"{shares.mean():.1%}", f"{shares.min():.1%}", f"{degrees.mean():.1f}"]
+        rows.append(row)
+    columns = [Column("Test scenes")]
+    for light in LIGHTS:
+        columns += [Column(name, f"{light} light") for name in ("Covered", "Least", "Degrees")]
+    caption = (
+        f"How often the intervals that `estimate` prints hold, made to hold in {COVERAGE:.0%}: "
+        f"ensembles of {ENSEMBLE} nets of 470 parameters, noisy training scenes of the random "
+        "split, calibrated on their validation part; mean over camera pairs, the least of them, "
+        "and the mean angle to the farthest light of the interval. Only the first row's scenes are "
+        "like those of the calibration, for which the share is promised."
+    )
+    return Table(caption, columns, rows)
+
+
+def save_models(folder: Path, models: Sequence[LoadedModel]) -> None:
+    """Each pair's nets under models/, for `estimate --checkpoint`."""
+    for model in models:
+        name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
+        save_model(folder / "models" / name, model)

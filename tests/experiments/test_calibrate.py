@@ -1,0 +1,242 @@
+"""A calibration from made-up raw pairs whose lights, transforms and alignment are known."""
+
+import json
+import shutil
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.color.chart import CENTRES, CORNERS, place
+from data_pipelines.color.chart_scenes import write_chart_pairs
+from data_pipelines.errors import DataError
+from everlight.models.illuminant_training import TrainingSettings
+from experiments.common.run_folder import RunFolder
+from experiments.two_camera.calibrate import (
+    CalibrateRun,
+    align_cameras,
+    deal_scenes,
+    find_pairs,
+    given_charts,
+    group_scenes,
+    measure_pairs,
+    read_charts,
+    run_calibrate,
+)
+from experiments.two_camera.estimate import EstimateSettings, estimate
+from experiments.two_camera.tables import angular_errors
+
+pytestmark = pytest.mark.xdist_group("calibrate")
+
+PAIRS = 6
+
+
+def angles(first, second):
+    return np.asarray(angular_errors(*(jnp.asarray(each, jnp.float32) for each in (first, second))))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return folder, write_chart_pairs(folder, PAIRS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def measured(written, tmp_path_factory):
+    source, _ = written
+    settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
+    run = RunFolder("two_camera", "calibrate", settings)
+    files = find_pairs(source)
+    charts = read_charts(source, files, run)
+    homography, residuals = align_cameras(settings, charts)
+    quasi, images = measure_pairs(files, charts, homography, settings, run, "")
+    return charts, homography, residuals, quasi, images
+
+
+def test_lights_are_those_that_the_scenes_were_under(written, measured):
+    _, true = written
+    quasi = measured[3]
+    assert angles(quasi.illuminants_main, true.main).max() < 0.3
+    assert angles(quasi.illuminants_second, true.second).max() < 0.3
+    assert max(chart.grey_spread(view) for chart in measured[0] for view in (0, 1)) < 2
+
+
+def test_the_homography_is_that_between_the_views(written, measured):
+    _, true = written
+    _, homography, residuals, _, _ = measured
+    places = np.concatenate([place(chart, CORNERS) for chart in true.charts])
+    np.testing.assert_allclose(place(homography, places), place(true.homography, places), atol=0.6)
+    assert residuals.max() < 0.6
+
+
+def test_transforms_are_those_of_the_two_cameras_under_each_light(written, measured):
+    """Beside least squares of all 214 surfaces; the scenes show some fifty of them."""
+    _, true = written
+    quasi = measured[3]
+    off = np.linalg.norm(quasi.transforms - true.transforms, axis=(1, 2))
+    assert (off / np.linalg.norm(true.transforms, axis=(1, 2))).max() < 0.15
+
+
+def test_the_chart_has_no_part_in_the_small_images(written, measured):
+    _, true = written
+    masks = measured[4].masks
+    factor = 480 // masks.shape[2]
+    for mask, chart in zip(masks, true.charts, strict=True):
+        column, row = (place(chart, CENTRES) / factor).astype(int).T
+        assert not mask[row, column].any()
+        assert 0.4 < mask.mean() < 0.95
+
+
+def test_pairs_under_one_light_are_one_scene(measured):
+    quasi = measured[3]
+    assert sorted(group_scenes(quasi)) == list(range(PAIRS))
+    twice = quasi._replace(
+        names=quasi.names * 2,
+        illuminants_main=np.tile(quasi.illuminants_main, (2, 1)) * 1.001,
+        illuminants_second=np.tile(quasi.illuminants_second, (2, 1)),
+    )
+    scenes = group_scenes(twice)
+    np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
+    one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
+    one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
+    with pytest.raises(DataError, match=r"6 pairs show 1 lights that differ by 0.5 degrees; 6"):
+        group_scenes(one)
+
+
+@pytest.mark.parametrize("scenes", [6, 12, 30])
+def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
+    numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
+    folds = deal_scenes(numbers, seed=0)
+    assert len(folds) == min(scenes, 12)
+    assert len({len(fold) for fold in folds}) == 1
+    owners = [set(numbers[fold].tolist()) for fold in folds]
+    assert sum(map(len, owners)) == len(set().union(*owners)) == scenes
+    assert sorted(set(np.concatenate(folds).tolist())) == list(range(len(numbers)))
+
+
+@pytest.mark.slow
+def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
+    source, true = written
+    training = {"cpu": TrainingSettings(600, 64, 1e-2, validate_every=20)}
+    settings = CalibrateRun(folder=source, runs=tmp_path, seeds=2)
+    report = run_calibrate(settings, training)
+    page = report.read_text()
+    assert "6 pairs in 6 scenes" in page
+    assert "6 scenes are few" in page
+    assert "too few pairs for an interval" in page
+    results = np.load(report.parent / "results.npz")
+    assert results["Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
+    assert angles(results["light/main"], true.main).max() < 0.3
+    models = report.parent / "models"
+    pairs = (0, 2)
+    names = [source / view / f"{true.names[i]}.dng" for i in pairs for view in ("main", "second")]
+    reddish, daylight = estimate(
+        EstimateSettings(
+            tuple(names),
+            models / "calibrated",
+            homography=models / "homography.json",
+            output=tmp_path / "out",
+            formats=("dng",),
+        )
+    )
+    # D65, in the training of most nets, with the chart in the picture.
+    assert angles(daylight.lights.main.illuminant, true.main[2]) < 6
+    assert angles(daylight.lights.second.illuminant, true.second[2]) < 6
+    # A is the only light of its kind: the nets whose fold left it out pull it towards the others.
+    (low_red, low_blue), (red, blue) = (
+        each.lights.main.illuminant[::2] for each in (daylight, reddish)
+    )
+    assert red > 1.1 * low_red
+    assert blue < low_blue / 1.1
+    assert "no interval" in capsys.readouterr().out
+
+    # What is finished is not computed again, and the report is the same.
+    assert (
+        run_calibrate(settings, training).read_text().split("Duration")[1].split("</dd>", 1)[1]
+        == page.split("Duration")[1].split("</dd>", 1)[1]
+    )
+
+
+# Folders that cannot be calibrated on: small, since nothing is decoded.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for view in ("main", "second"):
+        (tmp_path / "in" / view).mkdir(parents=True)
+        for index in range(PAIRS):
+            (tmp_path / "in" / view / f"IMG_{index}.dng").write_bytes(b"no raw file")
+    return tmp_path / "in"
+
+
+def refused(folder, tmp_path, message):
+    with pytest.raises(DataError, match=message):
+        run_calibrate(CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+
+
+def test_a_folder_without_pairs_is_refused(folder, tmp_path):
+    refused(None, tmp_path, "give the folder of raw pairs, or --scale demo")
+    refused(tmp_path / "none", tmp_path / "b", r"none/main is no folder; put the main camera's")
+
+
+def test_files_without_partners_are_named(folder, tmp_path):
+    (folder / "main" / "IMG_1.dng").unlink()
+    refused(folder, tmp_path, r"IMG_1 in one of main and second only")
+
+
+def test_too_few_pairs_are_refused(folder, tmp_path):
+    for view in ("main", "second"):
+        (folder / view / "IMG_1.dng").unlink()
+    refused(folder, tmp_path, r"in has 5 pairs; 6 under different lights are the least")
+
+
+def test_two_files_of_one_name_are_refused(folder, tmp_path):
+    (folder / "main" / "IMG_1.cr2").write_bytes(b"")
+    refused(folder, tmp_path, r"main has two files of one name")
+
+
+def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
+    refused(folder, tmp_path, r"6 of 6 pairs: .*IMG_0\.dng is trunc.*IMG_5\.dng is trunc")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"charts\.json is damaged"),
+        ("[]", r"charts\.json holds no charts"),
+        ('{"main/IMG_0.dng": "here"}', r"main/IMG_0\.dng has no corners"),
+        ('{"main/IMG_0.dng": [[0, 0], [1, 0]]}', r"main/IMG_0\.dng has no four corners"),
+        ('{"main/IMG_0.dng": [[0, 0], [1, 1], [2, 2], [3, 3]]}', r"no four corners"),
+        ('{"main/x.dng": [[0, 0], [9, 0], [9, 9], [0, 9]]}', r"there is no .*x\.dng"),
+    ],
+)
+def test_charts_that_are_none_are_refused(folder, content, message):
+    (folder / "charts.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        given_charts(folder)
+
+
+def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
+    """Of one pair the chart is covered: it is told; given anywhere, it is read there."""
+    source, true = written
+    folder = tmp_path / "in"
+    shutil.copytree(source, folder)
+    hidden = folder / "main" / f"{true.names[2]}.dng"
+    content = bytearray(hidden.read_bytes())
+    pixels = np.frombuffer(content, np.uint16)[-360 * 480 :].reshape(360, 480)
+    assert pixels.min() > 100, "the sensor's numbers lie last in the file"
+    middle = place(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
+    shaded = pixels.copy()
+    shaded[middle[1] - 90 : middle[1] + 90, max(middle[0] - 120, 0) : middle[0] + 120] = 4_000
+    content[-shaded.nbytes :] = shaded.tobytes()
+    hidden.write_bytes(content)
+    settings = CalibrateRun(folder=folder, runs=tmp_path / "runs")
+    run = RunFolder("two_camera", "calibrate", settings)
+    files = find_pairs(folder)
+    with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
+        read_charts(folder, files, run)
+    corners = place(true.charts[2], CORNERS)
+    given = {f"main/{hidden.name}": corners.tolist()}
+    (folder / "charts.json").write_text(json.dumps(given))
+    charts = read_charts(folder, files, run)
+    np.testing.assert_allclose(place(charts[2].charts[0], CORNERS), corners, atol=0.01)

@@ -1,0 +1,90 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_interval import (
+    IntervalScale,
+    calibrate_interval,
+    chromaticity_interval,
+    ensemble_chromaticity,
+    ensemble_disagreement,
+)
+
+
+def ensembles(rng, count, members=5, off=2.0):
+    """Members and lights whose logarithms differ by multiples of a scale of each pair's own."""
+    scale = rng.gamma(2, 0.02, (count, 1))
+    truth = rng.normal(0, 0.3, (count, 2))
+    common = truth + off * scale * rng.normal(size=(count, 2))
+    estimates = np.exp(common + scale * rng.normal(size=(members, count, 2)))
+    return jnp.asarray(estimates, jnp.float32), jnp.asarray(np.exp(truth), jnp.float32)
+
+
+def covered(scale, estimates, truth):
+    told = jax.vmap(chromaticity_interval, (None, 1))(scale, estimates)
+    inside = (told.low <= truth) & (truth <= told.high)
+    return np.asarray(inside.all(axis=1)), np.asarray(told.degrees)
+
+
+def test_mean_and_disagreement_by_hand():
+    estimates = jnp.array([[[1.0, 8.0]], [[4.0, 0.5]]])
+    np.testing.assert_allclose(ensemble_chromaticity(estimates), [[2, 2]], rtol=1e-6)
+    expected = [[np.log(2), np.log(4)]]
+    np.testing.assert_allclose(ensemble_disagreement(estimates), expected, rtol=1e-6)
+    np.testing.assert_array_equal(ensemble_disagreement(estimates[:1]), [[0, 0]])
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_new_pairs_are_covered_as_often_as_asked(rng, coverage):
+    scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
+    inside, degrees = covered(scale, *ensembles(rng, 300))
+    # Three binomial deviations of 300 and of 1,000.
+    assert inside.mean() == pytest.approx(coverage, abs=0.09 if coverage < 0.9 else 0.06)
+    assert np.isfinite(degrees).all()
+
+
+def test_where_members_disagree_the_interval_is_wider_and_needed(rng):
+    scale = calibrate_interval(*ensembles(rng, 1_000))
+    estimates, truth = ensembles(rng, 200)
+    _, degrees = covered(scale, estimates, truth)
+    apart = np.asarray(ensemble_disagreement(estimates)).mean(axis=1)
+    assert np.corrcoef(apart, degrees)[0, 1] > 0.8
+
+
+def test_the_factor_is_the_rank_that_the_theorem_asks_for():
+    """One member, R/G off by i/100, B/G by none: needed are i / mean(i)."""
+    for count in (9, 30, 69):
+        off = np.arange(1, count + 1) / 100
+        truth = np.ones((count, 2), np.float32)
+        estimates = np.exp(np.column_stack([off, 0 * off]))[None].astype(np.float32)
+        scale = calibrate_interval(jnp.asarray(estimates), jnp.asarray(truth))
+        rank = -(-9 * (count + 1) // 10)
+        np.testing.assert_allclose(scale.floor, [off.mean(), 0], rtol=1e-4)
+        np.testing.assert_allclose(scale.factor, off[rank - 1] / off.mean(), rtol=1e-4)
+
+
+def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
+    estimates, truth = ensembles(rng, 9)
+    assert np.isfinite(calibrate_interval(estimates, truth).factor)
+    assert np.isinf(calibrate_interval(estimates[:, :8], truth[:8]).factor)
+    assert np.isinf(calibrate_interval(estimates.at[0, 3].set(jnp.nan), truth).factor)
+    unknown = chromaticity_interval(
+        IntervalScale(jnp.ones(2), jnp.float32(jnp.inf)), estimates[:, 0]
+    )
+    np.testing.assert_array_equal(unknown.low, [0, 0])
+    assert np.isinf(unknown.high).all()
+    assert np.isinf(unknown.degrees)
+
+
+def test_no_light_of_the_interval_is_farther_than_its_degrees(rng):
+    scale = IntervalScale(jnp.array([0.05, 0.2]), jnp.float32(1.5))
+    estimates = jnp.array([[0.5, 0.7], [0.6, 0.8]])
+    told = chromaticity_interval(scale, estimates)
+    centre = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
+    lights = np.ones((20_000, 3))
+    lights[:, ::2] = rng.uniform(told.low, told.high, (20_000, 2))
+    cosine = lights @ centre / np.linalg.norm(lights, axis=1) / np.linalg.norm(centre)
+    farthest = np.degrees(np.arccos(cosine)).max()
+    assert farthest <= told.degrees
+    np.testing.assert_allclose(told.degrees, farthest, rtol=0.02)
