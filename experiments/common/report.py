@@ -97,7 +97,12 @@ def write_report(
       summary: the facts every report owes: data used, selection rule, seeds, duration.
       sections: the body.
       first: what came out, which stands under the heading.
+
+    Raises:
+      ValueError: the summary does not say how what was chosen was chosen.
     """
+    if not any("selection rule" in name.lower() for name, _ in summary):
+        raise ValueError(f"the report {title!r} states no selection rule")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.tests["table"] = lambda item: isinstance(item, Table)
     config = json.dumps(json.loads((folder / "config.json").read_text()), indent=2)

@@ -88,6 +88,7 @@ def run_compare(settings: CompareRun) -> Path:
             f"interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
             "all orders of a run",
         ),
+        ("Selection rule", "each run's own, as its report says"),
     ]
     sections = [
         _section(folder.path, scenario, runs)

@@ -73,7 +73,9 @@ def curves(folder):
 WRITERS = {
     "units/EWC-0.npz": lambda folder: folder.save_unit("EWC-0", {}, x=noise(10_000)),
     "results.npz": lambda folder: folder.save_results(x=noise(10_000)),
-    "report.html": lambda folder: write_report(folder.path, "x" * 100_000, [], []),
+    "report.html": lambda folder: write_report(
+        folder.path, "x" * 100_000, [("Selection rule", "")], []
+    ),
     "curves.png": curves,
 }
 

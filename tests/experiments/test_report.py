@@ -30,6 +30,7 @@ COLUMNS = [
     Column("Med", PAPER),
 ]
 HOSTILE = '<script>alert("1 & 2")</script>'
+RULE = ("Selection rule", "nothing was chosen")
 
 
 class Page(HTMLParser):
@@ -76,7 +77,7 @@ def written(folder):
         Section("Results & more", [f"Read {HOSTILE}."], [table]),
         Section("Pictures", items=[Figure('A "plot"', folder / "plot.png")]),
     ]
-    path = write_report(folder, f"Title {HOSTILE}", [("Data", HOSTILE)], sections)
+    path = write_report(folder, f"Title {HOSTILE}", [("Data", HOSTILE), RULE], sections)
     assert path == folder / "report.html"
     return path.read_text(encoding="utf-8")
 
@@ -98,7 +99,7 @@ def test_text_from_outside_is_escaped_everywhere(written):
     page = Page(written)
     assert page.texts_of("script") == [SORTING.strip()]
     assert page.texts_of("h1") == [f"Title {HOSTILE}"]
-    assert page.texts_of("dd") == [HOSTILE]
+    assert page.texts_of("dd") == [HOSTILE, RULE[1]]
     assert f"Read {HOSTILE}." in page.texts_of("p")
     assert HOSTILE in page.texts_of("td")
     assert page.texts_of("h2") == ["Results & more", "Pictures", "Settings and versions"]
@@ -136,14 +137,14 @@ def test_settings_are_shown_as_they_were(written, folder):
 
 def test_a_table_of_one_group_has_no_heading_row(folder):
     table = Table("c", [Column("a"), Column("b")], [["1", "2"]])
-    page = Page(write_report(folder, "t", [], [Section("s", items=[table])]).read_text())
+    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table])]).read_text())
     assert [a.get("class") for tag, a in page.tags if tag == "tr"] == [None, None]
 
 
 def test_a_row_longer_than_the_columns_is_refused(folder):
     table = Table("c", [Column("a")], [["1", "2"]])
     with pytest.raises(UndefinedError):
-        write_report(folder, "t", [], [Section("s", items=[table])])
+        write_report(folder, "t", [RULE], [Section("s", items=[table])])
     assert not (folder / "report.html").exists()
 
 
@@ -154,7 +155,7 @@ def test_what_came_out_stands_before_all_the_rest(folder):
         Table("the first table", [Column("a")], [["1"]]),
     )
     sections = [Section("s", ["below"])]
-    page = Page(write_report(folder, "t", [("Data", "d")], sections, first).read_text())
+    page = Page(write_report(folder, "t", [("Data", "d"), RULE], sections, first).read_text())
     texts = [text for tag, _, text in page.texts if tag not in ("title", "style")]
     assert texts[:2] == ["t", f"Best is {HOSTILE}."]
     assert texts.index("the first figure") < texts.index("the first table") < texts.index("Data")
@@ -200,3 +201,8 @@ def test_columns_sort_as_numbers_where_they_are(cells, named, up, down):
     )
     ran = subprocess.run(["node", "-e", program], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout) == [up, down]
+
+
+def test_a_report_that_does_not_say_how_what_was_chosen_was_chosen_is_refused(folder):
+    with pytest.raises(ValueError, match="the report 't' states no selection rule"):
+        write_report(folder, "t", [("Data", "d")], [])
