@@ -203,12 +203,15 @@ class Checkpoints:
     def restore(self, step: int, like: Any) -> Checkpoint:
         """Reads a checkpoint into the structure, shapes and dtypes of `like`.
 
+        Where that does not say on which devices, they come to the first one here, however many
+        there were where it was written.
+
         Raises:
           DamagedCheckpointError: it is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
         path, record = self.folder / str(step), self._record(step)
-        abstract = jax.tree.map(ocp.utils.to_shape_dtype_struct, like)
+        abstract = jax.tree.map(_on_a_device_of_here, like)
         _refuse_other_structure(path, record["arrays"], abstract)
         try:
             state = self._manager.restore(
@@ -225,6 +228,15 @@ class Checkpoints:
                 "written"
             )
         return Checkpoint(state, record["facts"])
+
+
+def _on_a_device_of_here(leaf: Any) -> Any:
+    """Its shape and dtype, for arrays that are read."""
+    struct = ocp.utils.to_shape_dtype_struct(leaf)
+    if not isinstance(struct, jax.ShapeDtypeStruct) or struct.sharding is not None:
+        return struct
+    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=here)
 
 
 def open_existing(folder: Path) -> Checkpoints:

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 from typing import NamedTuple
 
 import jax
@@ -267,3 +269,20 @@ def test_a_checkpoint_is_due_when_as_much_as_may_be_lost_was_done_since_the_last
     assert checkpoints.due()
     checkpoints.save(1, state_of(1))
     assert not checkpoints.due()
+
+
+def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
+    code = (
+        "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from pathlib import Path; import jax.numpy as jnp\n"
+        "from experiments.common.checkpoint import Checkpoints\n"
+        "mesh = jax.make_mesh((2,), ('runs',))\n"
+        "over = jax.NamedSharding(mesh, jax.P('runs'))\n"
+        "state = {'x': jax.device_put(jnp.arange(4.0), over)}\n"
+        "Checkpoints(Path(sys.argv[1])).save(1, state)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    like = {"x": jax.ShapeDtypeStruct((4,), jnp.float32)}
+    found = Checkpoints(tmp_path).restore(1, like).state["x"]
+    np.testing.assert_array_equal(found, np.arange(4.0))
+    assert found.devices() == {jax.local_devices()[0]}
