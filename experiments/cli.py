@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import tyro
 
 from data_pipelines.errors import DataError
@@ -106,6 +107,15 @@ def _end(error: BaseException) -> None:
             "error: there is not enough memory for these settings; give smaller ones. What is "
             "finished is kept."
         )
+    if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+        print(
+            f"error: {one_line(error)}. One of the processes that were joined may be gone; start "
+            "the same command on all of them again, which goes on at the newest checkpoint.",
+            file=sys.stderr,
+            flush=True,
+        )
+        # What is left would wait for the others.
+        os._exit(1)
     if isinstance(error, OSError):
         _give_up_output()
         what = one_line(error.strerror or error)

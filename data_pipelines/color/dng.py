@@ -80,9 +80,9 @@ def write_dng(
         (50713, SHORT, 2, (2, 2)),  # BlackLevelRepeatDim
         (50714, RATIONAL, 4, rationals(np.asarray(black, float)[places], 256)),  # BlackLevel
         (50717, LONG, 1, white),  # WhiteLevel
-        (50778, SHORT, 1, 21),  # CalibrationIlluminant1: D65
     ]
     if color_matrix is not None:
+        tags.append((50778, SHORT, 1, 21))  # CalibrationIlluminant1: D65
         tags.append((50721, SIGNED_RATIONAL, 9, rationals(color_matrix)))
     if as_shot_neutral is not None:
         tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral, 1_000_000)))

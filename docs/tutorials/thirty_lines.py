@@ -75,5 +75,6 @@ for strength, trained in ((0.0, finetuned), (10.0, pulled)):
 # helps, as for other penalties on weights.
 #
 # [A strategy of your own](../guide/strategy.md) has one with replay and says how it gets into the
-# package; the runner takes this file's function on every benchmark:
-# `python -m experiments continual run digits --strategy my_file.py:my_strategy`.
+# package; a file with this function and a line `STRENGTHS = (1, 10, 100)` gives the runner one more
+# method on every benchmark, its strength chosen as the others' are:
+# `python -m experiments continual run digits --strategy my_file.py:stay_near`.

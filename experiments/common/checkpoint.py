@@ -52,7 +52,9 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 2, read_only: bool = False):
         """Opens the folder, or makes it; `read_only` leaves everything in it as it is."""
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep,
+            # What orbax sets itself where nothing is written, with a warning each.
+            save_interval_steps=0 if read_only else 1,
+            max_to_keep=None if read_only else keep,
             enable_async_checkpointing=False,
             create=not read_only,
             read_only=read_only,

@@ -45,6 +45,8 @@ def join_processes(distributed: str | None) -> None:
     number, count, address = named.groups() if named else (None, None, None)
     if named and int(number) >= int(count):
         raise DataError(f"--distributed {distributed!a}; processes are counted from 0")
+    # It would take SIGTERM for itself, and nothing would stop.
+    jax.config.update("jax_enable_preemption_service", False)
     try:
         if named:
             jax.distributed.initialize(address, int(count), int(number))

@@ -105,6 +105,7 @@ class RunFolder:
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
+            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)))
 
     def _open(self, settings: RunSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
@@ -239,8 +240,8 @@ class RunFolder:
         if not self._told_of_units:
             self._told_of_units = True
             print(
-                f"what lies in {path.parent} is not computed again, whatever changed in the code "
-                "since; give a --tag, or delete the folder, to begin anew",
+                f"what lies in {path.parent} is not computed again, whatever changed since in the "
+                "code but that of --strategy; to begin anew, give a --tag",
                 flush=True,
             )
         return arrays
@@ -305,7 +306,10 @@ def _commit() -> str | None:
     changed = (
         commit
         and subprocess.run(
-            [*command[:3], "status", "--porcelain"], capture_output=True, text=True, check=False
+            [*command[:3], "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=False,
         ).stdout.strip()
     )
     return f"{commit}, with uncommitted changes" if changed else commit or None

@@ -116,6 +116,7 @@ def load_net(
     if not kept.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     scenarios = _there(kept)
+    scenario = None if scenario is None else scenario.replace("-", " ")
     if scenario is None:
         if len(scenarios) > 1:
             raise DataError(f"{run} has several scenarios; give one: {', '.join(scenarios)}")

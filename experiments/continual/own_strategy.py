@@ -1,6 +1,7 @@
 """A user's own strategy, from a Python file of theirs, as one more method."""
 
 import importlib.util
+import inspect
 import sys
 import zlib
 from pathlib import Path
@@ -12,15 +13,21 @@ from experiments.common.settings import nearest_names
 from experiments.continual.methods import METHODS, Method, Needs
 
 _FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a Strategy"
+STRENGTHS = "STRENGTHS"
+"""What a file calls the strengths from which one is chosen."""
 _BYTES = 10_000_000
 
 
 def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
+    Parameters of the function that are called as what `Needs` has (`exemplars`, `capacity`,
+    `tasks`) get it; one called `strength` gets what is chosen from the file's `STRENGTHS`.
+
     Raises:
       MissingDataError: there is no such file.
-      DataError: it fails, or holds no such function; or the table has that name.
+      DataError: it fails, or holds no such function; the table has that name; or the function
+        wants something that nothing fills.
     """
     path, colon, name = asked.rpartition(":")
     if not colon or not path or not name.isidentifier():
@@ -48,8 +55,20 @@ def load_strategy(asked: str) -> Method:
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"{path} has no function {name!r}.{meant} To run yours {_FORM}.")
 
+    parameters = list(inspect.signature(factory).parameters.values())[1:]
+    known = {each.name for each in parameters} & {*Needs._fields, "capacity"}
+    strengths = tuple(getattr(module, STRENGTHS, ()))
+    if not strengths:
+        known.discard("strength")
+    for each in parameters:
+        if each.name not in known and each.default is each.empty and each.kind != each.VAR_KEYWORD:
+            or_these = f", or the file a tuple {STRENGTHS}" if each.name == "strength" else ""
+            raise DataError(
+                f"{asked} wants {each.name!r}, which nothing fills; give it a default{or_these}"
+            )
+
     def make(setup: Setup, needs: Needs) -> Strategy:
-        strategy = factory(setup)
+        strategy = factory(setup, **{each: getattr(needs, each) for each in known})
         if not isinstance(strategy, Strategy):
             raise DataError(
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
@@ -57,4 +76,5 @@ def load_strategy(asked: str) -> Method:
             )
         return strategy
 
-    return Method(make, name=name, version=version)
+    chosen = strengths if "strength" in known else ()
+    return Method(make, chosen, name=name, version=version)

@@ -396,7 +396,8 @@ def _costs(by_name: Mapping[str, Outcome]) -> Table:
         "importances, not of a teacher net; bytes are those really occupied. Samples of earlier "
         "tasks held while the last is learnt, and steps of the optimizer, are means over runs; "
         "operations are the compiled step's, without a sweep a task for importances; seconds are "
-        "the median run's, on a machine that may have done other things, or – where not known."
+        "the median run's, with what was compiled for it (where strengths were chosen that was "
+        "done before), on a machine that may have done other things; – where not known."
     )
     return Table(caption, columns, rows)
 

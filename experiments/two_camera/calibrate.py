@@ -65,7 +65,7 @@ from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale
+from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.calibrate_report import CalibrationResults, report_sections
 from experiments.two_camera.estimate import MAX_CONDITION, align_thumbnails, read_homography
@@ -224,9 +224,9 @@ def run_calibrate(
             "pairs some may teach and some choose",
         ),
         ("Seeds", f"{settings.seeds} a fold from {settings.seed}"),
-        ("Training", str(optimizer)),
+        ("Training", in_words(optimizer)),
         (
-            "To be used",
+            "To be used, where the verdict below allows it",
             f"two_camera estimate --checkpoint {models / 'calibrated'} --homography "
             f"{models / 'homography.json'} --downsample {settings.downsample}",
         ),
@@ -234,7 +234,7 @@ def run_calibrate(
     ]
     title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
     report = write_report(folder.path, title, summary, report_sections(folder.path, results))
-    print(f"nets: {models / 'calibrated'}\nreport: {report}")
+    print(f"nets: {models / 'calibrated'}")
     return report
 
 

@@ -77,9 +77,10 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
                 "error. Bold: least mean.",
                 *METHODS,
-                "'not run' are the paper's methods that are not here: quasi-unsupervised and FC4 "
-                "need trunks of millions of parameters or several sets of full photographs, and "
-                "the paper's nets a second camera.",
+                "A light that a method cannot tell counts as invalid, and its means are over the "
+                "others. The paper's quasi-unsupervised method and FC4 were not run, as they need "
+                "trunks of millions of parameters or several sets of full photographs; its own "
+                "nets need a second camera.",
             ),
             tables,
         ),

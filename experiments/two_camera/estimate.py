@@ -183,8 +183,8 @@ def _describe(light: ToldLight) -> str:
         return f"{ratios}; no interval, as the nets were validated on too few pairs"
     low, high = light.interval.low, light.interval.high
     return (
-        f"{ratios}; with {COVERAGE:.0%} r/g {low[0]:.4f} to {high[0]:.4f} and b/g {low[1]:.4f} to "
-        f"{high[1]:.4f}, which is at most {light.interval.degrees:.1f} degrees off"
+        f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
+        f"to {high[1]:.4f}, its farthest corner {light.interval.degrees:.1f} degrees from it"
     )
 
 

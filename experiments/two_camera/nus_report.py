@@ -149,7 +149,7 @@ def look_section(folder: Path, results: NusResults) -> Section:
         (),
         [
             Figure(
-                "Ground-truth lights of the same scenes in both cameras' raw colours (the paper's "
+                f"Ground-truth lights in the raw colours of {' and '.join(lights)} (the paper's "
                 "figure 5B).",
                 plots.plot_illuminants(folder / "illuminants.png", {" + ".join(lights): lights}),
             ),

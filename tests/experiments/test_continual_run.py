@@ -14,7 +14,7 @@ from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol, run_sequence
 from experiments.continual import table
 from experiments.continual.benchmark import Draw
-from experiments.continual.methods import METHODS
+from experiments.continual.methods import METHODS, Needs
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import Plan
 from experiments.continual.run import run_continual
@@ -29,6 +29,15 @@ OWN = """
 from everlight.continual import naive
 
 def mine(setup):
+    return naive(setup)
+
+def held(setup, capacity, strength, other=3):
+    raise RuntimeError(f"{capacity}, {strength}, {other}")
+
+def pulled(setup, strength):
+    return naive(setup)
+
+def wanting(setup, courage):
     return naive(setup)
 
 def nothing(setup):
@@ -116,6 +125,15 @@ def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
     assert load_strategy(f"{own_file}:mine").version != version
 
 
+def test_a_strategy_of_ones_own_gets_what_it_names(own_file):
+    own_file.write_text(OWN + "STRENGTHS = (1.0, 10.0)\n")
+    method = load_strategy(f"{own_file}:held")
+    assert method.strengths == (1.0, 10.0)
+    with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
+        method.make(None, Needs(tasks=2, classes=10, exemplars=20, strength=10.0))
+    assert load_strategy(f"{own_file}:mine").strengths == ()
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -124,6 +142,8 @@ def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
         ("own.py:mime", r"has no function 'mime'\. Did you mean 'mine'"),
         ("own.py:number", r"has no function 'number'"),
         ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
+        ("own.py:pulled", r"wants 'strength', which .*a default, or the file a tuple STRENGTHS"),
+        ("own.py:wanting", r"wants 'courage', which nothing fills; give it a default$"),
         ("own.py:naive", r"the table has a method 'naive'; rename yours"),
         ("broken.py:mine", r"broken.py cannot be run \(SyntaxError"),
         ("own.txt:mine", r"own.txt is no Python file"),

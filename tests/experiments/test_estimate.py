@@ -188,8 +188,8 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
 
     printed = capsys.readouterr().out
     assert "Main Eye, black [512, 512, 512, 512], white 16383" in printed
-    assert f"r/g {told[0]:.4f}, b/g {told[2]:.4f}); with 90% r/g {0.9 * told[0]:.4f} to" in printed
-    assert "at most 3.2 degrees off" in printed
+    assert f"b/g {told[2]:.4f}); 90% interval: r/g {0.9 * told[0]:.4f} to" in printed
+    assert "its farthest corner 3.2 degrees from it" in printed
     with Image.open(output / "main.png") as picture:
         pixels = np.asarray(picture).astype(int)
     before, after = np.split(pixels, 2, axis=1)

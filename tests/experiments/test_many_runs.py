@@ -195,6 +195,7 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
     whole = units_of(tmp_path, "one")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
     assert units_of(tmp_path, "two") == units_of(tmp_path, "killed") == whole
-    # Two waves of two runs, the second filled up; the sixth epoch may have been learnt twice.
+    # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learnt
+    # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
-    assert epochs_in(tmp_path, "killed") in (52, 54)
+    assert epochs_in(tmp_path, "killed") in (54, 56)
