@@ -70,8 +70,8 @@ def report_sections(folder: Path, results: CalibrationResults) -> list[Section]:
             [
                 table,
                 Figure(
-                    "Lights of all pairs, from their charts; what lies outside of them the nets have "
-                    "not learnt.",
+                    "Lights of all pairs, from their charts; what lies outside of them the nets "
+                    "have not learnt.",
                     plots.plot_illuminants(folder / "lights.png", {"charts": lights}),
                 ),
             ],
