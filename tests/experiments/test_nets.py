@@ -69,7 +69,7 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
         (("naive", 0, 0, "told"), r"no seed '0'\. There are '3'"),
         (("naive", 3, 2, "told"), r"no task '2'\. There are '0', '1'"),
         (("naive", 3, 0), r"has several scenarios; give one: not told, told"),
-        (("naive", 3, 0, "nottold"), r"no scenario 'not-told'; did you mean 'not told'"),
+        (("naive", 3, 0, "nottold"), r"no scenario 'nottold'; did you mean 'not told'"),
     ],
 )
 def test_what_was_not_kept_is_named(finished, asked, message):
