@@ -100,6 +100,8 @@ def drive_runs(
     else:
         fill = partial(filled, missing=missing) if missing else lambda tree: tree
         state = _on_runs(state, fill, partial(place, mesh, RUNS))
+        of_all = place(mesh, SHARED, (state.task, state.epoch))
+        state = state._replace(task=of_all[0], epoch=of_all[1])
     tasks = runs.sequence.tasks.id.shape[1]
     while (task := int(state.task)) < tasks:
         if int(state.epoch) == 0:
