@@ -78,10 +78,7 @@ def render(
     illuminant: Float[Array, "3"],
     camera_matrix: Float[Array, "3 3"] | None = None,
 ) -> Float[Array, "*n 3"]:
-    """The image as under a white light, encoded for a screen.
-
-    Args:
-      image, illuminant, camera_matrix: as in `render_linear`.
+    """The image as under a white light, encoded for a screen; arguments are as in `render_linear`.
 
     Returns:
       Encoded sRGB in [0, 1], `[..., 3]`.
