@@ -19,7 +19,7 @@ $(VENV)/docs-ready: $(VENV)/ready
 	$(PIP) -e ".[docs]"
 	touch $@
 
-demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: about six minutes
+demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: three to six minutes
 	$(BIN)/python -m experiments everlight tour
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
