@@ -88,7 +88,7 @@ class Scores(NamedTuple):
     """A run in the one measure that a benchmark has; NaN where nothing is told."""
 
     over_time: Float[np.ndarray, "t"]
-    """On all that was learnt so far, after every task."""
+    """On all that was learnt so far, or on what the benchmark's `tested` says, after every task."""
     matrix: Float[np.ndarray, "t t"]
     """R[i, j] after task i on task j."""
 
@@ -138,6 +138,8 @@ class Benchmark(NamedTuple):
     """Of the data, after the note."""
     images: ImageSet | None = None
     """Where each is of one class."""
+    tested: str = "what was learnt so far"
+    """On what the measure over time is taken, in words."""
     one_program: bool = False
     """Scenarios differ in their data and protocol alone: what is compiled for one serves all."""
     one_by_one: bool = False

@@ -152,7 +152,7 @@ def _first_screen(
     picture = plot_curves(
         folder / "accuracy_over_time.png",
         curves,
-        f"{benchmark.measure} on what was learnt so far",
+        f"{benchmark.measure} on {benchmark.tested}",
         order=[row.name for row in rows],
         published=published.curves,
         paper=published.name,
@@ -161,8 +161,8 @@ def _first_screen(
     level = " Level line: joint, which learns all at once." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
-        f"{sentence(benchmark.measure)} on what was learnt so far; bands are one standard "
-        f"deviation over seeds.{level}{dashed}"
+        f"{sentence(benchmark.measure)} on {benchmark.tested}; bands are one standard deviation "
+        f"over seeds.{level}{dashed}"
     )
     return FirstScreen(" ".join(said), Figure(caption, picture), _finals(benchmark, outcomes))
 

@@ -230,6 +230,7 @@ def record(
         f"{np.count_nonzero(~tested):,} training frames, {np.count_nonzero(tested):,} test frames "
         "of sessions 3, 7 and 10",
         measure="accuracy",
+        tested="the full test set",
         scenarios=scenarios,
         draws="published order of batches",
         training=f"{plan.net_description}, SGD with momentum .9, anew at every batch, in steps of "
