@@ -31,7 +31,7 @@ from experiments.core50.static import StaticRun, run_static
 from experiments.data import PrepareSettings, prepare
 from experiments.facts.lifelong import LifelongRun, run_lifelong
 from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.two_camera import s20
+from experiments.two_camera import image_methods, s20
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
 from tests.experiments.rhythm import due_every
@@ -44,6 +44,7 @@ def radiometric(runs: Path) -> None:
 
 
 def nus(runs: Path) -> None:
+    image_methods.SENSOR_INDEPENDENT_STEPS = 2
     run_nus(NusRun("demo", seeds=1, runs=runs), SHORT, SHORT)
 
 
