@@ -37,7 +37,7 @@ class KeptNet:
     """A net as it was after a task."""
 
     class_names: tuple[str, ...]
-    """None where the benchmark has no names."""
+    """Empty where the benchmark has no names."""
     class_task: Int[np.ndarray, "c"]
     """The task that brings each class."""
     learner: Learner
@@ -116,11 +116,13 @@ def load_net(
     if not kept.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     scenarios = _there(kept)
-    scenario = None if scenario is None else scenario.replace("-", " ")
     if scenario is None:
         if len(scenarios) > 1:
             raise DataError(f"{run} has several scenarios; give one: {', '.join(scenarios)}")
         (scenario,) = scenarios
+    else:
+        # As the command line writes it, too.
+        scenario = scenario.replace("-", " ")
     check_name("scenario", scenario, scenarios)
     labels = _there(kept / scenario)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])

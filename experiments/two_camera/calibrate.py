@@ -20,7 +20,7 @@ Scales:
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -314,36 +314,57 @@ def read_charts(folder: Path, files: Sequence[PairFiles], run: RunFolder) -> lis
       DataError: files whose chart is not found or of no use, all of them named.
     """
     given, reference = given_charts(folder), reference_colors()
-    charts, failures = [], []
-    with progress("charts", len(files), unit="pair") as bar:
-        for pair in files:
-            corners = [given.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
-            facts = _facts(pair) | {
-                "corners": [None if each is None else each.tolist() for each in corners]
-            }
-            found = run.read_unit(f"charts-{pair.name}", facts)
-            if found is None:
-                try:
-                    views = [
-                        _read_view(getattr(pair, view), own, reference)
-                        for view, own in zip(VIEWS, corners, strict=True)
-                    ]
-                except DataError as error:
-                    failures.append(str(error))
-                    bar.update()
-                    continue
-                found = {
-                    name: np.stack([view[name] for view in views]) for name in PairCharts._fields
-                }
-                run.save_unit(f"charts-{pair.name}", facts, **found)
-            charts.append(PairCharts(**found))
-            bar.update()
-    if failures:
-        raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
+    corners = [
+        [given.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS] for pair in files
+    ]
+
+    def read(index: int) -> dict[str, np.ndarray]:
+        views = [
+            _read_view(getattr(files[index], view), own, reference)
+            for view, own in zip(VIEWS, corners[index], strict=True)
+        ]
+        return {name: np.stack([view[name] for view in views]) for name in PairCharts._fields}
+
+    facts = [
+        {"corners": [None if each is None else each.tolist() for each in own]} for own in corners
+    ]
+    charts = [PairCharts(**each) for each in _once("charts", files, facts, read, run)]
     shapes = np.array([each.shapes for each in charts])
     if np.any(shapes != shapes[0]):
         raise DataError(f"{folder}: photos of one camera differ in size; give one camera's alone")
     return charts
+
+
+def _once(
+    kind: str,
+    files: Sequence[PairFiles],
+    facts: Sequence[dict],
+    measure: Callable[[int], dict[str, np.ndarray]],
+    run: RunFolder,
+) -> list[dict[str, np.ndarray]]:
+    """What is measured of every pair, each a unit of the run; `facts` beside the files' own.
+
+    Raises:
+      DataError: those of all pairs, in one.
+    """
+    found, failures = [], []
+    with progress(kind, len(files), unit="pair") as bar:
+        for index, pair in enumerate(files):
+            name, known = f"{kind}-{pair.name}", _facts(pair) | facts[index]
+            arrays = run.read_unit(name, known)
+            if arrays is None:
+                try:
+                    arrays = measure(index)
+                except DataError as error:
+                    failures.append(str(error))
+                else:
+                    run.save_unit(name, known, **arrays)
+            if arrays is not None:
+                found.append(arrays)
+            bar.update()
+    if failures:
+        raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
+    return found
 
 
 def _facts(pair: PairFiles) -> dict[str, int]:
@@ -420,27 +441,19 @@ def measure_pairs(
     Raises:
       DataError: pairs that have no transform, all of them named.
     """
-    measured, failures = [], []
-    with progress("transforms", len(files), unit="pair") as bar:
-        for pair, chart in zip(files, charts, strict=True):
-            facts = _facts(pair) | {
-                "homography": homography.tolist(),
-                "chart": chart.charts[0].tolist(),
-                "downsample": settings.downsample,
-            }
-            found = run.read_unit(f"pair-{pair.name}", facts)
-            if found is None:
-                try:
-                    found = _measure(pair, chart, homography, settings.downsample)
-                except DataError as error:
-                    failures.append(str(error))
-                    bar.update()
-                    continue
-                run.save_unit(f"pair-{pair.name}", facts, **found)
-            measured.append(found)
-            bar.update()
-    if failures:
-        raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
+
+    def measure(index: int) -> dict[str, np.ndarray]:
+        return _measure(files[index], charts[index], homography, settings.downsample)
+
+    facts = [
+        {
+            "homography": homography.tolist(),
+            "chart": each.charts[0].tolist(),
+            "downsample": settings.downsample,
+        }
+        for each in charts
+    ]
+    measured = _once("transforms", files, facts, measure, run)
     lights = [np.stack([each.light(view) for each in charts]).astype(np.float32) for view in (0, 1)]
     quasi = QuasiReal(
         tuple((pair.name, pair.name) for pair in files),
