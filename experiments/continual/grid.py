@@ -1,8 +1,10 @@
 """Every strategy on every benchmark: one table with ranks, one picture.
 
     python -m experiments continual grid --benchmarks digits core50-nc facts --methods joint EWC ER
+    python -m experiments continual grid --benchmarks digits iirc:cpu --plan.iirc:cpu.superclasses 2
 
-Benchmarks, methods and seeds can be added to a finished grid: what was trained is read back.
+Benchmarks, methods, scenarios and seeds can be added to a finished grid: what was trained is read
+back.
 """
 
 import dataclasses
@@ -16,30 +18,38 @@ from scipy.stats import rankdata
 
 from data_pipelines.errors import DataError
 from experiments.common.cells import spread
+from experiments.common.plan_settings import OPTION, PlannedRun
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, check_methods, check_name
+from experiments.common.settings import Count, Scale, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
-from experiments.continual.plan import Seeds
+from experiments.continual.plan import Option, Seeds
 from experiments.continual.report import left_out_table, strengths_table
 from experiments.continual.run import arrays_of, rows_of, train_rows
 from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
-from experiments.continual.table import BENCHMARKS, ContinualRun
+from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
 
 SCALES: tuple[Scale, ...] = ("demo", "cpu", "paper")
+WIDENING = ("benchmarks", "methods", "scenario", "seeds")
+"""Settings that say which runs there are, and change none of them."""
 
 
 @dataclasses.dataclass(frozen=True)
-class GridRun(RunSettings):
+class GridRun(PlannedRun):
     """Every strategy on every benchmark: one table with ranks over benchmarks."""
 
+    plan: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Any setting of a benchmark's plan by both their names, as in --plan.iirc:cpu.superclasses 2;
+    they stand in config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
     """Names of benchmarks; of another scale than the grid's, as in icifar:cpu."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    scenario: tuple[Option, ...] | None = None
+    """Of benchmarks that have none of their own, and icifar; None is not told."""
     seeds: Seeds = 3
     """Runs of every method on every benchmark."""
     tuning_orders: Count = 2
@@ -65,10 +75,11 @@ def run_grid(settings: GridRun) -> Path:
       DataError: a benchmark, scale or method that there is not, or data that cannot be used.
     """
     check_methods(settings.methods, METHODS)
-    asked = {name: _settings(name, settings) for name in settings.benchmarks}
+    plans = _plans(settings)
+    asked = {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
     if not asked:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
-    folder = RunFolder("continual", "grid", settings, True, ("benchmarks", "methods", "seeds"))
+    folder = RunFolder("continual", "grid", settings, shared=True, widening=WIDENING)
     benchmarks, outcomes = {}, {}
     for name, each in asked.items():
         benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
@@ -111,7 +122,19 @@ def run_grid(settings: GridRun) -> Path:
     )
 
 
-def _settings(name: str, settings: GridRun) -> ContinualRun:
+def _plans(settings: GridRun) -> dict[str, dict[str, str]]:
+    """What is given of every benchmark's plan."""
+    # As the command line writes names of settings.
+    spelt = {name.replace("-", "_"): name for name in settings.benchmarks}
+    plans: dict[str, dict[str, str]] = {name: {} for name in settings.benchmarks}
+    for key, value in settings.plan.items():
+        benchmark, _, setting = key.partition(".")
+        check_name(f"benchmark in this grid for {OPTION}{key}:", benchmark, list(spelt))
+        plans[spelt[benchmark]][setting] = value
+    return plans
+
+
+def _settings(name: str, settings: GridRun, plan: Mapping[str, str]) -> ContinualRun:
     benchmark, colon, scale = name.partition(":")
     check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
     if colon:
@@ -121,7 +144,9 @@ def _settings(name: str, settings: GridRun) -> ContinualRun:
         scale=scale or settings.scale,
         seed=settings.seed,
         methods=settings.methods,
+        scenario=settings.scenario if benchmark in (*GENERAL, "icifar") else None,
         seeds=settings.seeds,
+        plan=dict(plan),
         tuning_orders=settings.tuning_orders,
         published=False,
         runs=settings.runs,

@@ -155,8 +155,9 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
 
 def test_a_grid_has_every_method_everywhere_or_says_why(tmp_path):
     asked = {"benchmarks": ("digits",), "methods": ("nearest mean", "HAT"), "seeds": 1}
-    report = run_grid(GridRun(runs=tmp_path, **asked))
+    report = run_grid(GridRun(runs=tmp_path, plan={"digits.tasks": "2"}, **asked))
     with np.load(report.parent / "results.npz") as results:
+        assert results["digits/not told/naive/over_time"].shape == (1, 2)
         names = {key.rsplit("/", 1)[0] for key in results}
         assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
         finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
@@ -167,3 +168,9 @@ def test_a_grid_has_every_method_everywhere_or_says_why(tmp_path):
     for name, message in (("digit", "did you mean 'digits'"), ("digits:big", "no scale 'big'")):
         with pytest.raises(DataError, match=message):
             run_grid(dataclasses.replace(GridRun(runs=tmp_path, tag="x"), benchmarks=(name,)))
+    for plan, message in (
+        ({"facts.tasks": "2"}, "no benchmark in this grid for --plan.facts.tasks: 'facts'"),
+        ({"digits.task": "2"}, "did you mean 'tasks'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            run_grid(GridRun(runs=tmp_path, tag="x", plan=plan, **asked))
