@@ -32,6 +32,13 @@ from experiments.continual.benchmark import (
     classes_begin,
     of_classes,
 )
+from experiments.continual.features import (
+    AS_THEY_COME,
+    Features,
+    linear_net,
+    load_features,
+    stored_features,
+)
 from experiments.continual.methods import METHODS, Method, Trains
 from experiments.continual.plan import StrategiesRun
 
@@ -161,8 +168,18 @@ def icifar_begin(plan: Plan) -> Begin:
     return classes_begin(icifar_net(plan), icifar_training(plan), plan.classes)
 
 
-def record(plan: Plan, images: ImageSet, scenarios: tuple[str, ...]) -> Benchmark:
-    """The benchmark; strengths are chosen by A."""
+def record(
+    plan: Plan,
+    images: ImageSet,
+    scenarios: tuple[str, ...],
+    features: Features | None = None,
+) -> Benchmark:
+    """The benchmark; strengths are chosen by A. With features, a linear head learns from them."""
+    if features is None:
+        stored, net = store_images(images), icifar_net(plan)
+    else:
+        stored = stored_features(features, slice(len(images.train_labels)))
+        net = linear_net(features, plan.classes)
     facts = dataclasses.asdict(plan)
     # What else the run trains is nothing to a sequence.
     for other in ("methods", "seeds", "strengths_tried"):
@@ -171,8 +188,8 @@ def record(plan: Plan, images: ImageSet, scenarios: tuple[str, ...]) -> Benchmar
         "icifar",
         f"{images.name}: {plan.classes} classes at {plan.side}×{plan.side} pixels",
         images,
-        store_images(images),
-        icifar_net(plan),
+        stored,
+        net,
         icifar_training(plan),
         scenarios,
         facts,
@@ -190,5 +207,12 @@ def _criterion(scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
 
 def icifar(settings: StrategiesRun) -> Benchmark:
     """The paper's benchmark at a scale, for any methods."""
-    plan = changed_plan(PLANS[settings.scale], settings.plan)
-    return record(plan, load_images(plan, settings.seed), settings.scenarios)
+    plan = PLANS[settings.scale]
+    if settings.features is not None:
+        plan = dataclasses.replace(plan, side=AS_THEY_COME)
+    plan = changed_plan(plan, settings.plan)
+    images = load_images(plan, settings.seed)
+    if settings.features is None:
+        return record(plan, images, settings.scenarios)
+    features = load_features(settings.features, images, settings.runs)
+    return record(plan, images, settings.scenarios, features)

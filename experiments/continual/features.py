@@ -3,9 +3,9 @@
 `--features efficientnet-lite0` computes them and keeps them beside the run folders, in
 `features/`, by the checksum of the images. `--features FILE` takes an `.npz` of `features`, numbers
 `[n, f]`, and `labels`, whole numbers or text `[n]`: a row an image of the benchmark, its training
-images first and its test images after them, with the names of their classes. That is what the
-folder `features/` holds. For the benchmark `images` without `--images` the file is all there is,
-and its classes are the benchmark's.
+images first and its test images after them (of CORe50 its frames in the order of the release), with
+the names of their classes. That is what the folder `features/` holds. For the benchmark `images`
+without `--images` the file is all there is, and its classes are the benchmark's.
 """
 
 import zlib
@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding
-from jaxtyping import Array, Float, PyTree, UInt8
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt8
 from PIL import Image
 
 from data_pipelines.arrays import read_npz, take
@@ -32,18 +32,17 @@ from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight.models.heads import HeadKind
 from experiments.common.interruption import stop_if_asked
 from experiments.common.progress import progress
-from experiments.continual.benchmark import Benchmark, Net
+from experiments.continual.benchmark import Net
 from experiments.continual.methods import Trains
 from experiments.continual.own_images import class_numbers, printable
-from experiments.continual.plan import Plan, planned
-from experiments.continual.table import BENCHMARKS, ContinualRun, of_plan
 
 LITE0 = "efficientnet-lite0"
 SMALLEST = 128
 """Side of images below which the trunk reads them enlarged to it."""
+AS_THEY_COME = 32
+"""Side of the data sets' images, which a trunk gets as they are."""
 AT_ONCE = 8
 """Images of a step of the trunk, on each device."""
-PLAN = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.001, exemplars=20)
 _WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
 
 
@@ -54,46 +53,64 @@ class Features(NamedTuple):
     note: str
 
 
-def load_on_features(settings: ContinualRun) -> Benchmark:
-    """The benchmark that the settings name, learnt from features by a linear head.
+def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
+    """Features of a benchmark's images: computed, or read from a file.
+
+    Args:
+      asked: what `--features` gives.
+      images: of the benchmark.
+      runs: where run folders are made; what is computed is kept there.
 
     Raises:
       MissingDataError: the trunk's package, or the file, is not there.
-      DataError: the file cannot be used, or is not of the benchmark's images; as the benchmark's.
+      DataError: the file cannot be used, or is not of these images.
     """
-    asked = settings.features
-    if asked != LITE0 and not asked.endswith(".npz"):
-        raise DataError(f"--features {asked!a}. {_WAY_OUT}")
-    own = settings.images is not None or settings.data is not None
-    if asked != LITE0 and settings.benchmark == "images" and not own:
-        return _of_file_alone(Path(asked), settings)
-    benchmark = BENCHMARKS[settings.benchmark](settings)
-    images = benchmark.images
-    found = (
-        _of_trunk(images, settings.runs / "features")
-        if asked == LITE0
-        else _of_file(Path(asked), images)
+    return _of_trunk(images, runs / "features") if asked == LITE0 else _of_file(asked, images)
+
+
+def features_alone(asked: str, test_every: int) -> tuple[Features, ImageSet, str]:
+    """What a file holds where there are no images beside it: its set of none, and a note of it.
+
+    Args:
+      asked: what `--features` gives.
+      test_every: of a class each so-manieth row is a test image.
+
+    Raises:
+      DataError: the file cannot be used.
+    """
+    path, values, labels = _read_file(asked)
+    class_names, number = class_numbers(path, [str(label) for label in labels.tolist()])
+    test = every_nth(number, test_every)
+    nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
+    images = split_off(printable(path.name), nothing, number, test, class_names)
+    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    note = (
+        f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
+        f"{len(images.test_labels):,} test (of a class one in {test_every})"
     )
-    return _learnt_from(found, images, benchmark.note, settings)
+    return _named(path, values[order]), images, note
 
 
-def _learnt_from(
-    features: Features, images: ImageSet, note: str, settings: ContinualRun
-) -> Benchmark:
-    """The benchmark; of all features one mean and one deviation normalise, those in training."""
-    train = features.values[: len(images.train_labels)]
-    mean, deviation = train.mean(dtype=np.float64), train.std(dtype=np.float64)
+def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
+    """Features on the device, of which those in training give one mean and one deviation.
+
+    Raises:
+      DataError: they are all the same number.
+    """
+    seen = features.values[train]
+    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
     if not deviation > 0:
-        raise DataError(f"--features {settings.features}: all features are the same number.")
-    stored = StoredImages(jnp.asarray(features.values), jnp.float32(mean), jnp.float32(deviation))
-    classes = len(images.class_names)
+        raise DataError(f"--features: all {features.note} are the same number.")
+    return StoredImages(jnp.asarray(features.values), jnp.float32(mean), jnp.float32(deviation))
 
-    def net(trains: Trains, head: HeadKind) -> nn.Module:
+
+def linear_net(features: Features, classes: int) -> Net:
+    """A head alone, over the features."""
+
+    def make(trains: Trains, head: HeadKind) -> nn.Module:
         return MLP(classes, (), head)
 
-    learnt = Net(net, (), f"a linear head on {features.note}")
-    plan = planned(PLAN, settings)
-    return of_plan(settings.benchmark, note, images, stored, learnt, plan, settings)
+    return Net(make, (), f"a linear head on {features.note}")
 
 
 def _of_trunk(images: ImageSet, folder: Path) -> Features:
@@ -113,7 +130,8 @@ def _of_trunk(images: ImageSet, folder: Path) -> Features:
         values = _read_computed(path, len(images.images))
         if values is None:
             values = trunk_features(images.images)
-            save_sealed(path, features=values, labels=_names(images))
+            names = np.array(images.class_names)[_numbers(images)]
+            save_sealed(path, features=values, labels=names)
     finally:
         lock.release()
     return Features(values, note)
@@ -164,18 +182,15 @@ def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 
     return np.stack([np.asarray(Image.fromarray(each).resize(size, way)) for each in images])
 
 
-def _names(images: ImageSet) -> np.ndarray:
-    labels = np.concatenate([images.train_labels, images.test_labels])
-    return np.array(images.class_names)[labels]
+def _numbers(images: ImageSet) -> Int[np.ndarray, "n"]:
+    return np.concatenate([images.train_labels, images.test_labels])
 
 
-def _of_file(path: Path, images: ImageSet) -> Features:
-    values, labels = _read_file(path)
-    if labels.dtype.kind == "U":
-        wanted = _names(images)
-    else:
-        wanted = np.concatenate([images.train_labels, images.test_labels])
-    said = f"the benchmark's {len(wanted):,} images, training images first and then test images"
+def _of_file(asked: str, images: ImageSet) -> Features:
+    path, values, labels = _read_file(asked)
+    numbers = _numbers(images)
+    wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
+    said = f"the benchmark's {len(wanted):,} images, in its order"
     if len(labels) != len(wanted):
         raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {said}.")
     wrong = np.flatnonzero(labels != wanted)
@@ -187,26 +202,14 @@ def _of_file(path: Path, images: ImageSet) -> Features:
     return _named(path, values)
 
 
-def _of_file_alone(path: Path, settings: ContinualRun) -> Benchmark:
-    """A benchmark without images."""
-    values, labels = _read_file(path)
-    class_names, number = class_numbers(path, [str(label) for label in labels.tolist()])
-    test = every_nth(number, settings.test_every)
-    nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
-    images = split_off(printable(path.name), nothing, number, test, class_names)
-    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
-    note = (
-        f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
-        f"{len(images.test_labels):,} test (of a class one in {settings.test_every})"
-    )
-    return _learnt_from(_named(path, values[order]), images, note, settings)
-
-
 def _named(path: Path, values: Float[np.ndarray, "n f"]) -> Features:
     return Features(values, f"{values.shape[1]:,} features of {printable(path.name)}")
 
 
-def _read_file(path: Path) -> tuple[Float[np.ndarray, "n f"], np.ndarray]:
+def _read_file(asked: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
+    if not asked.endswith(".npz"):
+        raise DataError(f"--features {asked!a}. {_WAY_OUT}")
+    path = Path(asked)
     values, labels = take(read_npz(path, _WAY_OUT), path, ("features", "labels"), _WAY_OUT)
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_WAY_OUT}")
@@ -218,4 +221,4 @@ def _read_file(path: Path) -> tuple[Float[np.ndarray, "n f"], np.ndarray]:
     if not np.all(np.isfinite(values)):
         row = np.argwhere(~np.isfinite(values))[0][0]
         raise DataError(f"{path}: the features of row {row} are not all finite. Leave it out.")
-    return values.astype(np.float32), labels
+    return path, values.astype(np.float32), labels

@@ -52,6 +52,8 @@ class GridRun(PlannedRun):
     """Of benchmarks that have none of their own, and icifar; None is not told."""
     seeds: Seeds = 3
     """Runs of every method on every benchmark."""
+    features: str | None = None
+    """In the place of images, as in `continual run`."""
     tuning_orders: Count = 2
     """Unreported draws whose validation samples choose strengths."""
 
@@ -147,6 +149,7 @@ def _settings(name: str, settings: GridRun, plan: Mapping[str, str]) -> Continua
         scenario=settings.scenario if benchmark in (*GENERAL, "icifar") else None,
         seeds=settings.seeds,
         plan=dict(plan),
+        features=settings.features,
         tuning_orders=settings.tuning_orders,
         published=False,
         runs=settings.runs,

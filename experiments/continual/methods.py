@@ -300,7 +300,7 @@ _ROWS: dict[str, Method] = {
     ),
     "streaming LDA": Method(
         lambda setup, needs: streaming_lda(setup, needs.strength),
-        (1e-4, 1e-3, 1e-2, 1e-1),
+        (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
         trains="head",
         demands=_COUNTING,
@@ -310,7 +310,7 @@ _ROWS: dict[str, Method] = {
     ),
     "RanPAC": Method(
         lambda setup, needs: ranpac(setup, 1000, needs.strength),
-        (1e2, 1e3, 1e4, 1e5),
+        (1e2, 1e3, 1e4, 1e5, 1e6),
         trains="head",
         demands=_COUNTING,
     ),

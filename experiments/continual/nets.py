@@ -22,7 +22,6 @@ from experiments.common.checkpoint import open_existing
 from experiments.common.run_folder import RunFolder, name_differences
 from experiments.common.settings import check_name
 from experiments.continual.benchmark import Benchmark, Draw, RunData
-from experiments.continual.features import load_on_features
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING
 from experiments.continual.run import rows_of
@@ -176,8 +175,6 @@ def _there(folder: Path) -> list[str]:
 
 
 def _benchmark(run: Path, settings: ContinualRun) -> Benchmark:
-    if settings.features is not None:
-        return load_on_features(settings)
     benchmark = BENCHMARKS[settings.benchmark](settings)
     if benchmark.prepare is None:
         return benchmark

@@ -68,6 +68,9 @@ class StrategiesRun(PlannedRun):
     """Unreported orders of classes whose validation samples choose strengths."""
     keep_nets: bool = False
     """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    features: str | None = None
+    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    labels."""
 
     @property
     def scenarios(self) -> tuple[str, ...]:

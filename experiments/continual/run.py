@@ -16,7 +16,6 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
 from experiments.continual.benchmark import Benchmark
-from experiments.continual.features import load_on_features
 from experiments.continual.methods import METHODS, Method, why_not, with_published
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING, StrategiesRun
@@ -36,7 +35,7 @@ def run_continual(settings: ContinualRun) -> Path:
         be used.
     """
     check_benchmark(settings)
-    load = BENCHMARKS[settings.benchmark] if settings.features is None else load_on_features
+    load = BENCHMARKS[settings.benchmark]
     return run_strategies(settings, f"run-{settings.benchmark}", lambda: load(settings))
 
 
@@ -57,8 +56,6 @@ def check_benchmark(settings: ContinualRun) -> None:
             raise DataError(f"--data {settings.data!a}; give tfds:NAME, a set that TFDS prepared")
     if settings.side is not None and name == "digits":
         raise DataError("--side is not for digits, which are images of 8x8")
-    if name not in GENERAL and settings.features is not None:
-        raise DataError(f"--features is not for {name}; give {', '.join(GENERAL)}")
     asked = [option for option in OF_PLANS if getattr(settings, option) is not None]
     if name not in GENERAL and asked:
         option = asked[0].replace("_", "-")

@@ -24,6 +24,14 @@ from experiments.cl_metrics.record import icifar
 from experiments.common.sequences import store_images
 from experiments.common.settings import Count, Scale
 from experiments.continual.benchmark import Benchmark, Net, Training, head_or, of_classes
+from experiments.continual.features import (
+    LITE0,
+    Features,
+    features_alone,
+    linear_net,
+    load_features,
+    stored_features,
+)
 from experiments.continual.own_images import load_own_images
 from experiments.continual.plan import Plan, StrategiesRun, planned
 from experiments.core50.record import core50_benchmark
@@ -46,9 +54,6 @@ class ContinualRun(StrategiesRun):
     """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
     data: str | None = None
     """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
-    features: str | None = None
-    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
-    labels."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all that make sense. naive is always
     among them."""
@@ -78,6 +83,7 @@ SIZES: dict[Scale, Size] = {
     "paper": Size(100, (500, 100), 32),
 }
 PICTURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.02, exemplars=20)
+ON_FEATURES = Plan(tasks=5, epochs=5, batch_size=16, online_batch=10, rate=0.001, exemplars=20)
 DIGITS = Plan(tasks=5, epochs=10, batch_size=16, online_batch=10, rate=0.02, exemplars=10)
 HIDDEN = 100
 OWN_SIDE, TRUNK_SIDE = 32, 224
@@ -88,6 +94,9 @@ TFDS = "tfds:"
 def digits(settings: StrategiesRun) -> Benchmark:
     """Handwritten digits of 8x8, which ship with scikit-learn."""
     images = load_digits()
+    note = f"{images.name} of 8×8 pixels"
+    if settings.features is not None:
+        return on_features("digits", note, images, settings)
     values = jnp.asarray(images.images[..., :1])
     train = values[: len(images.train_labels)]
     stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
@@ -97,7 +106,6 @@ def digits(settings: StrategiesRun) -> Benchmark:
         ("hidden1", "hidden2"),
         f"two hidden layers of {HIDDEN} units",
     )
-    note = f"{images.name} of 8×8 pixels"
     return of_plan("digits", note, images, stored, net, plan, settings)
 
 
@@ -129,6 +137,9 @@ def own_images(settings: ContinualRun) -> Benchmark:
     side = settings.side or (TRUNK_SIDE if settings.features else OWN_SIDE)
     if settings.data is not None:
         return of_pictures("images", load_tfds(settings.data.removeprefix(TFDS), side), settings)
+    if settings.images is None and settings.features not in (None, LITE0):
+        features, images, note = features_alone(settings.features, settings.test_every)
+        return _learnt_from(features, "images", note, images, settings)
     if settings.images is None:
         raise DataError(
             "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
@@ -162,6 +173,9 @@ def of_pictures(
 ) -> Benchmark:
     """A benchmark of colour images, learnt by a small convolutional net."""
     side, classes = images.images.shape[1], len(images.class_names)
+    said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
+    if settings.features is not None:
+        return on_features(name, said, images, settings)
     shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
     widths = ", ".join(map(str, shape.channels))
     plan = planned(PICTURES, settings)
@@ -170,8 +184,25 @@ def of_pictures(
         shape.layers,
         f"convolutions of {widths} channels and {shape.hidden} hidden units",
     )
-    said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
     return of_plan(name, said, images, store_images(images), net, plan, settings)
+
+
+def on_features(name: str, note: str, images: ImageSet, settings: StrategiesRun) -> Benchmark:
+    """The benchmark learnt from features of its images by a linear head.
+
+    Raises:
+      DataError: as `load_features`.
+    """
+    features = load_features(settings.features, images, settings.runs)
+    return _learnt_from(features, name, note, images, settings)
+
+
+def _learnt_from(
+    features: Features, name: str, note: str, images: ImageSet, settings: StrategiesRun
+) -> Benchmark:
+    stored = stored_features(features, slice(len(images.train_labels)))
+    net = linear_net(features, len(images.class_names))
+    return of_plan(name, note, images, stored, net, planned(ON_FEATURES, settings), settings)
 
 
 def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:

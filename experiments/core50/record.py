@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from data_pipelines.errors import DataError
 from data_pipelines.images.core50 import Core50
+from data_pipelines.images.image_set import ImageSet
 from everlight.continual.base import Learner, Memory, Samples, Setup, TaskSequence
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
@@ -33,6 +34,7 @@ from experiments.continual.benchmark import (
     checksums_of,
     own_of,
 )
+from experiments.continual.features import load_features, stored_features
 from experiments.continual.methods import METHODS, Demand, Method, Needs
 from experiments.continual.plan import StrategiesRun
 from experiments.continual.runner import build_with
@@ -100,12 +102,19 @@ class Shared(NamedTuple):
     """On the rate, in all batches but the first."""
 
 
-def core50_begin(plan: Plan, classes: int, tasks: int) -> Begin:
-    """What strategies are made from: softmax over all classes, SGD with momentum and decay."""
+def core50_begin(plan: Plan, classes: int, tasks: int, on_features: bool = False) -> Begin:
+    """What strategies are made from: softmax over all classes, SGD with momentum and decay.
+
+    Args:
+      plan: of the scale.
+      classes: of the level.
+      tasks: of a sequence.
+      on_features: every method learns a head on features in the frames' place.
+    """
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
-        frozen = method.trains == "head"
+        frozen = on_features or method.trains == "head"
         dense_rate = 1.0 if frozen or scenario == SCRATCH else plan.dense_rate
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY),
@@ -183,6 +192,8 @@ def record(
     """
     classes = len(frames.object_names if level == "object" else frames.category_names)
     labels = frames.object if level == "object" else frames.object // 5
+    on_features = beginning is not None and beginning.stored.images.ndim == 2
+    net = "a linear head" if on_features else plan.net_description
 
     @functools.cache
     def sequences(scenario: str, use: str, number: int) -> TaskSequence:
@@ -196,7 +207,7 @@ def record(
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
         tasks = sequences(scenario, "reported", 0).tasks.id.shape[0]
-        return core50_begin(plan, classes, tasks)(scenario, method, data)
+        return core50_begin(plan, classes, tasks, on_features)(scenario, method, data)
 
     def facts(scenario: str, method: Method) -> dict:
         every = dataclasses.asdict(plan)
@@ -206,6 +217,7 @@ def record(
             "seed": seed,
             "level": level,
             "beginning": None if scenario == SCRATCH else beginning.fingerprint,
+            **({"features": checksums_of(content[-1])} if on_features else {}),
             "length": dataclasses.asdict(length_of(plan, scenario, method)),
             **every,
         }
@@ -213,7 +225,7 @@ def record(
     def shared(scenario: str, method: Method) -> Shared:
         length = length_of(plan, scenario, method)
         rates = jnp.float32(length.rate), jnp.float32(length.later_factor)
-        if method.trains == "head":
+        if method.trains == "head" and not on_features:
             values = StoredImages(features().values, jnp.float32(0), jnp.float32(1))
             return Shared(values, {}, *rates)
         return Shared(beginning.stored, {} if scenario == SCRATCH else beginning.layers, *rates)
@@ -223,7 +235,14 @@ def record(
 
     offered: tuple[Demand, ...] = ("class scores", "one label")
     tested = np.isin(frames.session, TEST_SESSIONS)
-    begun = "" if beginning is None else f"; every strategy begins with weights {beginning.remark}"
+    said = f"steps and rates are {plan.chosen}"
+    content = [frames.images, labels[~tested], labels[tested]]
+    if on_features:
+        content.append(np.asarray(beginning.stored.images))
+        said += f"; {beginning.remark}"
+    else:
+        begun = f"; every strategy begins with weights {beginning.remark}" if beginning else ""
+        said += f"{begun}; CWR and methods of counting work on the frozen trunk's features"
     return Benchmark(
         name="core50",
         note=f"{frames.name}, {plan.side}×{plan.side} pixels, {classes} classes ({level} level), "
@@ -233,11 +252,10 @@ def record(
         tested="the full test set",
         scenarios=scenarios,
         draws="published order of batches",
-        training=f"{plan.net_description}, SGD with momentum .9, anew at every batch, in steps of "
-        f"{plan.batch_size} (steps and rates are {plan.chosen}){begun}; CWR and methods of "
-        "counting work on the frozen trunk's features",
+        training=f"{net}, SGD with momentum .9, anew at every batch, in steps of "
+        f"{plan.batch_size}; {said}",
         facts=facts,
-        checksums=checksums_of(frames.images, labels[~tested], labels[tested]),
+        checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(
             (*offered, "own classes") if scenario == "NC" else offered
         ),
@@ -330,6 +348,13 @@ def core50_benchmark(scenario: BatchScenario, settings: StrategiesRun) -> Benchm
     parts = plan, frames, "object", settings.seed, (scenario,)
 
     def prepare(folder: RunFolder) -> Benchmark:
+        if settings.features is not None:
+            nothing = frames.object[:0]
+            images = ImageSet("", frames.images, frames.object, nothing, frames.object_names)
+            found = load_features(settings.features, images, settings.runs)
+            train = ~np.isin(frames.session, TEST_SESSIONS)
+            stored = stored_features(found, train)
+            return record(*parts, Beginning({}, stored, f"on {found.note}"))
         beginning = begin_with(folder, plan, frames, settings.seed, None)
         features = functools.cache(lambda: trunk_features(beginning, plan))
         return record(*parts, beginning, features)

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
+from data_pipelines.images.image_set import ImageSet
 from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import Objective, Predictions, Setup, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
@@ -37,6 +38,7 @@ from experiments.continual.benchmark import (
     checksums_of,
     own_of,
 )
+from experiments.continual.features import Features, load_features, stored_features
 from experiments.continual.methods import METHODS, Method, Needs
 from experiments.continual.plan import StrategiesRun
 from experiments.continual.runner import build_with
@@ -210,6 +212,7 @@ def record(
     net: Net,
     fact_set: FactSet,
     images: StoredImages | JpegStore,
+    features: Features | None = None,
 ) -> Benchmark:
     """The benchmark, whose scenarios are the splits; a draw is an initial net.
 
@@ -218,7 +221,10 @@ def record(
       plan, net: of the scale.
       fact_set: of the plan's size.
       images: on the device, or where they are read.
+      features: of the images, from which nets learn in their place.
     """
+    if features is not None:
+        images = stored_features(features, slice(len(fact_set.train.fact)))
     store = images if isinstance(images, JpegStore) else None
     shared = Shared(
         channels() if isinstance(images, JpegStore) else images,
@@ -239,6 +245,10 @@ def record(
     links = "\n".join((*fact_set.train.links, *fact_set.test.links))
     if store is not None:
         facts["images"] = zlib.crc32(links.encode())
+    content = [np.array(links), fact_set.train.fact, fact_set.test.fact]
+    if features is not None:
+        content.append(features.values)
+        facts["features"] = checksums_of(features.values)
     width = fact_set.words.vectors.shape[1]
     return Benchmark(
         name="facts",
@@ -246,9 +256,9 @@ def record(
         measure="generalised Top-5",
         scenarios=SPLITS,
         draws="initial net",
-        training=net_name(net),
+        training=net_name(net, features),
         facts=lambda scenario, method: facts,
-        checksums=checksums_of(np.array(links), fact_set.train.fact, fact_set.test.fact),
+        checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(("one label", "own classes")),
         shared=lambda scenario, method: shared,
         begin=facts_begin(net, width, len(fact_set.facts), plan.size.tasks, store),
@@ -270,7 +280,13 @@ def facts_benchmark(settings: StrategiesRun) -> Benchmark:
     source = load_source(plan.data, plan.scenes, settings.seed)
     fact_set = make_benchmark(source, plan.data, wanted.size, settings.seed)
     images = load_images(fact_set, plan.net.side, None)
-    return record(name, wanted, plan.net, fact_set, images)
+    if settings.features is None:
+        return record(name, wanted, plan.net, fact_set, images)
+    train, test = fact_set.train.fact, fact_set.test.fact
+    names = tuple(f"fact {number}" for number in range(len(fact_set.facts)))
+    seen = ImageSet(name, np.asarray(images.images), train, test, names)
+    features = load_features(settings.features, seen, settings.runs)
+    return record(name, wanted, plan.net, fact_set, images, features)
 
 
 def _keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Any]:
@@ -327,8 +343,10 @@ def shown_samples(fact_set: FactSet) -> Int[np.ndarray, "s"]:
     return first[order[spaced]]
 
 
-def gate_features(inputs: Float[Array, "b h w c"]) -> Float[Array, "b f"]:
-    """A fixed descriptor for ExpertGate's gate: normalised images as means of 8x8 blocks."""
+def gate_features(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
+    """For ExpertGate's gate: normalised images as means of 8x8 blocks, or features as they are."""
+    if inputs.ndim == 2:
+        return inputs
     batch, side, _, colors = inputs.shape
     block = side // GATE_SIDE
     blocks = inputs.reshape(batch, GATE_SIDE, block, GATE_SIDE, block, colors)
@@ -380,10 +398,14 @@ def sizes(fact_set: FactSet) -> str:
     )
 
 
-def net_name(net: Net) -> str:
+def net_name(net: Net, features: Features | None = None) -> str:
     """For the report."""
+    if features is None:
+        below = f"channels {net.trunk} and {net.branch}"
+        gate = "normalised images as means of 8×8 blocks, no pretrained net"
+    else:
+        below, gate = f"on {features.note}", "the same features"
     return (
-        f"joint embedding, channels {net.trunk} and {net.branch}, {net.hidden} hidden units a "
-        f"branch; Adam at {net.rate:g}, anew at every task; ExpertGate's gate sees normalised "
-        "images as means of 8×8 blocks, no pretrained net"
+        f"joint embedding, {below}, {net.hidden} hidden units a branch; Adam at {net.rate:g}, "
+        f"anew at every task; ExpertGate's gate sees {gate}"
     )

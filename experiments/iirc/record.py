@@ -54,6 +54,12 @@ from experiments.continual.benchmark import (
     Scores,
     checksums_of,
 )
+from experiments.continual.features import (
+    AS_THEY_COME,
+    Features,
+    load_features,
+    stored_features,
+)
 from experiments.continual.methods import METHODS, Method, Needs, Trains
 from experiments.continual.plan import StrategiesRun
 from experiments.iirc.streaming import fingerprint, load_imagenet
@@ -119,6 +125,8 @@ class Plan:
     """How the settings were chosen, for the report."""
 
 
+FEATURES_RATE = 0.01
+"""Of a linear head on features."""
 SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
 PLANS: Mapping[Scale, Plan] = {
     "demo": Plan(
@@ -228,7 +236,13 @@ def _tiny_imagenet(plan: Plan) -> Data:
     return Data(images, Metadata(hierarchy, orders, metadata.valid_fraction))
 
 
-def iirc_begin(plan: Plan, classes: int, tasks: int, store: JpegStore | None = None) -> Begin:
+def iirc_begin(
+    plan: Plan,
+    classes: int,
+    tasks: int,
+    store: JpegStore | None = None,
+    on_features: bool = False,
+) -> Begin:
     """What strategies are made from: SGD with momentum, crops and mirrors, BCE over seen classes.
 
     Args:
@@ -236,10 +250,11 @@ def iirc_begin(plan: Plan, classes: int, tasks: int, store: JpegStore | None = N
       classes: coarse and fine.
       tasks: of a configuration.
       store: where images are read that are not in memory; there they crop and mirror themselves.
+      on_features: a linear head learns from features, which have nothing to crop.
     """
 
     def net(trains: Trains, head: HeadKind) -> nn.Module:
-        if trains == "head":
+        if trains == "head" or on_features:
             return MLP(classes, (), head)
         if plan.blocks is None:
             return ResNet50(classes, head)
@@ -253,7 +268,7 @@ def iirc_begin(plan: Plan, classes: int, tasks: int, store: JpegStore | None = N
             optax.add_decayed_weights(WEIGHT_DECAY),
             optax.sgd(plan.rates.get(method.name, plan.rate), momentum=MOMENTUM),
         )
-        augment = crop_and_flip if store is None else None
+        augment = None if on_features or store is not None else crop_and_flip
         module = net(method.trains, method.head)
         setup = flax_setup(module, images, binary_objective(), optimizer, augment)
         own = 1 if method.setting == "joint" else tasks
@@ -276,6 +291,7 @@ def record(
     seed: int,
     store: JpegStore | None = None,
     choosing: bool = False,
+    features: Features | None = None,
 ) -> Benchmark:
     """The benchmark; a draw is a task configuration.
 
@@ -285,11 +301,17 @@ def record(
       seed: of the run.
       store: where images are read that are not in memory.
       choosing: whether the post-task validation of the last configurations chooses strengths.
+      features: of the images, from which a linear head learns in their place.
     """
     images, metadata = data
     orders = metadata.configurations[: plan.configurations]
     tasks, classes = len(orders[0].tasks), data.classes
-    shared = store_images(images, CHANNELS.get(plan.data)) if store is None else channels()
+    if features is not None:
+        shared = stored_features(features, slice(len(images.train_labels)))
+    else:
+        shared = store_images(images, CHANNELS.get(plan.data)) if store is None else channels()
+    learner = net_name(plan) if features is None else f"a linear head on {features.note}"
+    augmented = "" if features else ", crops and mirrors"
 
     @functools.cache
     def sequences(setting: Setting) -> tuple[list[TaskSequence], list[TaskSequence]]:
@@ -347,21 +369,25 @@ def record(
     others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
     if store is not None:
         facts["files"] = fingerprint(images)
+    content = [images.images, images.train_labels, images.test_labels]
+    if features is not None:
+        content.append(features.values)
+        facts["features"] = checksums_of(features.values)
     return Benchmark(
         name="iirc",
         note=f"{images.name}, {plan.side}×{plan.side} pixels: {sizes(data)}; {tasks} tasks",
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{net_name(plan)}, SGD at {plan.rate:g}{others} with momentum, anew at every "
-        f"task, crops and mirrors; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        training=f"{learner}, SGD at {plan.rate:g}{others} with momentum, anew at every "
+        f"task{augmented}; {plan.exemplars} exemplars a class; {epochs(plan)}",
         facts=lambda scenario, method: facts | {"seed": seed},
-        checksums=checksums_of(images.images, images.train_labels, images.test_labels),
+        checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(
             ("class scores", "several labels", "own classes", "chosen classes", "named head")
         ),
         shared=lambda scenario, method: shared,
-        begin=iirc_begin(plan, classes, tasks, store),
+        begin=iirc_begin(plan, classes, tasks, store, features is not None),
         protocol=lambda scenario, method: iirc_protocol(plan, method),
         sequence=sequence,
         key=lambda draw: jax.random.fold_in(jax.random.key(draw.first), draw.number),
@@ -382,7 +408,10 @@ def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
     Raises:
       DataError: more seeds than there are configurations beside those that choose strengths.
     """
-    plan = changed_plan(PLANS[settings.scale], settings.plan)
+    plan = PLANS[settings.scale]
+    if settings.features is not None:
+        plan = replace(plan, side=AS_THEY_COME, rate=FEATURES_RATE)
+    plan = changed_plan(plan, settings.plan)
     official = plan.data in get_args(OfficialName)
     there = PLANS["paper"].configurations if official else MOST_ORDERS
     plan = replace(plan, configurations=there)
@@ -392,7 +421,13 @@ def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
             f"--seeds {settings.seeds}; iirc has {there} configurations, of which --tuning-orders "
             f"{settings.tuning_orders} choose strengths: give {left} or less"
         )
-    return record(plan, load_data(plan, settings.seed), settings.seed, choosing=True)
+    data = load_data(plan, settings.seed)
+    features = None
+    if settings.features is not None:
+        if not isinstance(data.images, ImageSet):
+            raise DataError("--features is not for ImageNet's files, which are streamed")
+        features = load_features(settings.features, data.images, settings.runs)
+    return record(plan, data, settings.seed, None, True, features)
 
 
 def superclass_numbers(

@@ -1,5 +1,8 @@
 """Features in the place of images: computed once, from a file, refused."""
 
+import dataclasses
+
+import jax
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,17 +10,23 @@ from PIL import Image
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.images.efficientnet import load_efficientnet_lite0
 from data_pipelines.images.image_set import ImageSet
+from experiments.common.run_folder import RunFolder
 from experiments.continual import features, table
-from experiments.continual.features import LITE0, SMALLEST, load_on_features, trunk_features
-from experiments.continual.methods import METHODS
+from experiments.continual.benchmark import Draw, RunData, own_of
+from experiments.continual.features import LITE0, SMALLEST, trunk_features
+from experiments.continual.methods import METHODS, why_not
 from experiments.continual.run import run_continual
-from experiments.continual.table import ContinualRun
+from experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
 
 NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6
+
+
+def loaded(settings):
+    return BENCHMARKS[settings.benchmark](settings)
 
 
 def stored(found):
@@ -62,16 +71,54 @@ def asked(tmp_path, **changed):
 def test_features_are_computed_once(tmp_path, trunk):
     """At the size that the images came in, whatever the scale's."""
     settings = asked(tmp_path)
-    first = load_on_features(settings)
-    again = load_on_features(settings)
+    first = loaded(settings)
+    again = loaded(settings)
     assert trunk == [(48, 16, 16, 3)]
     np.testing.assert_array_equal(stored(first).images, stored(again).images)
     (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
     damaged = bytearray(kept.read_bytes())
     damaged[100] ^= 1
     kept.write_bytes(damaged)
-    assert load_on_features(settings).checksums == first.checksums
+    assert loaded(settings).checksums == first.checksums
     assert len(trunk) == 2
+
+
+ON_THEM = {
+    "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "not told"),
+    "iirc": ({"per_class": "(10, 2)"}, "incomplete labels"),
+    "core50-nc": ({"frames": "2"}, "NC"),
+    "facts": ({"scenes": "(60, 20)"}, "random"),
+}
+
+
+@pytest.mark.parametrize("name", ON_THEM)
+def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
+    """Every row of the table of methods that learns them has inputs of features alone."""
+    monkeypatch.setattr(
+        features,
+        "trunk_features",
+        lambda images: images[:, 8:16:4, 8:16:4, 0].reshape(len(images), -1).astype("f4"),
+    )
+    plan, scenario = ON_THEM[name]
+    settings = asked(tmp_path, benchmark=name, tasks=None, plan=plan, seeds=1, tuning_orders=1)
+    benchmark = loaded(settings)
+    if benchmark.prepare is not None:
+        folder = RunFolder("continual", "run", settings, True, ())
+        benchmark = benchmark.opened(folder)
+    assert scenario in benchmark.scenarios
+    assert "1,280 features of EfficientNet-Lite0" in benchmark.training
+    plain = loaded(dataclasses.replace(settings, features=None))
+    assert benchmark.checksums[-1] not in plain.checksums
+    assert len(benchmark.checksums) == 4
+    for method in (METHODS["naive"], METHODS["nearest mean"]):
+        if why_not(method, benchmark.offers(scenario)) is None:
+            sequence = benchmark.sequence(scenario, method, Draw("reported", 0, 0))
+            data = RunData(benchmark.shared(scenario, method), own_of(sequence))
+            setup, _ = benchmark.begin(scenario, method, data)
+            inputs = setup.gather(sequence.tasks.train.index[0, :3], None)
+            assert inputs.shape == (3, 4)
+            outputs, _ = setup.apply(*setup.init(jax.random.key(0)), inputs, False, None)
+            assert outputs.logits.shape[0] == 3
 
 
 @pytest.mark.slow
@@ -88,9 +135,9 @@ def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
 
 
 def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
-    ours = load_on_features(asked(tmp_path))
+    ours = loaded(asked(tmp_path))
     (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
-    theirs = load_on_features(asked(tmp_path, features=str(kept)))
+    theirs = loaded(asked(tmp_path, features=str(kept)))
     np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
     assert ours.checksums == theirs.checksums
     assert len(ours.checksums) == 4
@@ -98,7 +145,7 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
     np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
     assert "hidden layers" not in ours.offers("told")
-    assert ours.facts("told", METHODS["naive"])["rate"] == features.PLAN.rate
+    assert ours.facts("told", METHODS["naive"])["rate"] == ON_FEATURES.rate
 
 
 def save(path, values, labels):
@@ -111,7 +158,7 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     labels = np.array(NAMES)[np.arange(40) % 4]
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
-    found = load_on_features(asked(tmp_path, benchmark="images", features=path))
+    found = loaded(asked(tmp_path, benchmark="images", features=path))
     assert found.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
     np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
@@ -124,7 +171,7 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
 @pytest.mark.parametrize(
     ("values", "labels", "message"),
     [
-        (np.zeros((48, 2)), np.arange(48) % 4, r"all features are the same number"),
+        (np.zeros((48, 2)), np.arange(48) % 4, r"all 2 features of mine.npz are the same number"),
         (
             np.eye(47, 2),
             np.arange(47) % 4,
@@ -140,7 +187,7 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
 def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):
     path = save(tmp_path / "mine.npz", values, labels)
     with pytest.raises(DataError, match=message):
-        load_on_features(asked(tmp_path, features=path))
+        loaded(asked(tmp_path, features=path))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ class JointEmbedding(nn.Module):
     """From images to vectors for subject, predicate and object, for small images.
 
     Every block is a 3x3 convolution, ReLU and a maximum over 2x2 pixels: sides must be divisible
-    by 2 to the number of blocks, those of the trunk and one in either branch.
+    by 2 to the number of blocks, those of the trunk and one in either branch. Inputs of shape
+    `[b, f]` are features of images, which go to the branches' dense layers as they are.
 
     Attributes:
       size: of a piece's vector; 300 for word2vec.
@@ -33,10 +34,10 @@ class JointEmbedding(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
+    def __call__(self, images: Float[Array, "b *shape"], train: bool) -> Outputs:
         """Logits are [S, P, O] one after another, `[b, 3 size]`; features both dense layers'."""
         shared = images
-        for number, channels in enumerate(self.trunk):
+        for number, channels in enumerate(self.trunk if images.ndim == 4 else ()):
             shared = _block(shared, channels, self.dtype, f"trunk_{number}")
         subject, relation = (self._branch(shared, name) for name in ("subject", "relation"))
         # Else the first outputs are ten times as long as unit word vectors, and the steps that
@@ -50,8 +51,10 @@ class JointEmbedding(nn.Module):
             jnp.concatenate(pieces, axis=1), jnp.concatenate([subject, relation], axis=1)
         )
 
-    def _branch(self, shared: Float[Array, "b h w c"], name: str) -> Float[Array, "b f"]:
-        own = _block(shared, self.branch, self.dtype, f"{name}_convolution")
+    def _branch(self, shared: Float[Array, "b *shape"], name: str) -> Float[Array, "b f"]:
+        own = shared
+        if own.ndim == 4:
+            own = _block(own, self.branch, self.dtype, f"{name}_convolution")
         dense = nn.Dense(self.hidden, dtype=self.dtype, name=f"{name}_dense")
         return nn.relu(dense(own.reshape(own.shape[0], -1))).astype(jnp.float32)
 
