@@ -2,6 +2,7 @@
 
 import dataclasses
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.images.caffe_weights import load_caffe_weights
@@ -108,8 +109,23 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
     Raises:
       DataError: a count below 1.
     """
+    kept = thinned(frames, TEST_SESSIONS, count)
+    return frames._replace(
+        images=frames.images[kept],
+        session=frames.session[kept],
+        object=frames.object[kept],
+        frame=frames.frame[kept],
+    )
+
+
+def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[np.ndarray, "k"]:
+    """Places of all frames but of those that `thin_test` leaves out, in other sessions.
+
+    Raises:
+      DataError: a count below 1.
+    """
     if count is None:
-        return frames
+        return np.arange(len(frames.session))
     if count < 1:
         raise DataError(f"--test-frames {count}; give 1 or more")
     recording = frames.session * len(frames.object_names) + frames.object
@@ -117,13 +133,7 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
     # Frames lie in the order of their recordings.
     rank = np.arange(len(recording)) - np.concatenate([[0], np.cumsum(sizes)[:-1]])[place]
     chosen = (rank + 1) * count // sizes[place] > rank * count // sizes[place]
-    kept = np.flatnonzero(chosen | ~np.isin(frames.session, TEST_SESSIONS) | (sizes[place] < count))
-    return frames._replace(
-        images=frames.images[kept],
-        session=frames.session[kept],
-        object=frames.object[kept],
-        frame=frames.frame[kept],
-    )
+    return np.flatnonzero(chosen | ~np.isin(frames.session, sessions) | (sizes[place] < count))
 
 
 def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:

@@ -46,14 +46,15 @@ from experiments.core50.beginning import (
     make_head,
     make_net,
     thin_test,
+    thinned,
     trunk_features,
 )
 from experiments.core50.plans import PLANS, BatchScenario, Length, Plan, protocol_of
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
-HELD_OUT = 5
-"""Every so-manieth training frame of a recording tests the orders that choose strengths."""
+CHOOSING_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
+"""Of training and of testing, of the orders that choose strengths: all are training sessions."""
 TUNING, SCRATCH = "fine-tuning", "from scratch"
 """The static benchmark, from the common beginning and from a random one."""
 STRENGTHS: Mapping[str, tuple[float, ...]] = {
@@ -199,7 +200,7 @@ def record(
     def sequences(scenario: str, use: str, number: int) -> TaskSequence:
         kind = "static" if scenario in (TUNING, SCRATCH) else scenario
         if use == "tuning":
-            return _choosing(frames, kind, RUNS - 1 - number, level)
+            return _choosing(frames, kind, RUNS - 1 - number, level, plan.test_frames)
         return core50(frames.object, frames.session, kind, number, level)
 
     def sequence(scenario: str, method: Method, draw: Draw) -> TaskSequence:
@@ -311,16 +312,13 @@ def _scores(scenario: str, arrays: Arrays, sequence: TaskSequence) -> Scores:
     return Scores(arrays["accuracy"], matrix)
 
 
-def _choosing(frames: Core50, scenario: str, run: int, level: Level) -> TaskSequence:
-    """An order that is not reported, tested on training frames that it does not learn."""
-    place = np.flatnonzero(~np.isin(frames.session, TEST_SESSIONS))
-    objects, sessions = frames.object[place], frames.session[place].copy()
-    recording = sessions * len(frames.object_names) + objects
-    _, first, own = np.unique(recording, return_index=True, return_inverse=True)
-    # Frames lie in the order of their recordings.
-    held_out = (np.arange(len(place)) - first[own]) % HELD_OUT == 0
-    sessions[held_out] = np.array(TEST_SESSIONS)[sessions[held_out] % len(TEST_SESSIONS)]
-    found = core50(objects, sessions, scenario, run, level)
+def _choosing(
+    frames: Core50, scenario: str, run: int, level: Level, test_frames: int | None
+) -> TaskSequence:
+    """An order that is not reported; training sessions test it, which it does not learn."""
+    place = thinned(frames, CHOOSING_SESSIONS[1], test_frames)
+    objects, sessions = frames.object[place], frames.session[place]
+    found = core50(objects, sessions, scenario, run, level, *CHOOSING_SESSIONS)
 
     def in_frames(samples: Samples) -> Samples:
         return samples._replace(index=jnp.asarray(place)[samples.index])
