@@ -1,6 +1,7 @@
 """What each continual experiment would take at the paper's scale, compiled here and not run.
 
     python -m experiments everlight plan
+    python -m experiments everlight plan --timed              # hours on this machine's first device
     python -m experiments everlight plan --device tpu-v5e     # needs the extra tpu, and no TPU
 
 One training step of every experiment is compiled ahead of time at the paper's shapes, for this
@@ -9,6 +10,7 @@ machine's first device or for a chip of a TPU v5e. Nothing is trained and no dat
 
 import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -17,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
-from data_pipelines.errors import MissingDataError
+from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.images.iirc_metadata import official_metadata
 from everlight.continual import (
     Build,
@@ -43,8 +45,13 @@ from experiments.facts import record as facts_record
 from experiments.iirc import record as iirc_record
 
 Device = Literal["here", "tpu-v5e"]
-V5E_BYTES = 16e9
+V5E_BYTES = 16_000_000_000
 """High-bandwidth memory of a chip, by its maker."""
+TIMED_STEPS = 3
+COLUMNS = (
+    *("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"),
+    "runs at once",
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,9 @@ class PlanSettings:
 
     device: Device = "here"
     """A chip of a TPU v5e needs its compiler (the extra tpu) and no TPU."""
+    timed: bool = False
+    """Run some steps of each on zeros for the hours, which takes the images' memory too; here
+    only, as a TPU's compiler tells by itself."""
 
 
 class Work(NamedTuple):
@@ -81,31 +91,40 @@ class Estimate(NamedTuple):
     """Of a step."""
     steps: int
     step_seconds: float | None
-    """None where this compiler gives none."""
+    """None where the compiler gives none, and none was timed."""
+
+    def at_once(self, memory: int) -> int:
+        """How many runs a device of so many bytes holds."""
+        return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
 
 
 def run_plan(settings: PlanSettings) -> None:
     """Compiles every experiment's step and prints what its sequence would take.
 
     Raises:
+      DataError: steps are to be timed on a device that is not there.
       MissingDataError: the TPU's compiler is not installed.
     """
+    if settings.timed and settings.device != "here":
+        raise DataError("--timed is for --device here; the TPU's compiler tells a step's time")
     device = _device(settings.device)
-    print(f"One run at the paper's scale, compiled for {device.device_kind}; nothing is run.")
-    print(_row("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"))
+    memory = _memory(device)
+    ran = "only zeros are learnt from" if settings.timed else "nothing is run"
+    print(f"One run at the paper's scale, compiled for {device.device_kind}; {ran}.")
+    print(_row(*COLUMNS))
     for make in WORKS:
         work = make()
-        print(_told(work.name, estimate(work, device)), flush=True)
+        print(_told(work.name, estimate(work, device, settings.timed), memory), flush=True)
+    clock = "a step timed here" if settings.timed else "the compiler's own estimate of a step"
     print(
-        "state: parameters, optimizer, best epoch and the strategy's memory. h: the compiler's own "
-        "estimate of a step times steps, evaluation apart; – where it gives none. Several runs at "
-        "once share the data and take state and step's memory each"
-        + (f", of {V5E_BYTES / 1e9:.0f} GB a chip." if settings.device == "tpu-v5e" else ".")
+        f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
+        "steps, evaluation apart; – where it gives none (--timed). Several runs at once share the "
+        f"data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
     )
 
 
-def estimate(work: Work, device: jax.Device) -> Estimate:
-    """What a sequence takes on a device, which need not be there."""
+def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
+    """What a sequence takes on a device, which must be there only if its steps are timed."""
     sharding = SingleDeviceSharding(device)
 
     def placed(tree: PyTree) -> PyTree:
@@ -118,6 +137,7 @@ def estimate(work: Work, device: jax.Device) -> Estimate:
     state = initial_state(*parts)
     compiled = compile_step(*parts)
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    seconds = cost.get("optimal_seconds") if device.platform == "tpu" else None
     return Estimate(
         sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
         _bytes(work.data),
@@ -125,8 +145,27 @@ def estimate(work: Work, device: jax.Device) -> Estimate:
         memory.temp_size_in_bytes,
         float(cost["flops"]),
         steps_of(work),
-        cost.get("optimal_seconds") if device.platform == "tpu" else None,
+        _seconds(compiled) if timed else seconds,
     )
+
+
+def _seconds(compiled: jax.stages.Compiled) -> float:
+    """Of a step on zeros, the least of some, after one that is not counted."""
+
+    def zeros(of: Any) -> Array:
+        if jnp.issubdtype(of.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), of.shape)
+        return jnp.zeros(of.shape, of.dtype)
+
+    (*given, progress, opened), _ = jax.tree.map(
+        zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")
+    )
+    found = []
+    for _ in range(1 + TIMED_STEPS):
+        start = time.perf_counter()
+        progress, _ = jax.block_until_ready(compiled(*given, progress, opened))
+        found.append(time.perf_counter() - start)
+    return min(found[1:])
 
 
 def steps_of(work: Work) -> int:
@@ -268,6 +307,15 @@ def _device(wanted: Device) -> jax.Device:
         ) from error
 
 
+def _memory(device: jax.Device) -> int:
+    """Of a device, in bytes; a CPU's is the machine's."""
+    if device.platform == "tpu":
+        return V5E_BYTES
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return device.memory_stats()["bytes_limit"]
+
+
 def _bytes(tree: PyTree) -> int:
     return sum(leaf.size * _width(leaf) for leaf in jax.tree.leaves(tree))
 
@@ -276,7 +324,7 @@ def _width(leaf: Any) -> int:
     return leaf.dtype.itemsize
 
 
-def _told(name: str, found: Estimate) -> str:
+def _told(name: str, found: Estimate, memory: int) -> str:
     seconds = found.step_seconds
     return _row(
         name,
@@ -285,6 +333,7 @@ def _told(name: str, found: Estimate) -> str:
         f"{found.operations / 1e9:,.1f}",
         f"{found.steps:,}",
         "–" if seconds is None else f"{seconds * found.steps / 3600:.2f}",
+        f"{found.at_once(memory):,}",
     )
 
 

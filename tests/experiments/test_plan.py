@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.errors import MissingDataError
+from data_pipelines.errors import DataError, MissingDataError
 from everlight.continual import Protocol, drive_sequence
 from experiments import plan
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
@@ -47,7 +47,23 @@ def test_a_row_is_printed_for_every_run(capsys, monkeypatch):
     plan.run_plan(plan.PlanSettings())
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
-    assert lines[2].split()[:3] == ["a", "run", "416"]
+    *rest, hours, at_once = lines[2].split()
+    assert rest[:3] == ["a", "run", "416"]
+    assert hours == "–"
+    assert int(at_once.replace(",", "")) > 1000
+
+
+def test_a_step_is_timed_on_zeros():
+    """Between a microsecond and a second a step, of 0.1 million operations."""
+    found = plan.estimate(work(), jax.devices()[0], timed=True)
+    assert 1e-6 < found.step_seconds < 1
+    with pytest.raises(DataError, match="--timed is for --device here"):
+        plan.run_plan(plan.PlanSettings(device="tpu-v5e", timed=True))
+
+
+def test_runs_at_once_share_the_data():
+    found = plan.Estimate(1, 100, 20, 30, 1.0, 1, None)
+    assert [found.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
