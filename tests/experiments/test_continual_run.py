@@ -78,7 +78,8 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, wi
     trained = (widened.parent / "metrics.jsonl").read_text().count("not told-naive-0")
     assert trained == 1
     # At once they come to the same bits.
-    assert units_of(run(tmp_path, methods=("nearest mean",), seeds=3)) == after
+    at_once = units_of(run(tmp_path, methods=("naive",), seeds=3))
+    assert at_once == {name: kept for name, kept in after.items() if "naive" in name}
 
 
 def test_each_seed_has_an_order_of_its_own(widened):
