@@ -181,6 +181,7 @@ def record(plan: Plan, images: ImageSet, scenarios: tuple[str, ...]) -> Benchmar
         goodness=_criterion,
         goodness_name="accuracy over all times (A)",
         strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},
+        plan=plan,
     )
 
 

@@ -40,6 +40,8 @@ class GridRun(RunSettings):
     """Names of benchmarks; of another scale than the grid's, as in icifar:cpu."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    strengths: tuple[str, ...] = ()
+    """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
     seeds: Seeds = 3
     """Runs of every method on every benchmark."""
     tuning_orders: Count = 2
@@ -121,6 +123,7 @@ def _settings(name: str, settings: GridRun) -> ContinualRun:
         scale=scale or settings.scale,
         seed=settings.seed,
         methods=settings.methods,
+        strengths=settings.strengths,
         seeds=settings.seeds,
         tuning_orders=settings.tuning_orders,
         published=False,

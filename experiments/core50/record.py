@@ -332,6 +332,6 @@ def core50_benchmark(scenario: BatchScenario, settings: StrategiesRun) -> Benchm
     def prepare(folder: RunFolder) -> Benchmark:
         beginning = begin_with(folder, plan, frames, settings.seed, None)
         features = functools.cache(lambda: trunk_features(beginning, plan))
-        return record(*parts, beginning, features)
+        return record(*parts, beginning, features)._replace(plan=plan)
 
-    return record(*parts)._replace(prepare=prepare)
+    return record(*parts)._replace(prepare=prepare, plan=plan)

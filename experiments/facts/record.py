@@ -270,7 +270,7 @@ def facts_benchmark(settings: StrategiesRun) -> Benchmark:
     source = load_source(plan.data, plan.scenes, settings.seed)
     fact_set = make_benchmark(source, plan.data, wanted.size, settings.seed)
     images = load_images(fact_set, plan.net.side, None)
-    return record(name, wanted, plan.net, fact_set, images)
+    return record(name, wanted, plan.net, fact_set, images)._replace(plan=plan)
 
 
 def _keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Any]:

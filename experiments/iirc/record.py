@@ -392,7 +392,8 @@ def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
             f"--seeds {settings.seeds}; iirc has {there} configurations, of which --tuning-orders "
             f"{settings.tuning_orders} choose strengths: give {left} or less"
         )
-    return record(plan, load_data(plan, settings.seed), settings.seed, choosing=True)
+    data = load_data(plan, settings.seed)
+    return record(plan, data, settings.seed, choosing=True)._replace(plan=plan)
 
 
 def superclass_numbers(
