@@ -19,9 +19,9 @@ PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy
 
 Made by `python docs/make_costs.py` on {date}, JAX {version}, {device}; nothing is run for it.
-Split digits as in [Build notes](build_notes.md#split-digits-every-strategy): five tasks of two, an
-MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the task not told (HAT and
-PackNet: told), ten exemplars a class and a hundred in memories that classes share.
+Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy): five tasks of two,
+an MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the task not told
+(HAT and PackNet: told), ten exemplars a class and a hundred in memories that classes share.
 
 - **Operations** of one training step, by the compiler's analysis of the compiled step, in which a
   loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint

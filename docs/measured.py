@@ -1,6 +1,5 @@
 """What the site's tables say of a strategy, read from the pages on which they stand."""
 
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,9 +78,4 @@ def _file_of(row: str) -> str | None:
 
 def _files() -> dict[str, str]:
     """By method, the file of the strategy that its row of the table of methods makes."""
-    package = importlib.import_module(STRATEGIES)
-    files = {}
-    for name, method in METHODS.items():
-        (made,) = (each for each in method.make.__code__.co_names if each in package.__all__)
-        files[name] = getattr(package, made).__module__.rpartition(".")[2]
-    return files
+    return {name: method.factory.__module__.rpartition(".")[2] for name, method in METHODS.items()}

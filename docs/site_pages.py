@@ -7,6 +7,7 @@ docstring of every public name. Tutorials are run, and shown with what came out.
 
 import importlib
 import inspect
+import posixpath
 import re
 from collections.abc import Iterator
 
@@ -86,15 +87,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Makes links of the list of public names."""
+    """Makes links of the list of public names, and those of other pages to what they show."""
     if page.file.src_uri != "api.md":
-        return markdown
+        return to_made_pages(markdown, page.file.src_uri)
     paths = {f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in made_of(part)}
     for room in ROOMS:
         paths |= {path: name for name, path in _paths(room).items()}
     for path, name in paths.items():
         markdown = markdown.replace(f"| `{name}` |", f"| [`{name}`][{path}] |")
     return markdown
+
+
+def to_made_pages(markdown: str, page: str) -> str:
+    """A page's text whose links to files of the project, as who reads the files follows them, lead
+    to the pages that are made of these.
+
+    Args:
+      markdown: of the page.
+      page: its path below docs.
+    """
+    library = "lib/everlight"
+    made = {source: target for target, source in ROOT_PAGES.items()}
+    made |= {f"{library}/{room}/__init__.py": f"api/{room}.md" for room in ROOMS}
+    made[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
+    for file in strategies():
+        made[f"{library}/continual/strategies/{file}.py"] = f"strategies/{file}.md"
+    for source in TUTORIALS.glob("*.py"):
+        made[f"docs/tutorials/{source.name}"] = f"tutorials/{source.stem}.md"
+    here = posixpath.dirname(page)
+
+    def lead(link: re.Match) -> str:
+        target = made.get(posixpath.normpath(posixpath.join("docs", here, link[1])))
+        return link[0] if target is None else f"]({posixpath.relpath(target, here or '.')}"
+
+    return re.sub(r"\]\(([^)#\s]+)", lead, markdown)
 
 
 def _from_root(source: str) -> str:

@@ -129,6 +129,11 @@ def _run(arguments: Sequence[str]) -> None:
     if arguments[:1] in (["--help"], ["-h"]):
         print(_overview(""))
         return
+    if len(arguments) == 2 and arguments[1] in ("--help", "-h"):
+        of_paper = arguments[0].replace("-", "_")
+        if any(name.startswith(f"{of_paper} ") for name in RUNS):
+            print(_overview("", of_paper))
+            return
     words = 1 if arguments and arguments[0] in RUNS else 2
     name = " ".join(arguments[:words]).replace("-", "_")
     if name not in RUNS:
@@ -151,17 +156,19 @@ def _give_up_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _overview(asked: str) -> str:
+def _overview(asked: str, of_paper: str = "") -> str:
+    """All runs, or a paper's, with a line each."""
     near = nearest_names(asked, list(RUNS))
     meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     refusal = f"There is no run {asked!a}.{meant}\n\n" if asked else ""
-    width = max(map(len, RUNS))
+    shown = [name for name in RUNS if not of_paper or name.startswith(f"{of_paper} ")]
+    width = max(map(len, shown))
     rows = [
-        f"  {name:<{width}}  {(settings.__doc__ or '').strip().splitlines()[0]}"
-        for name, (settings, _) in RUNS.items()
+        f"  {name:<{width}}  {(RUNS[name][0].__doc__ or '').strip().splitlines()[0]}"
+        for name in shown
     ]
     return (
-        f"{refusal}usage: python -m experiments PAPER RUN [options]\n\n"
+        f"{refusal}usage: python -m experiments {of_paper or 'PAPER'} RUN [options]\n\n"
         + "\n".join(rows)
         + "\n\nEach run leaves a folder with report.html under runs/. Its options: add --help.\n"
         "EVERLIGHT_DATA names the folder of real data sets; docs/guide/data.md says which."

@@ -25,7 +25,7 @@ from experiments.cl_metrics.paper_table import (
     PRINTED,
 )
 from experiments.cl_metrics.record import PAPER_METHODS, PLANS, DataSet, Plan, load_images, record
-from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Figure, FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
@@ -61,6 +61,7 @@ def icifar_sections(
     plan = dataclasses.replace(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
     )
+    folder.tell_plan(plan_in_force(plan))
     benchmark = record(plan, load_images(plan, settings.seed), ("told", "not told"))
     rows = [benchmark.row(PAPER_METHODS[name]) for name in plan.methods]
     outcomes = train_rows(Runner(folder, benchmark, settings.seed), rows, plan.seeds)

@@ -198,6 +198,7 @@ def record(
         goodness=_criterion,
         goodness_name="accuracy over all times (A)",
         strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},
+        plan=plan,
     )
 
 

@@ -5,6 +5,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+import tyro
+
 from data_pipelines.errors import DataError
 from experiments.common.settings import RunSettings, check_name
 
@@ -16,13 +18,13 @@ P = TypeVar("P")
 class PlannedRun(RunSettings):
     """Settings of a run whose scale has a plan."""
 
-    plan: dict[str, str] = dataclasses.field(default_factory=dict)
+    plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
     """Any setting of the scale's plan by its name, as in --plan.protocol.epochs 5; they stand in
-    config.json."""
+    config.json, beside the whole plan that was in force."""
 
 
-def take_plan_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """The other arguments, and the plan's settings by name.
+def take_plan_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The other arguments, and the plan's settings by name, as Python's values where they are.
 
     Raises:
       DataError: one without a value.
@@ -38,24 +40,39 @@ def take_plan_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, st
             value = next(following, "")
         if not value:
             raise DataError(f"{OPTION}{name} without a value")
-        found[name.replace("-", "_")] = value
+        found[name.replace("-", "_")] = _value(value)
     return rest, found
 
 
-def changed_plan(plan: P, changes: Mapping[str, str]) -> P:
+def plan_in_force(plan: Any) -> Any:
+    """A plan as config.json shows it: its parts and settings by name."""
+    named = _fields(plan)
+    return {name: plan_in_force(value) for name, value in named.items()} if named else plan
+
+
+def changed_plan(plan: P, changes: Mapping[str, Any]) -> P:
     """The plan with settings changed by name, those of its parts after a dot.
 
-    Values are Python's: numbers, tuples, None, texts with or without quotes.
+    Values are Python's, or texts of them: numbers, tuples, None, texts with or without quotes.
 
     Raises:
       DataError: a setting that there is not, with the nearest ones, or a value of another kind.
     """
-    for name, text in changes.items():
-        plan = _changed(plan, name.split("."), text, name)
+    for name, given in changes.items():
+        plan = _changed(plan, name.split("."), given, name)
     return plan
 
 
-def _changed(part: Any, path: Sequence[str], text: str, name: str) -> Any:
+def _value(text: Any) -> Any:
+    """What a text says in Python, or the text; lists, as JSON has them, are tuples."""
+    try:
+        value = ast.literal_eval(text) if isinstance(text, str) else text
+    except (ValueError, SyntaxError):
+        return text
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
     first, *rest = path
     fields = _fields(part)
     check_name(f"setting {OPTION}{name}, at", first, list(fields))
@@ -63,9 +80,9 @@ def _changed(part: Any, path: Sequence[str], text: str, name: str) -> Any:
     if rest:
         if not _fields(now):
             raise DataError(f"{OPTION}{name}: {first} has no parts, it is {now!r}")
-        value = _changed(now, rest, text, name)
+        value = _changed(now, rest, given, name)
     else:
-        value = _read(now, text, name)
+        value = _read(now, given, name)
     if isinstance(part, Mapping):
         return {**part, first: value}
     try:
@@ -73,7 +90,7 @@ def _changed(part: Any, path: Sequence[str], text: str, name: str) -> Any:
             return dataclasses.replace(part, **{first: value})
         return part._replace(**{first: value})
     except ValueError as error:
-        raise DataError(f"{OPTION}{name} {text}: {error}") from error
+        raise DataError(f"{OPTION}{name} {given}: {error}") from error
 
 
 def _fields(part: Any) -> dict[str, Any]:
@@ -85,19 +102,16 @@ def _fields(part: Any) -> dict[str, Any]:
     return part._asdict() if hasattr(part, "_asdict") else {}
 
 
-def _read(now: Any, text: str, name: str) -> Any:
-    """The text as a value of the kind that stands there."""
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = text
+def _read(now: Any, given: Any, name: str) -> Any:
+    """What is given as a value of the kind that stands there."""
+    value = _value(given)
     if isinstance(now, tuple) and not isinstance(value, tuple):
         value = (value,)
     if isinstance(now, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     # Of what may be None the other kind is not known.
     if now is not None and value is not None and type(value) is not type(now):
-        raise DataError(f"{OPTION}{name} {text}; give something like {now!r}")
+        raise DataError(f"{OPTION}{name} {given}; give something like {now!r}")
     if _fields(now):
         raise DataError(f"{OPTION}{name} has parts: {', '.join(_fields(now))}")
     return value

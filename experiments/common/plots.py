@@ -102,7 +102,8 @@ def plot_curves(
       order: of names, which begins that of the legend and of colours.
       published: dashed curves in the methods' colours, by title and method.
       paper: their name in the legend.
-      top: of the vertical axis; None is as the curves have it.
+      top: of the vertical axis; None is as the curves have it, the same for panels of one
+        `ylabel`.
       rows: of panels.
     """
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
@@ -130,6 +131,10 @@ def plot_curves(
                 drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
         said = ylabel if isinstance(ylabel, str) else ylabel[title]
         axis.set(title=title, xlabel=xlabel, ylabel=said, ylim=(0, top))
+    if isinstance(ylabel, str):
+        highest = max(axis.get_ylim()[1] for axis in axes)
+        for axis in axes:
+            axis.set_ylim(0, highest)
     handles = [drawn[name] for name in [*names, paper] if name in drawn]
     canvas.legend(
         handles,

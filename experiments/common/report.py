@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import jinja2
@@ -29,7 +29,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of ready strings under columns; the first column names the row."""
+    """Rows of ready strings under columns; the first column names the row.
+
+    A report leaves out the others where nothing but – stands in them.
+    """
 
     caption: str
     columns: Sequence[Column]
@@ -103,6 +106,10 @@ def write_report(
     """
     if not any("selection rule" in name.lower() for name, _ in summary):
         raise ValueError(f"the report {title!r} states no selection rule")
+    sections = [
+        replace(section, items=[_told(item) for item in section.items]) for section in sections
+    ]
+    first = first and replace(first, table=_told(first.table))
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.tests["table"] = lambda item: isinstance(item, Table)
     config = json.dumps(json.loads((folder / "config.json").read_text()), indent=2)
@@ -123,6 +130,22 @@ def write_report(
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
     print(f"report: {path}")
     return path
+
+
+def _told(item: Table | Figure) -> Table | Figure:
+    """A table without the columns in which nothing but dashes stands."""
+    if not isinstance(item, Table) or any(len(row) != len(item.columns) for row in item.rows):
+        return item
+    kept = [
+        place
+        for place in range(len(item.columns))
+        if place == 0 or not item.rows or any(row[place] != "–" for row in item.rows)
+    ]
+    return replace(
+        item,
+        columns=[item.columns[place] for place in kept],
+        rows=[[row[place] for place in kept] for row in item.rows],
+    )
 
 
 _TEMPLATE = """{% macro shown(item) %}

@@ -32,7 +32,7 @@ from data_pipelines.writing import (
 )
 from experiments.common.interruption import stop_if_asked
 from experiments.common.processes import is_first, told_by_first
-from experiments.common.settings import RunSettings, check_settings
+from experiments.common.settings import FolderSettings, check_settings
 
 
 def as_json(values: dict) -> dict:
@@ -73,14 +73,14 @@ class RunFolder:
         self,
         paper: str,
         run: str,
-        settings: RunSettings,
+        settings: FolderSettings,
         shared: bool = False,
         widening: Sequence[str] = (),
     ):
         """Opens or creates the folder of `settings`.
 
         Args:
-          paper, run: name the folder, with scale and tag.
+          paper, run: name the folder, with the scale, where there is one, and the tag.
           settings: of the run.
           shared: all of the run's work is units, so that other processes may help with it.
           widening: fields that say which units there are and change none of them, such as how many
@@ -95,8 +95,8 @@ class RunFolder:
         check_settings(settings)
         if jax.process_count() > 1 and not shared:
             raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
-        tag = f"-{settings.tag}" if settings.tag else ""
-        self.path = Path(settings.runs) / f"{paper}-{run}-{settings.scale}{tag}"
+        words = paper, run, getattr(settings, "scale", ""), settings.tag
+        self.path = Path(settings.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, {}
         self._told_of_units, self._opened = False, time.monotonic()
@@ -107,7 +107,7 @@ class RunFolder:
             self.path, self._continued = Path(self._scratch.name), False
             _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)))
 
-    def _open(self, settings: RunSettings, widening: Sequence[str]) -> None:
+    def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
@@ -115,7 +115,7 @@ class RunFolder:
         self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
         # How many processes there are changes nothing that is computed.
-        del chosen["distributed"]
+        chosen.pop("distributed", None)
         config = self.path / "config.json"
         # A run that was refused or stopped before it saved anything claims nothing.
         begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
@@ -140,6 +140,13 @@ class RunFolder:
         before = "; continued: what was done before is not counted" if self._continued else ""
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
+
+    def tell_plan(self, plan: Any) -> None:
+        """Writes the plan in force into config.json, what nobody changed included."""
+        config = self.path / "config.json"
+        content = read_json(config, WAY_OUT)
+        with written_whole(config) as unfinished:
+            unfinished.write_text(json.dumps({**content, "plan": as_json(plan)}, indent=2))
 
     def log(self, **event: Any) -> None:
         """Appends one event to metrics.jsonl, once; what is no number is null there.

@@ -2,7 +2,7 @@
 
 import difflib
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,24 +21,30 @@ Bytes = Annotated[int, Between(1, 2**50)]
 """Of memory."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class FolderSettings:
+    """The settings of whatever leaves a folder with a report."""
+
+    tag: str = ""
+    """Added to the name of the run's folder."""
+    runs: Path = Path("runs")
+    """Where run folders are made."""
+
+    def __post_init__(self):
+        check_settings(self)
+
+
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(FolderSettings):
     """The settings that every run has; a run's own extend them and give `scale` its default."""
 
     scale: Scale = "demo"
     """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
     seed: Seed = 0
     """Of everything that is drawn."""
-    tag: str = ""
-    """Added to the name of the run's folder."""
-    runs: Path = Path("runs")
-    """Where run folders are made."""
     distributed: str | None = None
     """Several processes as one run, in a folder that all of them see: "cluster" where Slurm, Open
     MPI, Kubernetes or Cloud TPU started them, or number/processes@host:port of the first."""
-
-    def __post_init__(self):
-        check_settings(self)
 
 
 def check_settings(settings: Any) -> None:
@@ -65,16 +71,26 @@ def check_settings(settings: Any) -> None:
 
 def in_words(settings: Any) -> str:
     """A dataclass's fields by name, as a report shows them; what is None is left out."""
-    said = []
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        if value is None:
-            continue
-        shown = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-        shown = f"{shown:,}" if isinstance(shown, int) else shown
-        shown = f"{shown:g}" if isinstance(shown, float) else shown
-        said.append(f"{field.name.replace('_', ' ')} {shown}")
-    return ", ".join(said)
+    return said_in_words({field.name: getattr(settings, field.name) for field in fields(settings)})
+
+
+def said_in_words(values: Mapping[str, Any]) -> str:
+    """Values by name, as a report shows them; what is None is left out."""
+    return ", ".join(
+        f"{name.replace('_', ' ')} {_shown(value)}"
+        for name, value in values.items()
+        if value is not None
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(map(_shown, value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _check_number(option: str, value: float, bounds: Between) -> None:

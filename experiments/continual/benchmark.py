@@ -147,6 +147,8 @@ class Benchmark(NamedTuple):
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Learns in the run's folder what comes before the first task, and gives the benchmark with
     it."""
+    plan: Any = None
+    """How it is trained, as it can be changed on the command line."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """What the report shows of the data, its pictures below the run's folder."""
 

@@ -4,9 +4,11 @@ python -m experiments compare runs/continual-run-digits-demo runs/continual-run-
 """
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 import tyro
@@ -19,14 +21,16 @@ from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
+from experiments.common.settings import FolderSettings
 from experiments.continual.own_images import printable
 
 LEVEL = 0.95
+LONGEST = 150
+"""Characters of a comparison's name."""
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareRun(RunSettings):
+class CompareRun(FolderSettings):
     """Finished runs of `continual` side by side, with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -70,7 +74,8 @@ def run_compare(settings: CompareRun) -> Path:
       DataError: fewer than two runs, a folder without results, runs on other data, or none of
         whose orders are the same.
     """
-    if len({folder.resolve() for folder in settings.folders}) < max(2, len(settings.folders)):
+    folders = tuple(folder.resolve() for folder in settings.folders)
+    if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
     runs = [_read(folder) for folder in settings.folders]
     first = runs[0]
@@ -79,7 +84,8 @@ def run_compare(settings: CompareRun) -> Path:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
         if not len(np.intersect1d(other.orders, first.orders)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
-    folder = RunFolder("continual", "compare", settings, widening=("folders", "seed"))
+    settings = dataclasses.replace(settings, folders=folders)
+    folder = RunFolder("compare", _name(folders), settings)
     summary = [
         ("Runs", "; ".join(f"{run.name} ({len(run.orders)} seeds)" for run in runs)),
         (
@@ -95,6 +101,12 @@ def run_compare(settings: CompareRun) -> Path:
         for scenario in dict.fromkeys(key[0] for run in runs for key in run.over_time)
     ]
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections)
+
+
+def _name(folders: Sequence[Path]) -> str:
+    """Of the comparison's folder: those that are compared; of long names a checksum."""
+    name = "+".join(folder.name for folder in folders)
+    return name if len(name) <= LONGEST else f"{len(folders)}-runs-{crc32(os.fsencode(name)):08x}"
 
 
 def _read(folder: Path) -> Finished:

@@ -10,9 +10,10 @@ back.
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import tyro
 from jaxtyping import Float
 from scipy.stats import rankdata
 
@@ -41,7 +42,7 @@ WIDENING = ("benchmarks", "methods", "scenario", "seeds")
 class GridRun(PlannedRun):
     """Every strategy on every benchmark: one table with ranks over benchmarks."""
 
-    plan: dict[str, str] = dataclasses.field(default_factory=dict)
+    plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
     """Any setting of a benchmark's plan by both their names, as in --plan.iirc:cpu.superclasses 2;
     they stand in config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
@@ -50,6 +51,8 @@ class GridRun(PlannedRun):
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
     scenario: tuple[Option, ...] | None = None
     """Of benchmarks that have none of their own, and icifar; None is not told."""
+    strengths: tuple[str, ...] = ()
+    """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
     seeds: Seeds = 3
     """Runs of every method on every benchmark."""
     features: str | None = None
@@ -124,11 +127,11 @@ def run_grid(settings: GridRun) -> Path:
     )
 
 
-def _plans(settings: GridRun) -> dict[str, dict[str, str]]:
+def _plans(settings: GridRun) -> dict[str, dict[str, Any]]:
     """What is given of every benchmark's plan."""
     # As the command line writes names of settings.
     spelt = {name.replace("-", "_"): name for name in settings.benchmarks}
-    plans: dict[str, dict[str, str]] = {name: {} for name in settings.benchmarks}
+    plans: dict[str, dict[str, Any]] = {name: {} for name in settings.benchmarks}
     for key, value in settings.plan.items():
         benchmark, _, setting = key.partition(".")
         check_name(f"benchmark in this grid for {OPTION}{key}:", benchmark, list(spelt))
@@ -136,7 +139,7 @@ def _plans(settings: GridRun) -> dict[str, dict[str, str]]:
     return plans
 
 
-def _settings(name: str, settings: GridRun, plan: Mapping[str, str]) -> ContinualRun:
+def _settings(name: str, settings: GridRun, plan: Mapping[str, Any]) -> ContinualRun:
     benchmark, colon, scale = name.partition(":")
     check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
     if colon:
@@ -147,6 +150,7 @@ def _settings(name: str, settings: GridRun, plan: Mapping[str, str]) -> Continua
         seed=settings.seed,
         methods=settings.methods,
         scenario=settings.scenario if benchmark in (*GENERAL, "icifar") else None,
+        strengths=settings.strengths,
         seeds=settings.seeds,
         plan=dict(plan),
         features=settings.features,

@@ -1,7 +1,8 @@
 """The one table of methods: how each is made, its strengths, and what it demands of a benchmark."""
 
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
@@ -101,10 +102,16 @@ class Needs(NamedTuple):
         return self.exemplars * self.classes
 
 
+Given = Callable[[Needs], dict[str, Any]]
+"""From what a strategy is made from to the factory's arguments by name, beside the setup."""
+
+
 class Method(NamedTuple):
     """A row of the table."""
 
-    make: Callable[[Setup, Needs], Strategy]
+    factory: Callable[..., Strategy]
+    """Of the strategy, from a setup and its settings."""
+    given: Given
     strengths: tuple[float, ...] = ()
     """From which one is chosen; none where there is nothing to choose, one where it is fixed."""
     published: float | None = None
@@ -128,6 +135,30 @@ class Method(NamedTuple):
     def label(self) -> str:
         """In the names of units."""
         return f"{self.name}@{self.version}" if self.version else self.name
+
+    @property
+    def made(self) -> tuple[Callable[..., Strategy], Given, Setting]:
+        """The same for rows of one strategy under other names or strengths."""
+        return self.factory, self.given, self.setting
+
+    def make(self, setup: Setup, needs: Needs) -> Strategy:
+        """The strategy."""
+        return self.factory(setup, **self.given(needs))
+
+    def settings(self, needs: Needs) -> dict[str, Any]:
+        """What the strategy is made with, the factory's own defaults among it, for reports.
+
+        Arrays, functions and what is None are left out.
+        """
+        _, *parameters = inspect.signature(self.factory).parameters.values()
+        every = {each.name: each.default for each in parameters} | self.given(needs)
+        return {name: value for name, value in every.items() if _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return isinstance(value, bool | int | float | str)
 
 
 def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
@@ -154,11 +185,41 @@ def _restart_scale(params: PyTree) -> PyTree:
     return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
 
 
-def _bic_of_many(**form: object) -> Method:
-    def make(setup: Setup, needs: Needs) -> Strategy:
-        return bic(setup, needs.exemplars, needs.labels, **form)
+def _no_more(needs: Needs) -> dict[str, Any]:
+    return {}
 
-    return Method(make, demands=("several labels",), select="last")
+
+def _exemplars(needs: Needs) -> dict[str, Any]:
+    return {"per_class": needs.exemplars, "labels": needs.labels}
+
+
+def _reservoir(needs: Needs) -> dict[str, Any]:
+    return {"capacity": needs.capacity, "labels": needs.labels}
+
+
+def _fisher(needs: Needs) -> dict[str, Any]:
+    return {
+        "strength": needs.strength,
+        "fisher_samples": needs.importance_samples,
+        "implicit_rate": needs.reach,
+    }
+
+
+def _merged(mode: str) -> Given:
+    return lambda needs: {
+        "merge": mode,
+        "strength": needs.strength,
+        "implicit_rate": needs.reach,
+    }
+
+
+def _bic_of_many(**form: object) -> Method:
+    return Method(
+        bic,
+        lambda needs: {**_exemplars(needs), **form},
+        demands=("several labels",),
+        select="last",
+    )
 
 
 _TOLD: tuple[Demand, ...] = ("told", "class scores", "named head", "hidden layers")
@@ -166,108 +227,80 @@ _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
 # Penalties are followed by implicit steps where the optimizer allows, which no strength of a grid
 # makes diverge.
 _ROWS: dict[str, Method] = {
-    "naive": Method(lambda setup, needs: naive(setup)),
-    "cumulative": Method(lambda setup, needs: cumulative(setup), anew=True),
-    "joint": Method(lambda setup, needs: joint(setup, needs.tasks), anew=True, setting="joint"),
+    "naive": Method(naive, _no_more),
+    "cumulative": Method(cumulative, _no_more, anew=True),
+    "joint": Method(joint, lambda needs: {"tasks": needs.tasks}, anew=True, setting="joint"),
     "incremental joint": Method(
-        lambda setup, needs: naive(setup),
-        demands=("several labels",),
-        setting="incremental joint",
+        naive, _no_more, demands=("several labels",), setting="incremental joint"
     ),
-    "EWC": Method(
-        lambda setup, needs: ewc(
-            setup,
-            needs.strength,
-            fisher_samples=needs.importance_samples,
-            implicit_rate=needs.reach,
-        ),
-        (100, 1e3, 1e4, 1e5, 1e6),
-    ),
+    "EWC": Method(ewc, _fisher, (100, 1e3, 1e4, 1e5, 1e6)),
     "online EWC": Method(
-        lambda setup, needs: ewc(
-            setup,
-            needs.strength,
-            online=True,
-            fisher_samples=needs.importance_samples,
-            implicit_rate=needs.reach,
-        ),
-        (100, 1e3, 1e4, 1e5, 1e6),
+        ewc, lambda needs: {**_fisher(needs), "online": True}, (100, 1e3, 1e4, 1e5, 1e6)
     ),
     "SI": Method(
-        lambda setup, needs: si(setup, needs.strength, implicit_rate=needs.reach),
+        si,
+        lambda needs: {"strength": needs.strength, "implicit_rate": needs.reach},
         (0.01, 0.1, 1, 10, 100),
         published=0.1,
     ),
     "MAS": Method(
-        lambda setup, needs: mas(
-            setup, needs.strength, needs.importance_samples, implicit_rate=needs.reach
-        ),
+        mas,
+        lambda needs: {
+            "strength": needs.strength,
+            "importance_samples": needs.importance_samples,
+            "implicit_rate": needs.reach,
+        },
         (0.01, 0.1, 1, 10, 100),
         published=1,
     ),
     "LwF": Method(
-        lambda setup, needs: lwf(
-            setup,
-            needs.strength,
-            class_group=needs.class_group,
-            groups=1 if needs.class_group is None else needs.tasks,
-        ),
+        lwf,
+        lambda needs: {
+            "strength": needs.strength,
+            "class_group": needs.class_group,
+            "groups": 1 if needs.class_group is None else needs.tasks,
+        },
         (0.3, 1, 3, 10),
         published=1,
         demands=_COUNTING,
     ),
-    "IMM mean": Method(
-        lambda setup, needs: imm(setup, "mean", needs.strength, implicit_rate=needs.reach),
-        (1e-3, 1e-2, 1e-1, 1),
-    ),
-    "IMM mode": Method(
-        lambda setup, needs: imm(setup, "mode", needs.strength, implicit_rate=needs.reach),
-        (1e-3, 1e-2, 1e-1, 1),
-    ),
-    "ER": Method(lambda setup, needs: experience_replay(setup, needs.exemplars, needs.labels)),
-    "ER, reservoir": Method(
-        lambda setup, needs: reservoir_replay(setup, needs.capacity, needs.labels)
-    ),
-    "ER-infinite": Method(lambda setup, needs: unlimited_replay(setup)),
-    "DER++": Method(
-        lambda setup, needs: der_plus_plus(setup, needs.capacity, labels=needs.labels),
-        demands=("class scores",),
-    ),
-    "ER-ACE": Method(
-        lambda setup, needs: er_ace(setup, needs.capacity, needs.labels),
-        demands=("class scores", "chosen classes"),
-    ),
-    "GDumb": Method(
-        lambda setup, needs: gdumb(setup, needs.capacity, epochs=64, labels=needs.labels)
-    ),
+    "IMM mean": Method(imm, _merged("mean"), (1e-3, 1e-2, 1e-1, 1)),
+    "IMM mode": Method(imm, _merged("mode"), (1e-3, 1e-2, 1e-1, 1)),
+    "ER": Method(experience_replay, _exemplars),
+    "ER, reservoir": Method(reservoir_replay, _reservoir),
+    "ER-infinite": Method(unlimited_replay, _no_more),
+    "DER++": Method(der_plus_plus, _reservoir, demands=("class scores",)),
+    "ER-ACE": Method(er_ace, _reservoir, demands=("class scores", "chosen classes")),
+    "GDumb": Method(gdumb, lambda needs: {**_reservoir(needs), "epochs": 64}),
     # With several labels in IIRC's form.
     "A-GEM": Method(
-        lambda setup, needs: agem(setup, needs.exemplars, needs.labels, apart=needs.labels > 1),
-        select="last",
+        agem, lambda needs: {**_exemplars(needs), "apart": needs.labels > 1}, select="last"
     ),
     "GEM": Method(
-        lambda setup, needs: gem(
-            setup, needs.tasks, max(1, needs.capacity // needs.tasks), labels=needs.labels
-        )
+        gem,
+        lambda needs: {
+            "tasks": needs.tasks,
+            "per_task": max(1, needs.capacity // needs.tasks),
+            "labels": needs.labels,
+        },
     ),
     "iCaRL": Method(
-        lambda setup, needs: icarl(setup, needs.exemplars, classifier="nearest mean"),
+        icarl,
+        lambda needs: {"per_class": needs.exemplars, "classifier": "nearest mean"},
         demands=("class scores", "one label", "own classes"),
         select="last",
     ),
-    "iCaRL-CNN": Method(
-        lambda setup, needs: icarl(setup, needs.exemplars, needs.labels),
-        demands=("several labels",),
-        select="last",
-    ),
+    "iCaRL-CNN": Method(icarl, _exemplars, demands=("several labels",), select="last"),
     "iCaRL-norm": Method(
-        lambda setup, needs: icarl(setup, needs.exemplars, needs.labels, _restart_scale),
+        icarl,
+        lambda needs: {**_exemplars(needs), "restart": _restart_scale},
         head="cosine",
         demands=("several labels",),
         select="last",
     ),
     "LUCIR": Method(
-        lambda setup, needs: lucir(setup, needs.exemplars, needs.labels, needs.strength),
+        lucir,
+        lambda needs: {**_exemplars(needs), "strength": needs.strength},
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
@@ -275,12 +308,11 @@ _ROWS: dict[str, Method] = {
         select="last",
     ),
     "BiC": Method(
-        lambda setup, needs: bic(
-            setup,
-            needs.exemplars,
-            needs.labels,
-            loss="softmax" if needs.labels == 1 else "binary",
-        ),
+        bic,
+        lambda needs: {
+            **_exemplars(needs),
+            "loss": "softmax" if needs.labels == 1 else "binary",
+        },
         demands=("class scores", "own classes"),
         select="last",
     ),
@@ -290,26 +322,36 @@ _ROWS: dict[str, Method] = {
     "BiC-pwJS": _bic_of_many(fit="goodness"),
     "BiC-whole-pwJS": _bic_of_many(weigh_labels=False, fit="goodness"),
     "ExpertGate": Method(
-        lambda setup, needs: expert_gate(setup, needs.tasks, needs.gate, hidden=needs.gate_hidden)
+        expert_gate,
+        lambda needs: {
+            "tasks": needs.tasks,
+            "features": needs.gate,
+            "hidden": needs.gate_hidden,
+        },
     ),
-    "PackNet": Method(lambda setup, needs: packnet(setup), demands=_TOLD),
-    "HAT": Method(lambda setup, needs: hat(setup, needs.tasks, needs.layers), demands=_TOLD),
-    "CWR": Method(lambda setup, needs: cwr(setup, needs.gain), trains="head", demands=_COUNTING),
+    "PackNet": Method(packnet, _no_more, demands=_TOLD),
+    "HAT": Method(hat, lambda needs: {"tasks": needs.tasks, "layers": needs.layers}, demands=_TOLD),
+    "CWR": Method(
+        cwr, lambda needs: {"first_task_gain": needs.gain}, trains="head", demands=_COUNTING
+    ),
     "CWR as coded": Method(
-        lambda setup, needs: cwr(setup, needs.gain, "code"), trains="head", demands=_COUNTING
+        cwr,
+        lambda needs: {"first_task_gain": needs.gain, "form": "code"},
+        trains="head",
+        demands=_COUNTING,
     ),
     "streaming LDA": Method(
-        lambda setup, needs: streaming_lda(setup, needs.strength),
+        streaming_lda,
+        lambda needs: {"shrinkage": needs.strength},
         (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
         trains="head",
         demands=_COUNTING,
     ),
-    "nearest mean": Method(
-        lambda setup, needs: nearest_mean(setup), trains="head", demands=_COUNTING
-    ),
+    "nearest mean": Method(nearest_mean, _no_more, trains="head", demands=_COUNTING),
     "RanPAC": Method(
-        lambda setup, needs: ranpac(setup, 1000, needs.strength),
+        ranpac,
+        lambda needs: {"width": 1000, "ridge": needs.strength},
         (1e2, 1e3, 1e4, 1e5, 1e6),
         trains="head",
         demands=_COUNTING,

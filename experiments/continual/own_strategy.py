@@ -1,10 +1,12 @@
 """A user's own strategy, from a Python file of theirs, as one more method."""
 
+import functools
 import importlib.util
 import inspect
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_bytes
@@ -67,8 +69,9 @@ def load_strategy(asked: str) -> Method:
                 f"{asked} wants {each.name!r}, which nothing fills; give it a default{or_these}"
             )
 
-    def make(setup: Setup, needs: Needs) -> Strategy:
-        strategy = factory(setup, **{each: getattr(needs, each) for each in known})
+    @functools.wraps(factory)
+    def make(setup: Setup, **given: Any) -> Strategy:
+        strategy = factory(setup, **given)
         if not isinstance(strategy, Strategy):
             raise DataError(
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
@@ -77,4 +80,10 @@ def load_strategy(asked: str) -> Method:
         return strategy
 
     chosen = strengths if "strength" in known else ()
-    return Method(make, chosen, name=name, version=version)
+    return Method(
+        make,
+        lambda needs: {each: getattr(needs, each) for each in known},
+        chosen,
+        name=name,
+        version=version,
+    )

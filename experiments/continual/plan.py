@@ -47,6 +47,8 @@ class StrategiesRun(PlannedRun):
     among them."""
     strategy: tuple[str, ...] = ()
     """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    strengths: tuple[str, ...] = ()
+    """Grids in the place of the table's, as in EWC=1e2,1e4,1e6; of one number, that is taken."""
     scenario: tuple[Option, ...] | None = None
     """Whether the test tells the task; online it does not, and every sample comes once. None is not
     told."""

@@ -26,6 +26,8 @@ def plot_finals(
                 values = finals[name]
                 axis.errorbar(values.mean(), place, xerr=deviation(values), fmt="o", color=color)
         axis.set(title=title, xlabel=f"final {measure}", ylim=(len(names) - 0.5, -0.5))
-        axis.set_xlim(right=1.02)
         axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
+    left = min(axis.get_xlim()[0] for axis in axes)
+    for axis in axes:
+        axis.set_xlim(left, 1.02)
     return save(canvas, path)

@@ -23,9 +23,10 @@ from everlight.metrics import (
     forward_transfer,
     summarize_runs,
 )
-from experiments.common.cells import dash, plus_minus, spread
+from experiments.common.cells import dash, deviation, plus_minus, spread
 from experiments.common.plots import plot_curves, plot_matrices
 from experiments.common.report import PAPER, Column, Figure, FirstScreen, Section, Table
+from experiments.common.settings import said_in_words
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Demand, Method, why_not
 from experiments.continual.plots import plot_finals
@@ -113,6 +114,7 @@ def report_sections(
         *(
             Section(title, [], [table])
             for title, table in (
+                ("What methods were made with", settings_table(outcomes)),
                 ("The order that the literature leads one to expect", _findings(outcomes)),
                 ("How strengths were chosen", strengths_table(benchmark.criterion, outcomes)),
                 ("What makes no sense here", left_out_table(rows, offers)),
@@ -126,7 +128,7 @@ def report_sections(
 
 def _naive(rows: Sequence[Method]) -> str:
     """What a report calls the learner that does nothing against forgetting; empty without it."""
-    return next((row.name for row in rows if row.make is METHODS["naive"].make), "")
+    return next((row.name for row in rows if row.made == METHODS["naive"].made), "")
 
 
 def _first_screen(
@@ -141,7 +143,7 @@ def _first_screen(
         for scenario, by_name in outcomes.items()
         if by_name
     ]
-    at_once = {row.name for row in rows if row.make is METHODS["joint"].make}
+    at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
         scenario: {
             name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
@@ -175,16 +177,36 @@ def _sentence(
     finals = {name: np.nan_to_num(each.final, nan=-1).mean() for name, each in by_name.items()}
     sequential = [name for name in finals if name not in anew] or list(finals)
     best = max(sequential, key=finals.__getitem__)
+    made = {row.name: row.made for row in rows}
+    # A method's other strength is no other method.
+    behind = [name for name in sequential if made[name] != made[best]]
+    second = max(behind, key=finals.__getitem__, default=None)
     others = [
         f"{name} {spread(by_name[name].final)}"
         for name in dict.fromkeys((_naive(rows), *by_name))
-        if name != best and name in by_name and (name in anew or name == _naive(rows))
+        if name not in (best, second) and name in by_name and (name in anew or name == _naive(rows))
     ]
     beside = f"; {', '.join(others)}" if others else ""
     first = "" if len(by_name) == 1 else " is the best that learns task after task, and"
+    ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
     return (
         f"{sentence(scenario)}: {best}{first} has a final {benchmark.measure} of "
-        f"{spread(by_name[best].final)}{beside}."
+        f"{spread(by_name[best].final)}{ahead}{beside}."
+    )
+
+
+def _ahead(best: Outcome, second: str, other: Outcome) -> str:
+    """How far the best is before the next, and whether that says anything."""
+    difference = _differences(best, other)
+    said = f", before {second} with {spread(other.final)}"
+    if np.isnan(difference).any():
+        return said
+    if len(difference) < 2:
+        return f"{said} (one seed tells no spread)"
+    larger = abs(difference.mean()) > deviation(difference)
+    return (
+        f"{said} (by seed {spread(difference, '+')}, "
+        f"{'more' if larger else 'no more'} than the spread)"
     )
 
 
@@ -277,17 +299,23 @@ def _scores(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) ->
         rows.append(row)
     caption = (
         f"Forgetting is the loss since a task's best {measure}, backward transfer the mean change "
-        f"since it was learnt, forward transfer the {measure} on tasks not learnt yet, chance "
-        "included; – where the benchmark does not tell."
+        "since it was learnt (R[i, j] − R[j, j] over all tasks j < i, after every task), forward "
+        f"transfer the {measure} on tasks not learnt yet, chance included; – where the benchmark "
+        "does not tell, or no class of a task to come can be named."
     )
     return Table(caption, columns, rows)
 
 
 def _paired(above: Outcome, below: Outcome) -> list[str]:
     """Over the seeds that both have: the difference in the end, and where it is positive."""
+    difference = _differences(above, below)
+    return [spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"]
+
+
+def _differences(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:
+    """In the end, over the seeds that both have."""
     seeds = min(len(above.final), len(below.final))
-    difference = above.final[:seeds] - below.final[:seeds]
-    return [spread(difference, "+"), f"{np.sum(difference > 0)} of {seeds}"]
+    return above.final[:seeds] - below.final[:seeds]
 
 
 def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
@@ -325,6 +353,8 @@ def _criteria(
     for name, outcome in by_name.items():
         mean, of = summarize(outcome, by_name[naive])
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
+        if not _names_ahead(outcome):
+            row[1 + CRITERIA.index("FWT")] = "–"
         row += [dash(f"{float(cl_score(mean, w)):.3f}") for w in WEIGHTINGS.values()]
         row += [dash(f"{float(cl_stability(of, w)):.3f}") for w in WEIGHTINGS.values()]
         if printed is not None:
@@ -337,10 +367,14 @@ def _criteria(
     caption = (
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher: accuracy "
         "over all times (A), efficiency of model size (MS), of samples storage (SSS) and of "
-        "computation (CE, epsilon 10), positive backward transfer, remembering and forward "
-        "transfer; their weighted means with the paper's weights (W2 as its own numbers have it, "
-        "not as printed), and 1 less their weighted deviations. – where the benchmark does not "
-        f"tell.{' ' * bool(printed)}{published.name if printed else ''}"
+        "computation (CE: ten passes over the data as a share of what learning took, in the mean "
+        "over tasks and at most 1, so that whatever takes ten passes or fewer has 1), backward "
+        "transfer where it is positive (BWT+) and 1 less its loss where it is negative (REM), of "
+        "BWT = the mean of R[i, j] − R[j, j] over all tasks j < i, and forward transfer (FWT, the "
+        "mean of R[i, j] over j > i; – where no class of a task to come can be named, which "
+        "counts as 0 in the score); their weighted means with the paper's weights (W2 as its own "
+        "numbers have it, not as printed), and 1 less their weighted deviations. – where the "
+        f"benchmark does not tell.{' ' * bool(printed)}{published.name if printed else ''}"
     )
     return [Table(caption, [Column("method"), *columns], rows)]
 
@@ -440,6 +474,26 @@ def strengths_table(criterion: str, outcomes: Outcomes) -> Table:
     return Table(caption, columns, rows)
 
 
+def settings_table(outcomes: Outcomes) -> Table:
+    """What every method was made with, in a row for all scenarios where it is the same."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for scenario, by_name in outcomes.items():
+        for name, outcome in by_name.items():
+            drawn = {"samples drawn a step": outcome.drawn} if outcome.drawn else {}
+            said = said_in_words({**outcome.settings, **drawn})
+            if said:
+                rows.setdefault((name, said), []).append(scenario)
+    caption = (
+        "Arguments of each method's function, by which its page of the documentation explains "
+        "them; the optimizer, epochs and batches that all share stand under Training. A strength "
+        "of two or more that were tried is the chosen one."
+    )
+    columns = [Column("method"), Column("scenarios"), Column("settings")]
+    return Table(
+        caption, columns, [[name, ", ".join(where), said] for (name, said), where in rows.items()]
+    )
+
+
 def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
     """Methods that make no sense in some of the scenarios, by what these offer."""
     reasons = [
@@ -491,8 +545,17 @@ def sentence(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
+def _names_ahead(outcome: Outcome) -> bool:
+    """Whether something was ever right of a task to come: where none of its classes is among the
+    outputs, all is 0 for that reason alone."""
+    ahead = np.triu(np.ones(outcome.matrices.shape[1:], bool), 1)
+    return bool(np.any(outcome.matrices[:, ahead] != 0))
+
+
 def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:
     matrices = outcome.matrices
+    if metric is forward_transfer and not _names_ahead(outcome):
+        return np.full(len(matrices), np.nan)
     if metric is not forward_transfer:
         # Of tasks to come they want nothing but a maximum, which those do not raise.
         ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)

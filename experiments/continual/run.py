@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data_pipelines.errors import DataError
+from experiments.common.plan_settings import plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
@@ -85,6 +86,7 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     rows = rows_of(benchmark, settings, own)
     refuse_nowhere(benchmark, settings.methods or (), rows)
     folder = RunFolder("continual", run, settings, shared=True, widening=WIDENING)
+    folder.tell_plan(plan_in_force(benchmark.plan))
     benchmark = benchmark.opened(folder)
     runner = Runner(
         folder, benchmark, settings.seed, settings.tuning_orders, keep_nets=settings.keep_nets
@@ -106,7 +108,35 @@ def rows_of(
     """The methods asked for, in the table's order, naive among them, and the user's own."""
     asked = {*(METHODS if settings.methods is None else settings.methods), "naive"}
     rows = [benchmark.row(method) for name, method in METHODS.items() if name in asked]
+    grids = given_strengths(settings.strengths, [*rows, *own])
+    rows, own = (
+        [row._replace(strengths=grids.get(row.name, row.strengths)) for row in each]
+        for each in (rows, own)
+    )
     return [*(with_published(rows) if settings.published else rows), *own]
+
+
+def given_strengths(asked: Sequence[str], rows: Sequence[Method]) -> dict[str, tuple[float, ...]]:
+    """Grids of the command line by method, ascending.
+
+    Raises:
+      DataError: no NAME=NUMBER,..., a method that is not run or has no strength, a strength that
+        is negative or no number.
+    """
+    known, found = [row.name for row in rows if row.strengths], {}
+    for each in asked:
+        name, equals, values = each.partition("=")
+        if not equals:
+            raise DataError(f"--strengths {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6")
+        check_name("method with strengths among those that are run:", name, known)
+        try:
+            strengths = {float(value) for value in values.split(",")}
+        except ValueError as error:
+            raise DataError(f"--strengths {each!a}; {error}") from error
+        if not all(0 <= value < np.inf for value in strengths):
+            raise DataError(f"--strengths {each!a}; give finite numbers of 0 or more")
+        found[name] = tuple(sorted(strengths))
+    return found
 
 
 def refuse_nowhere(benchmark: Benchmark, asked: Sequence[str], rows: Sequence[Method]) -> None:

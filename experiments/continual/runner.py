@@ -1,17 +1,19 @@
 """The one runner: any methods on a benchmark, all seeds through `train_units`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from data_pipelines.writing import amount
 from everlight.continual import (
+    Batch,
     Build,
     Learner,
     Protocol,
@@ -90,11 +92,15 @@ class Outcome(NamedTuple):
     """The measure in the end by type of classes, where the benchmark has types."""
     cost: Cost
     choice: Choice
+    settings: Mapping[str, Any] = {}
+    """That the strategy is made with, the chosen strength among them."""
+    drawn: int = 0
+    """Samples from memory that every step learns beside its own."""
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of it under plain names."""
-        *own, by_type, cost, choice = self
+        """All that was measured, under plain names."""
+        *own, by_type, cost, choice, _, _ = self
         by_type = {f"in the end, {kind}": values for kind, values in by_type.items()}
         return dict(zip(self._fields, own, strict=False)) | {
             **by_type,
@@ -173,15 +179,15 @@ class Runner:
         self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
         self._builds: dict[tuple[str, Method], Build] = {}
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
-        self._made: Callable | None = None
+        self._made: tuple | None = None
 
     def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
         """The method's runs on the reported draws, its strength chosen on others."""
-        if method.make is not self._made:
+        if method.made != self._made:
             # Programs of other strategies are of no use to the next one.
             jax.clear_caches()
             self._builds.clear()
-            self._made = method.make
+            self._made = method.made
         choice = self.choose(scenario, method)
         units = self._units(scenario, method, "reported", [choice.strength], seeds)
         kept = self._train(scenario, method, units, "reported")
@@ -203,6 +209,8 @@ class Runner:
             self._by_type(kept, units),
             self.cost(scenario, method),
             choice,
+            self._settings(scenario, method, choice.strength),
+            self._drawn(scenario, method),
         )
 
     def choose(self, scenario: str, method: Method) -> Choice:
@@ -250,6 +258,25 @@ class Runner:
         """As it is built for the runs, to see whether that can be done and what it needs."""
         data = self.data(scenario, method, Draw("reported", self.seed, 0))
         return self.build(scenario, method)(data)[1]
+
+    def _settings(self, scenario: str, method: Method, strength: float) -> dict[str, Any]:
+        draw = Draw("reported", self.seed, 0)
+        _, needs = self.benchmark.begin(scenario, method, self.data(scenario, method, draw))
+        return method.settings(needs._replace(strength=strength))
+
+    def _drawn(self, scenario: str, method: Method) -> int:
+        strategy = self.strategy(scenario, method)
+        if strategy.draw is None:
+            return 0
+        parts = self._parts(scenario, method)
+        task = jax.tree.map(lambda leaf: leaf[0], parts[3].tasks)
+        index = jnp.zeros(parts[1].batch_size, int)
+        labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
+        given = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
+        memory = initial_state(*parts).result.memory
+        found = jax.eval_shape(strategy.draw, memory, given, task, parts[4])
+        drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
+        return sum(each.index.size for each in drawn if isinstance(each, Batch))
 
     def cost(self, scenario: str, method: Method) -> Cost:
         """Counted from shapes and from the compiled step."""

@@ -239,4 +239,5 @@ def of_plan(
         reach=plan.rate / (1 - MOMENTUM),
     )
     scenarios = settings.scenarios
-    return of_classes(name, note, images, stored, net, training, scenarios, plan._asdict())
+    benchmark = of_classes(name, note, images, stored, net, training, scenarios, plan._asdict())
+    return benchmark._replace(plan=plan)

@@ -20,7 +20,7 @@ from data_pipelines.errors import DataError
 from everlight.checks import Between
 from everlight.continual.engine.state import SequenceResult
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
-from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale, check_methods
@@ -90,6 +90,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
         raise DataError(f"--orders {plan.orders}; give 1 to {RUNS}, the published ones")
     check_weights(plan, settings.weights)
     folder = RunFolder("core50", "batches", settings, shared=True)
+    folder.tell_plan(plan_in_force(plan))
     whole = load_frames(plan, settings.seed, settings.partial)
     frames = thin_test(whole, plan.test_frames)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)

@@ -352,9 +352,9 @@ def core50_benchmark(scenario: BatchScenario, settings: StrategiesRun) -> Benchm
             found = load_features(settings.features, images, settings.runs)
             train = ~np.isin(frames.session, TEST_SESSIONS)
             stored = stored_features(found, train)
-            return record(*parts, Beginning({}, stored, f"on {found.note}"))
+            return record(*parts, Beginning({}, stored, f"on {found.note}"))._replace(plan=plan)
         beginning = begin_with(folder, plan, frames, settings.seed, None)
         features = functools.cache(lambda: trunk_features(beginning, plan))
-        return record(*parts, beginning, features)
+        return record(*parts, beginning, features)._replace(plan=plan)
 
-    return record(*parts)._replace(prepare=prepare)
+    return record(*parts)._replace(prepare=prepare, plan=plan)

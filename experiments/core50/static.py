@@ -19,7 +19,7 @@ from sklearn.svm import LinearSVC
 from data_pipelines.images.core50 import Core50, category_of
 from everlight.continual.engine.state import SequenceResult
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
-from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Scale
@@ -71,6 +71,7 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
     plan = choose_net(changed_plan(plans[settings.scale], settings.plan), settings.net)
     check_weights(plan, settings.weights)
     folder = RunFolder("core50", "static", settings)
+    folder.tell_plan(plan_in_force(plan))
     frames = load_frames(plan, settings.seed, settings.partial)
     beginning = begin_with(folder, plan, frames, settings.seed, settings.weights)
     benchmark = _Benchmark(folder, plan, frames, beginning, settings.seed)

@@ -29,7 +29,7 @@ from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.metrics.ranking import Facts, Ranks, rank_facts
-from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Bytes, Count, Scale
@@ -112,6 +112,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         raise DataError(f"--photographs: {plan.data} has none; give --data vrd or --splits")
     source = _open_splits(settings, plan) if settings.splits else _open_data(settings, plan)
     folder = RunFolder("facts", "lifelong", settings, shared=True)
+    folder.tell_plan(plan_in_force(plan))
     results: dict[str, Results] = {}
     every, used = {}, {}
     for name, wanted in source.plans.items():

@@ -280,13 +280,13 @@ def facts_benchmark(settings: StrategiesRun) -> Benchmark:
     source = load_source(plan.data, plan.scenes, settings.seed)
     fact_set = make_benchmark(source, plan.data, wanted.size, settings.seed)
     images = load_images(fact_set, plan.net.side, None)
-    if settings.features is None:
-        return record(name, wanted, plan.net, fact_set, images)
-    train, test = fact_set.train.fact, fact_set.test.fact
-    names = tuple(f"fact {number}" for number in range(len(fact_set.facts)))
-    seen = ImageSet(name, np.asarray(images.images), train, test, names)
-    features = load_features(settings.features, seen, settings.runs)
-    return record(name, wanted, plan.net, fact_set, images, features)
+    features = None
+    if settings.features is not None:
+        train, test = fact_set.train.fact, fact_set.test.fact
+        names = tuple(f"fact {number}" for number in range(len(fact_set.facts)))
+        seen = ImageSet(name, np.asarray(images.images), train, test, names)
+        features = load_features(settings.features, seen, settings.runs)
+    return record(name, wanted, plan.net, fact_set, images, features)._replace(plan=plan)
 
 
 def _keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Any]:

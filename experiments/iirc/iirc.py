@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.errors import DataError
-from experiments.common.plan_settings import PlannedRun, changed_plan
+from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Bytes, Count, Scale, check_methods
@@ -77,6 +77,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     check_methods(settings.methods, FORMS)
     plan = plan_of(settings, plans)
     folder = RunFolder("iirc", "benchmark", settings, shared=True)
+    folder.tell_plan(plan_in_force(plan))
     data = load_data(plan, settings.seed)
     there = len(data.metadata.configurations)
     if plan.configurations > there:

@@ -427,7 +427,8 @@ def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
         if not isinstance(data.images, ImageSet):
             raise DataError("--features is not for ImageNet's files, which are streamed")
         features = load_features(settings.features, data.images, settings.runs)
-    return record(plan, data, settings.seed, None, True, features)
+    found = record(plan, data, settings.seed, None, True, features)
+    return found._replace(plan=plan)
 
 
 def superclass_numbers(

@@ -1,5 +1,7 @@
 """The call above the engine: against the engine itself, on labels and nets of any kind."""
 
+import re
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -89,6 +91,33 @@ def test_it_is_what_the_engine_gives(points, trained):
         jax.tree.leaves(trained.learner.params), jax.tree.leaves(result.learner.params), strict=True
     ):
         np.testing.assert_allclose(ours[1], theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_it_predicts_and_says_what_it_is(points, trained):
+    """One layer in NumPy, normalised by the images that trained; what is greatest is scored."""
+    images, number = points
+    found = trained.predict(images[32:].tolist())
+    learnt, tests = images[:32].astype(np.float64), images[32:].astype(np.float64)
+    (layer,) = trained.learner.params.values()
+    for seed in (0, 1):
+        kernel, bias = (np.float64(layer[name][seed]) for name in ("kernel", "bias"))
+        expected = (tests - learnt.mean()) / learnt.std() @ kernel + bias
+        np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
+    told = np.array(trained.class_names)[found.argmax(axis=-1)]
+    right = np.mean(told == NAMES[number[32:]], axis=1)
+    np.testing.assert_allclose(right, trained.not_told.accuracy, rtol=1e-6)
+    assert re.fullmatch(
+        r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ not told, "
+        r"[\d.]+ ± [\d.]+ told; .*\)",
+        repr(trained),
+    )
+    gone = trained._replace(diverged=np.array([False, True]))
+    np.testing.assert_array_equal(np.isnan(gone.predict(tests)).all(axis=(1, 2)), [False, True])
+    for wrong in (images[:, :1], images[:0], images.astype(np.uint8), images.astype(str)):
+        with pytest.raises(ValueError, match=r"give numbers of \(n, 2\), as were learnt from"):
+            trained.predict(wrong)
+    with pytest.raises(ValueError, match="images holds 1 values that are not finite"):
+        trained.predict([[1.0, np.nan]])
 
 
 def test_costs_are_counted_as_by_hand(trained):

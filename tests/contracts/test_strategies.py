@@ -111,10 +111,16 @@ each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
 # What compiles a program of its own runs for one of each kind, and for the rest in `make test-all`.
-OF_EACH_KIND = ("naive", "ewc", "si", "experience replay", "der++", "packnet", "icarl")
+OF_EACH_KIND = ("si", "der++", "packnet", "icarl")
+# One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
+# are told, what comes before an evaluation, what a task's end trains. The others' parts are these.
+DRIVEN = (
+    *OF_EACH_KIND,
+    *("joint", "gdumb", "gem", "cwr", "imm", "expert gate", "streaming lda", "hat", "lucir", "bic"),
+)
 
 
-def some_now(names):
+def some_now(names, now=OF_EACH_KIND):
     return pytest.mark.parametrize(
         "name",
         [
@@ -122,12 +128,15 @@ def some_now(names):
                 name,
                 marks=[
                     pytest.mark.xdist_group(name),
-                    *([] if name in OF_EACH_KIND else [pytest.mark.slow]),
+                    *([] if name in now else [pytest.mark.slow]),
                 ],
             )
             for name in names
         ],
     )
+
+
+each_driven = some_now(STRATEGIES, DRIVEN)
 
 
 # How many labels are judged where the table's checks are of accuracy matrices.
@@ -263,8 +272,7 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
 @each_strategy
 def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
     """Nothing in it lacks a rule there, which needs neither to be seen."""
-    whole = jax.jit(lambda d, s, k: run_sequence(build_with(name), PROTOCOL, d, s, k))
-    exported = jax.export.export(whole, platforms=["cuda", "tpu"])(DATA, SEQUENCE, KEY)
+    exported = jax.export.export(program(name), platforms=["cuda", "tpu"])(DATA, SEQUENCE, KEY)
     assert exported.platforms == ("cuda", "tpu")
     assert len(exported.mlir_module_serialized) > 10_000
 
@@ -367,7 +375,7 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
         chex.assert_trees_all_equal(progress.learner.batch_stats, expected.learner.batch_stats)
 
 
-@each_strategy
+@each_driven
 def test_driven_step_by_step_it_is_the_compiled_sequence(name):
     """Two programs round differently: after ten tasks losses agree to 1e-4, or 1e-4 of them."""
     compiled, stepwise = plain(name), driven(name)[-1].result
@@ -392,7 +400,7 @@ def test_the_first_task_may_take_more_epochs():
     np.testing.assert_allclose(states[-1].result.losses, compiled.losses, atol=1e-4)
 
 
-@each_strategy
+@each_driven
 def test_the_driver_compiles_its_six_parts_once(name):
     driven(name)
     assert TRACES[f"{name}, driven"] == 6
@@ -401,7 +409,7 @@ def test_the_driver_compiles_its_six_parts_once(name):
     assert TRACES[f"{name}, driven"] == 6
 
 
-@each_strategy
+@each_driven
 def test_structure_and_dtypes_are_stable_across_tasks(name):
     states = driven(name)
     assert len(states) == TASKS * PROTOCOL.epochs
@@ -410,7 +418,7 @@ def test_structure_and_dtypes_are_stable_across_tasks(name):
         chex.assert_trees_all_equal_shapes_and_dtypes(states[0], state)
 
 
-@each_strategy
+@each_driven
 @pytest.mark.parametrize(
     "stopped_at",
     [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 3 * PROTOCOL.epochs - 1))],

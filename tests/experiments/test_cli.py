@@ -106,6 +106,17 @@ def test_what_cannot_be_done_is_said(capsys, command, message):
     assert message in refusal(capsys, *command.split())
 
 
+def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
+    cli.main(["two-camera", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "usage: python -m experiments two_camera RUN [options]"
+    listed = [line.split() for line in lines[2:8]]
+    runs = ["radiometric", "nus", "dataset", "s20", "calibrate", "estimate"]
+    assert [line[:2] for line in listed] == [["two_camera", run] for run in runs]
+    assert all(len(line) > 4 for line in listed)
+    assert not any("continual" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -41,6 +41,7 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "0.475 ± 0.350" in page
     assert "0.467 ± 0.416" in page
     assert "continual-run-digits-demo-b&lt;" in page
+    assert (tmp_path / f"compare-{first.name}+{second.name}" / "report.html").is_file()
     again = compare(tmp_path, second, first)
     assert "-0.250 [-0.885, +0.385]" in again
 
@@ -68,4 +69,4 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             compare(tmp_path, *folders)
-    assert not (tmp_path / "continual-compare-demo").exists()
+    assert not list(tmp_path.glob("compare-*"))

@@ -10,15 +10,17 @@ from experiments.cl_metrics.paper_table import CRITERIA as THEIRS
 from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 from experiments.common.cells import deviation, percent, spread
 from experiments.common.report import PAPER
-from experiments.continual.methods import METHODS
+from experiments.continual.methods import METHODS, Needs
 from experiments.continual.report import (
     NOTHING_PUBLISHED,
     Published,
     _class_types,
     _criteria,
     _paired,
+    _scores,
     _sentence,
     left_out_table,
+    settings_table,
     strengths_table,
     summarize,
 )
@@ -123,6 +125,37 @@ def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
     assert table.rows[1][8:] == ["–"] * 6
 
 
+def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method, naive):
+    """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
+    blind = method._replace(matrices=np.tril(ACCURACY))
+    (table,) = _criteria({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "not told")
+    place = [column.name for column in table.columns].index("FWT")
+    assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
+    scores = _scores(SimpleNamespace(measure="accuracy"), {"naive": naive, "x": blind}, "")
+    place = [column.name for column in scores.columns].index("forward transfer")
+    assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
+
+
+def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
+    made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars=20))
+    assert made == {"capacity": 200, "alpha": 0.1, "beta": 0.5, "labels": 1}
+    der = naive._replace(settings=made, drawn=32)
+    told, not_told = ({"strength": 1e3, "online": True}, {"strength": 1e5, "online": True})
+    outcomes = {
+        "told": {"naive": naive, "DER++": der, "EWC": naive._replace(settings=told)},
+        "not told": {"DER++": der, "EWC": naive._replace(settings=not_told)},
+    }
+    assert settings_table(outcomes).rows == [
+        [
+            "DER++",
+            "told, not told",
+            "capacity 200, alpha 0.1, beta 0.5, labels 1, samples drawn a step 32",
+        ],
+        ["EWC", "told", "strength 1000, online yes"],
+        ["EWC", "not told", "strength 100000, online yes"],
+    ]
+
+
 def test_types_of_classes_are_a_table_where_there_are_any(method):
     benchmark = SimpleNamespace(by_type=print, measure="pw-JS")
     typed = method._replace(by_type={"fine": np.array([0.1, 0.3]), "none": np.full(2, np.nan)})
@@ -140,7 +173,22 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     rows = [NAIVE, METHODS["ER"], JOINT]
     assert _sentence(benchmark, "not told", by_name, rows) == (
         "Not told: ER is the best that learns task after task, and has a final accuracy of "
-        "0.800 ± 0.141; naive 0.700 ± 0.141, joint 0.900 ± 0.141."
+        "0.800 ± 0.141, before naive with 0.700 ± 0.141 (by seed +0.100 ± 0.000, more than the "
+        "spread); joint 0.900 ± 0.141."
+    )
+    # By seed .18 and 0: in the mean no more than the deviation of .127. A second strength of the
+    # best is not the next method.
+    near = naive._replace(over_time=best.over_time - [[0.18], [0.0]])
+    many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
+    published = METHODS["EWC"]._replace(name="EWC, published")
+    assert _sentence(benchmark, "told", many, [*rows, METHODS["EWC"], published]) == (
+        "Told: EWC is the best that learns task after task, and has a final accuracy of "
+        "0.800 ± 0.141, before ER with 0.710 ± 0.269 (by seed +0.090 ± 0.127, no more than the "
+        "spread); naive 0.700 ± 0.141."
+    )
+    one = {name: each._replace(over_time=each.over_time[:1]) for name, each in by_name.items()}
+    assert "before naive with 0.600 (one seed tells no spread); joint" in _sentence(
+        benchmark, "told", one, rows
     )
     alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."

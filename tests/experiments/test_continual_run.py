@@ -1,6 +1,7 @@
 """The one runner at its smallest: widened, on a user's images and strategy, diverging, refused."""
 
 import dataclasses
+import json
 import re
 
 import jax
@@ -17,7 +18,7 @@ from experiments.continual.benchmark import Draw
 from experiments.continual.methods import METHODS, Needs
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import Plan
-from experiments.continual.run import run_continual
+from experiments.continual.run import rows_of, run_continual
 from experiments.continual.runner import Runner
 from experiments.continual.table import ContinualRun
 
@@ -75,10 +76,13 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, wi
     assert set(before) == {"not told-naive-0.npz", "cost-not told-naive.npz"}
     assert len(after) == 2 * (3 + 1)
     assert {name: after[name] for name in before} == before
+    plan = json.loads((widened.parent / "config.json").read_text())["plan"]
+    assert (plan["epochs"], plan["rate"], plan["online_batch"]) == (1, 0.02, 64)
     trained = (widened.parent / "metrics.jsonl").read_text().count("not told-naive-0")
     assert trained == 1
     # At once they come to the same bits.
-    assert units_of(run(tmp_path, methods=("nearest mean",), seeds=3)) == after
+    at_once = units_of(run(tmp_path, methods=("naive",), seeds=3))
+    assert at_once == {name: kept for name, kept in after.items() if "naive" in name}
 
 
 def test_each_seed_has_an_order_of_its_own(widened):
@@ -212,6 +216,11 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"benchmark": "icifar"}, r"--epochs is not for icifar, which has a plan: --plan.NAME"),
         ({"methods": ("LUCIR-CNN",)}, r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         ({"methods": ("BiC-even",)}, r"BiC-even is a form for several labels a sample; here the"),
+        ({"strengths": ("EWC=1",)}, r"no method with strengths .*: 'EWC'\. There are 'LwF'\."),
+        ({"strengths": ("LWF=1",)}, r"no method with strengths .*: 'LWF'; did you mean 'LwF'"),
+        ({"strengths": ("LwF",)}, r"--strengths 'LwF'; give NAME=NUMBER,\.\.\., as in EWC=1e2"),
+        ({"strengths": ("LwF=1,x",)}, r"--strengths 'LwF=1,x'; could not convert.* 'x'"),
+        ({"strengths": ("LwF=-1",)}, r"--strengths 'LwF=-1'; give finite numbers of 0 or more"),
         ({"plan": {"epoch": "3"}}, r"no setting --plan\.epoch, at 'epoch'; did you mean 'epochs'"),
         ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
         ({"test_every": 1}, r"--test-every 1; give 2 or more"),
@@ -219,8 +228,20 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, asked, message):
     with pytest.raises(DataError, match=message):
-        run(tmp_path / "runs", **asked)
+        run(tmp_path / "runs", **{"methods": ("LwF",), **asked})
     assert not (tmp_path / "runs").exists()
+
+
+def test_strengths_asked_for_stand_in_the_place_of_the_tables():
+    digits = table.digits(ContinualRun(benchmark="digits"))
+    asked = ContinualRun(methods=("EWC", "MAS", "LwF"), strengths=("LwF=2", "EWC=1e6,1e2,1e2"))
+    rows = {row.name: row.strengths for row in rows_of(digits, asked)}
+    assert rows["EWC"] == (100, 1e6)
+    assert rows["LwF"] == (2,)
+    assert rows["MAS"] == METHODS["MAS"].strengths
+    # The published one stays a row where there is a choice.
+    assert "MAS, published" in rows
+    assert "LwF, published" not in rows
 
 
 def plan_of(settings):

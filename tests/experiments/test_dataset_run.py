@@ -12,6 +12,7 @@ from experiments.two_camera import dataset, dataset_report, image_methods, pair_
 from experiments.two_camera.dataset import (
     DatasetRun,
     across_cameras,
+    expected_duration,
     in_three_folds,
     load_cameras,
     read_folds,
@@ -25,6 +26,7 @@ from experiments.two_camera.image_methods import (
     extremes_of,
     moments_of,
 )
+from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.pair_folds import CameraPairs
 from experiments.two_camera.tables import Comparison
 
@@ -144,6 +146,16 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
             )
         if place % 5 == 0:
             assert light == source
+
+
+def test_a_rough_duration_is_told_by_images_and_pixels(rng):
+    """A second an image of 64x64: two cameras of 450 that are twice as wide take half an hour."""
+    lights = rng.uniform(0.4, 1, (450, 3))
+    each = ImageSet(np.zeros((450, 64, 128, 3)), np.ones((450, 64, 128)), lights, [], {}, "", "")
+    said = expected_duration({"a": each, "b": each})
+    assert said.startswith("2 cameras, 900 images to learn from: about 30 minutes of processor")
+    few = each._replace(images=each.images[:2], masks=each.masks[:2])
+    assert "about 1 minutes" in expected_duration({"a": few})
 
 
 @pytest.mark.slow

@@ -41,11 +41,9 @@ def run_folder(tmp_path):
 
 
 def test_each_unit_is_what_it_is_alone(tmp_path):
+    program = jax.jit(lambda d, s, k: run_sequence(build, PROTOCOL, d, s, k))
     for unit, arrays in zip(units(), train(run_folder(tmp_path)), strict=True):
-        data = (DATA, unit.own)
-        alone = jax.jit(lambda d, s, k: run_sequence(build, PROTOCOL, d, s, k))(
-            data, unit.sequence, unit.key
-        )
+        alone = program((DATA, unit.own), unit.sequence, unit.key)
         np.testing.assert_allclose(arrays["losses"], alone.losses, atol=1e-5)
         np.testing.assert_allclose(arrays["accuracy"], keep(alone)["accuracy"], atol=0.11)
         assert not has_diverged(arrays)

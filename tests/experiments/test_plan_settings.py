@@ -9,7 +9,7 @@ import pytest
 from data_pipelines.errors import DataError
 from everlight.continual import Protocol
 from experiments import cli
-from experiments.common.plan_settings import changed_plan, take_plan_options
+from experiments.common.plan_settings import changed_plan, plan_in_force, take_plan_options
 
 
 class Part(NamedTuple):
@@ -31,7 +31,11 @@ def test_options_are_taken_out_of_the_arguments():
     given = ["--seeds", "3", "--plan.protocol.epochs", "5", "--plan.per-class=(2, 1)", "digits"]
     rest, found = take_plan_options(given)
     assert rest == ["--seeds", "3", "digits"]
-    assert found == {"protocol.epochs": "5", "per_class": "(2, 1)"}
+    assert found == {"protocol.epochs": 5, "per_class": (2, 1)}
+    assert take_plan_options(["--plan.data", "cifar100", "--plan.rate=1e-3"])[1] == {
+        "data": "cifar100",
+        "rate": 1e-3,
+    }
     with pytest.raises(DataError, match=r"--plan\.rate without a value"):
         take_plan_options(["--plan.rate"])
 
@@ -49,7 +53,19 @@ def test_settings_are_changed_wherever_they_stand():
         Protocol(epochs=5), (16,), 1.0, "cifar100", 7, {"NI": Part(2)}
     )
     assert isinstance(changed_plan(Plan(), changes).rate, float)
+    # As they are read back from config.json.
+    assert changed_plan(Plan(), {"channels": [16, 8], "rate": 0.25}) == Plan(
+        channels=(16, 8), rate=0.25
+    )
     assert changed_plan(Plan(), {}) == Plan()
+
+
+def test_the_plan_in_force_is_shown_with_all_its_parts():
+    shown = plan_in_force(Plan(most=3))
+    assert shown["protocol"]["epochs"] == 3
+    assert shown["protocol"]["select"] == "best"
+    assert shown["parts"] == {"NI": {"steps": 7, "rate": 0.1}}
+    assert (shown["channels"], shown["most"]) == ((4, 8), 3)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +93,7 @@ def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):
     )
     cli.main(["cl_metrics", "icifar", "--plan.protocol.epochs", "5"])
     assert json.loads(json.dumps(dataclasses.asdict(found[0]), default=str))["plan"] == {
-        "protocol.epochs": "5"
+        "protocol.epochs": 5
     }
     with pytest.raises(SystemExit, match=r"--plan\.epochs: reports has no plan"):
         cli.main(["reports", "--plan.epochs", "5"])

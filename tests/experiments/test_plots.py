@@ -1,4 +1,4 @@
-"""Names of any characters in pictures."""
+"""Names of any characters in pictures, and scales that panels share."""
 
 import warnings
 
@@ -10,8 +10,10 @@ from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from PIL import Image
 
+from experiments.common import plots
 from experiments.common.fonts import _family_with
 from experiments.common.plots import new_canvas, save
+from experiments.continual import plots as continual_plots
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
 
@@ -98,3 +100,21 @@ def test_a_font_of_the_machine_that_has_a_character_draws_it(tmp_path, capsys, m
     assert dark.any(axis=0).sum() > 12
     fontManager._findfont_cached.cache_clear()
     _family_with.cache_clear()
+
+
+def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
+    low, high = (np.full((2, 3), value) for value in (0.2, 0.9))
+    plots.plot_curves(tmp_path, {"told": {"ER": high}, "not told": {"ER": low}}, "accuracy")
+    ends = {axis.get_ylim() for axis in shown[0].axes}
+    assert len(ends) == 1
+    assert max(ends)[1] >= 0.9
+    monkeypatch.setattr(continual_plots, "save", lambda canvas, path: shown.append(canvas))
+    finals = {"told": {"ER": high[:, 0]}, "not told": {"ER": low[:, 0]}}
+    continual_plots.plot_finals(tmp_path, finals, "accuracy")
+    assert len({axis.get_xlim() for axis in shown[1].axes}) == 1
+    # What is measured otherwise has its own.
+    measures = {"told": "accuracy", "not told": "seconds"}
+    plots.plot_curves(tmp_path, {"told": {"ER": high}, "not told": {"ER": low}}, measures)
+    assert len({axis.get_ylim() for axis in shown[2].axes}) == 2

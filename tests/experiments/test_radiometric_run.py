@@ -48,7 +48,7 @@ def test_no_seed_at_all_is_refused(tmp_path, seeds):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
-    training = {"demo": TrainingSettings(200, 64, 1e-2, validate_every=10)}
+    training = {"demo": TrainingSettings(40, 64, 1e-2, validate_every=4)}
     return run_radiometric(RadiometricRun(scenes=150, runs=runs), training).parent
 
 

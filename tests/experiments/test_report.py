@@ -148,6 +148,19 @@ def test_a_row_longer_than_the_columns_is_refused(folder):
     assert not (folder / "report.html").exists()
 
 
+def test_a_column_of_dashes_alone_is_left_out(folder):
+    table = Table(
+        "c",
+        [Column("a"), Column("b"), Column("c", PAPER), Column("d", PAPER)],
+        [["–", "–", "–", "1"], ["–", "2", "–", "–"]],
+    )
+    empty = Table("e", [Column("f"), Column("g")], [])
+    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table, empty])]).read_text())
+    assert page.texts_of("th") == ["paper", "a", "b", "d", "f", "g"]
+    assert page.texts_of("th", **{"class": "paper"}) == ["paper", "d"]
+    assert page.texts_of("td", **{"class": "paper"}) == ["1", "–"]
+
+
 def test_what_came_out_stands_before_all_the_rest(folder):
     first = FirstScreen(
         f"Best is {HOSTILE}.",

@@ -12,7 +12,15 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from everlight.checks import Between, Count, Place, Share, check_finite, checked
-from everlight.continual.base import Learner, Outputs, Setup, Strategy, TaskSequence
+from everlight.continual.base import (
+    Learner,
+    Memory,
+    Outputs,
+    Samples,
+    Setup,
+    Strategy,
+    TaskSequence,
+)
 from everlight.continual.engine import (
     Build,
     Protocol,
@@ -22,6 +30,7 @@ from everlight.continual.engine import (
     drive_runs,
     flax_setup,
     operations_per_step,
+    predict_samples,
 )
 from everlight.continual.engine.sequence import SequenceState
 from everlight.continual.objectives import softmax_objective
@@ -76,6 +85,49 @@ class Trained(NamedTuple):
     diverged: Bool[np.ndarray, "seeds"]
     learner: Learner
     """After the last task: parameters and batch statistics."""
+    memory: Memory
+    """After the last task, the strategy's, from which some predict."""
+    scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]]
+    """Of images as they were learnt from, by one seed's learner and memory."""
+    image_shape: tuple[int, ...]
+    image_dtype: np.dtype
+
+    def __repr__(self) -> str:
+        seeds, tasks, _ = self.class_incremental.shape
+        final = ", ".join(
+            f"{_spread(each.accuracy)} {name}"
+            for name, each in (("not told", self.not_told), ("told", self.told))
+        )
+        return (
+            f"Trained({len(self.class_names)} classes in {tasks} tasks, {seeds} seeds; accuracy "
+            f"{final}; table(), plot(), predict(images))"
+        )
+
+    def predict(self, images: Any) -> Float[np.ndarray, "seeds n c"]:
+        """Scores of all classes by each seed's net after the last task, the greatest predicted.
+
+        Args:
+          images: `[n, ...]`, of the shape and kind that were learnt from.
+
+        Returns:
+          `[seeds, n, c]`, classes in the order of `class_names`; NaN of a seed that diverged.
+
+        Raises:
+          ValueError: images of another shape or kind, or none.
+        """
+        given = np.asarray(images)
+        integers = self.image_dtype == np.uint8
+        wrong = given.shape[1:] != self.image_shape or not len(given)
+        if wrong or (given.dtype == np.uint8) != integers or given.dtype.kind not in "buif":
+            taken = ", ".join(map(str, self.image_shape))
+            raise ValueError(
+                f"images are {given.dtype} of shape {given.shape}; give "
+                f"{'uint8' if integers else 'numbers'} of (n, {taken}), as were learnt from"
+            )
+        check_finite("images", given)
+        each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
+        found = each(self.learner, self.memory, jnp.asarray(given.astype(self.image_dtype)))
+        return np.where(self.diverged[:, None, None], np.nan, np.asarray(found))
 
     @property
     def not_told(self) -> TrainedScores:
@@ -190,7 +242,15 @@ def train(
     operations = operations_per_step(build, *parts)
     of_naive = operations if strategy is naive else operations_per_step(build_with(naive), *parts)
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
-    return _trained(split.class_names, sequences, last, costs, diverged(protocol, last))
+
+    def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
+        setup, made = build(stored._replace(images=images))
+        count = len(images)
+        every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
+        return predict_samples(setup, made, memory, learner, every, protocol.evaluation_batch)
+
+    gone = diverged(protocol, last)
+    return _trained(split.class_names, sequences, last, costs, gone, scores, stored.images)
 
 
 def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generator) -> _Split:
@@ -378,6 +438,8 @@ def _trained(
     state: SequenceState,
     costs: Costs,
     gone: Bool[np.ndarray, "seeds"],
+    scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]],
+    images: Array,
 ) -> Trained:
     matrices = [
         np.where(gone[:, None, None], np.nan, np.asarray(each))
@@ -387,7 +449,19 @@ def _trained(
         )
     ]
     class_task = np.stack([np.asarray(each.class_task) for each in sequences])
-    return Trained(class_names, class_task, *matrices, costs, gone, state.result.learner)
+    result = state.result
+    return Trained(
+        class_names,
+        class_task,
+        *matrices,
+        costs,
+        gone,
+        result.learner,
+        result.memory,
+        scores,
+        images.shape[1:],
+        np.dtype(images.dtype),
+    )
 
 
 def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> TrainedScores:

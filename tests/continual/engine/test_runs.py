@@ -61,11 +61,9 @@ def driven():
 def test_each_run_is_what_it_is_alone(driven):
     """Other programs round differently: losses agree to 1e-5, accuracies to a test sample."""
     runs = some_runs()
+    program = jax.jit(lambda s, k, c: run_sequence(build, PROTOCOL, (DATA, c), s, k))
     for number in range(3):
-        sequence, key, strength = jax.tree.map(lambda leaf, n=number: leaf[n], runs)
-        alone = jax.jit(lambda s, k, c: run_sequence(build, PROTOCOL, (DATA, c), s, k))(
-            sequence, key, strength
-        )
+        alone = program(*jax.tree.map(lambda leaf, n=number: leaf[n], runs))
         together = jax.tree.map(lambda leaf, n=number: leaf[n], driven[-1].result)
         np.testing.assert_allclose(together.losses, alone.losses, atol=1e-5)
         chex.assert_trees_all_close(together.evaluation, alone.evaluation, atol=0.11)

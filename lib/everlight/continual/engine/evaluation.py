@@ -151,10 +151,11 @@ def over_blocks(
     Args:
       of_slots: from slots to a tree with their rows, `[s, ...]`.
       wanted: slots, `[n]`.
-      size: slots at once.
+      size: slots at once, at most; no more than there are.
       rows: a tree as `of_slots` gives, for all slots, `[n, ...]`.
     """
     slots = wanted.shape[0]
+    size = min(size, max(slots, 1))
     order = jnp.pad(jnp.argsort(~wanted, stable=True), (0, -slots % size))
     count = jnp.sum(wanted)
 
