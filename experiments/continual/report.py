@@ -290,7 +290,9 @@ def _scores(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) ->
         ]
     rows = []
     for name, outcome in by_name.items():
-        row = [name, spread(outcome.final), _known(outcome, outcome.over_time.mean(axis=1))]
+        over_time = outcome.over_time.mean(axis=1)
+        over_time = np.where(_learns_at_once(outcome), np.nan, over_time)
+        row = [name, spread(outcome.final), _known(outcome, over_time)]
         row += [_known(outcome, _of_runs(metric, outcome)) for metric in METRICS.values()]
         if name == naive:
             row += ["–", "–"]
@@ -552,9 +554,15 @@ def _names_ahead(outcome: Outcome) -> bool:
     return bool(np.any(outcome.matrices[:, ahead] != 0))
 
 
+def _learns_at_once(outcome: Outcome) -> bool:
+    """Whether nothing is learnt before the last task, so that nothing can be forgotten."""
+    return outcome.steps.shape[1] > 1 and not outcome.steps[:, -2].any()
+
+
 def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:
     matrices = outcome.matrices
-    if metric is forward_transfer and not _names_ahead(outcome):
+    tells = _names_ahead(outcome) if metric is forward_transfer else not _learns_at_once(outcome)
+    if not tells:
         return np.full(len(matrices), np.nan)
     if metric is not forward_transfer:
         # Of tasks to come they want nothing but a maximum, which those do not raise.

@@ -136,6 +136,15 @@ def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method
     assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
 
 
+def test_what_learns_all_at_once_forgets_nothing(naive):
+    joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
+    scores = _scores(SimpleNamespace(measure="accuracy"), {"naive": naive, "joint": joint}, "")
+    names = ["mean over time", "forgetting", "backward transfer"]
+    places = [[column.name for column in scores.columns].index(name) for name in names]
+    assert [scores.rows[1][place] for place in places] == ["–"] * 3
+    assert "–" not in [scores.rows[0][place] for place in places]
+
+
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars=20))
     assert made == {"capacity": 200, "alpha": 0.1, "beta": 0.5, "labels": 1}
