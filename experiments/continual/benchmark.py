@@ -107,6 +107,8 @@ class Benchmark(NamedTuple):
     """What each seed has of its own."""
     training: str
     """Net, optimizer and length, for the report."""
+    chosen: str
+    """How these were chosen, for the report."""
     facts: Callable[[str, Method], dict]
     """What tells its runs from any other's, beside method, order and strength."""
     checksums: tuple[int, ...]
@@ -198,6 +200,8 @@ class Training(NamedTuple):
     optimizer: optax.GradientTransformation
     exemplars: int
     note: str
+    chosen: str
+    """How all this was chosen, for the report."""
     reach: float | None = None
     """As in `Needs`."""
     validates: bool = False
@@ -281,6 +285,7 @@ def of_classes(
         scenarios,
         "order of classes",
         f"{net.note}, {training.note}",
+        training.chosen,
         lambda scenario, method: every,
         checksums,
         lambda scenario: frozenset(always | ({"told"} if scenario == "told" else set())),

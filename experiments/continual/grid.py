@@ -119,6 +119,7 @@ def run_grid(settings: GridRun) -> Path:
             ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
+        *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
     ]
     title = f"Continual learning: {len(rows)} methods on {len(benchmarks)} benchmarks"

@@ -35,6 +35,8 @@ class Plan(NamedTuple):
     """Of gradient descent."""
     exemplars: int
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+    chosen: str
+    """How all this was chosen, for the report."""
     dtype: Dtype = "float32"
 
 

@@ -82,7 +82,7 @@ def report_summary(
             f"{seeds} ({seed} to {seed + seeds - 1}), each with its own {what}; ± is the standard "
             "deviation over them",
         ),
-        ("Selection rule", rule),
+        ("Selection rule", f"{rule}; net, rate and lengths: {benchmark.chosen}"),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]

@@ -136,10 +136,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     tested, recorded = (
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
-    rule = (
-        f"the last step of every batch counts; steps, rates and CWR's gain are {plan.chosen}; the "
-        "strengths of other strategies were not chosen"
-    )
+    rule = "the last step of every batch counts; the strengths of other strategies were not chosen"
     summary = [
         ("Paper", CITATION),
         *report_summary(benchmark, settings.seed, plan.orders, rule, folder.duration()),

@@ -236,14 +236,13 @@ def record(
 
     offered: tuple[Demand, ...] = ("class scores", "one label")
     tested = np.isin(frames.session, TEST_SESSIONS)
-    said = f"steps and rates are {plan.chosen}"
     content = [frames.images, labels[~tested], labels[tested]]
     if on_features:
         content.append(np.asarray(beginning.stored.images))
-        said += f"; {beginning.remark}"
+        said = beginning.remark
     else:
-        begun = f"; every strategy begins with weights {beginning.remark}" if beginning else ""
-        said += f"{begun}; CWR and methods of counting work on the frozen trunk's features"
+        begun = f"every strategy begins with weights {beginning.remark}; " if beginning else ""
+        said = f"{begun}CWR and methods of counting work on the frozen trunk's features"
     return Benchmark(
         name="core50",
         note=f"{frames.name}, {plan.side}×{plan.side} pixels, {classes} classes ({level} level), "
@@ -255,6 +254,7 @@ def record(
         draws="published order of batches",
         training=f"{net}, SGD with momentum .9, anew at every batch, in steps of "
         f"{plan.batch_size}; {said}",
+        chosen=plan.chosen,
         facts=facts,
         checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(

@@ -100,12 +100,7 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ),
         (
             "Selection rule",
-            "the last step counts; C was not chosen; the nets' steps and rates "
-            + (
-                "are as published"
-                if plan.data == "core50"
-                else "were set by single trials on this world's test frames"
-            ),
+            f"the last step counts; C was not chosen; the nets' steps and rates: {plan.chosen}",
         ),
         ("Duration", folder.duration()),
     ]

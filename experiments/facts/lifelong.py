@@ -118,7 +118,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
     for name, wanted in source.plans.items():
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
         fact_set, images = source.make(wanted.size)
-        benchmark = record(name, wanted, plan.net, fact_set, images)
+        benchmark = record(name, wanted, plan.net, fact_set, images, plan.chosen)
         runner = Runner(folder, benchmark, settings.seed, prefix=f"{name}-")
         shown = shown_samples(fact_set), pictures(fact_set, images)
         before = next(reversed(results.values())).learnt if results else {}
@@ -144,7 +144,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         (
             "Selection rule",
             "last epoch; strengths: greatest generalised Top-5 on a tenth of the training scenes, "
-            "held out, of a net that is not reported",
+            "held out, of a net that is not reported; net, rate and lengths: " + plan.chosen,
         ),
         (
             "Training",

@@ -120,7 +120,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     save_outcomes(folder, benchmark, settings.seed, runs, common, **own)
     rule = (
         "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
-        f"validation, of equals the last, the others the last of all; {plan.choice}"
+        "validation, of equals the last, the others the last of all"
     )
     summary = [
         ("Paper", CITATION),

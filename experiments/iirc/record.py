@@ -121,7 +121,7 @@ class Plan:
     """At most so many training and test images of each class."""
     superclasses: int | None = None
     """Of Tiny-ImageNet, the first so many, with as many classes that have none; None is all."""
-    choice: str = "no setting was chosen on test samples"
+    chosen: str = "as published, or not chosen"
     """How the settings were chosen, for the report."""
 
 
@@ -150,7 +150,7 @@ PLANS: Mapping[Scale, Plan] = {
         ablation=(50, 100),
         per_class=(250, 50),
         superclasses=5,
-        choice="the rate is the better of two by joint's in-task validation on the first "
+        chosen="the rate is the better of two by joint's in-task validation on the first "
         "configuration, where the number of classes was chosen too, test scores being seen",
     ),
     "paper": Plan(
@@ -364,7 +364,7 @@ def record(
     facts = {
         name: value
         for name, value in asdict(plan).items()
-        if name not in ("methods", "configurations", "ablation", "choice")
+        if name not in ("methods", "configurations", "ablation", "chosen")
     }
     others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
     if store is not None:
@@ -381,6 +381,7 @@ def record(
         draws="task configuration",
         training=f"{learner}, SGD at {plan.rate:g}{others} with momentum, anew at every "
         f"task{augmented}; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        chosen=plan.chosen,
         facts=lambda scenario, method: facts | {"seed": seed},
         checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(

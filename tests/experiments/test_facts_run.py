@@ -41,7 +41,7 @@ MID = BenchmarkPlan(
     strengths_tried=1,
 )
 MID_OF_EIGHT = replace(MID, size=Size(None, 8, (10, 5)))
-TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, scenes=(200, 40))
+TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, "not chosen", scenes=(200, 40))
 
 
 def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):

@@ -19,6 +19,7 @@ TINY = Plan(
     hidden=8,
     protocol=Protocol(epochs=2, batch_size=16),
     seeds=2,
+    chosen="not chosen",
     methods=("Naive", "EWC"),
     strengths_tried=2,
     per_class=(20, 10),

@@ -11,12 +11,20 @@ from data_pipelines.images.iirc_metadata import Metadata
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
+from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
 from experiments.continual.benchmark import Draw, of_matrix
 from experiments.continual.grid import GridRun, ranks_of, run_grid
 from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
-from experiments.continual.table import BENCHMARKS, ContinualRun
+from experiments.continual.table import (
+    BENCHMARKS,
+    DIGITS,
+    ON_FEATURES,
+    PICTURES,
+    ContinualRun,
+)
 from experiments.core50 import record as core50_record
 from experiments.core50.plans import PLANS as CORE50_PLANS
+from experiments.facts.record import PLANS as FACTS_PLANS
 from experiments.iirc import record as iirc_record
 
 NAIVE = METHODS["naive"]
@@ -150,6 +158,29 @@ def test_a_published_strength_is_a_row_of_its_own():
 def test_more_seeds_than_there_are_orders_are_refused(name, changes, message):
     with pytest.raises(DataError, match=message):
         BENCHMARKS[name](ContinualRun(benchmark=name, **changes))
+
+
+PLANS = {
+    "icifar": ICIFAR_PLANS,
+    "iirc": iirc_record.PLANS,
+    "core50": CORE50_PLANS,
+    "facts": FACTS_PLANS,
+    "general": {"digits": DIGITS, "pictures": PICTURES, "features": ON_FEATURES},
+}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(plan, id=f"{name}-{scale}")
+        for name, plans in PLANS.items()
+        for scale, plan in plans.items()
+    ],
+)
+def test_every_plan_says_how_it_was_chosen(plan):
+    """On what is not reported, or in words that hide nothing."""
+    known = ("published", "not chosen", "validation", "by hand", "not reported", "test scores")
+    assert any(word in plan.chosen for word in known)
 
 
 def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
