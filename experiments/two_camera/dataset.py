@@ -238,11 +238,12 @@ def across_cameras(cameras: Mapping[str, CameraImages], _: DatasetRun) -> dict[s
     masks = np.concatenate([padded(data.masks) for data in cameras.values()])
     illuminants = np.concatenate([data.illuminants for data in cameras.values()])
     lights = {camera: data.illuminants for camera, data in cameras.items()}
+    taken_by = [camera for camera, data in cameras.items() for _ in data.names]
     sets, start = {}, 0
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
         note = _note(camera, data, len(rows))
-        sets[camera] = ImageSet(images, masks, illuminants, [rows], lights, note, camera)
+        sets[camera] = ImageSet(images, masks, illuminants, [rows], lights, note, camera, taken_by)
     return sets
 
 

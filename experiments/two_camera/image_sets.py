@@ -41,6 +41,7 @@ class ImageSet(NamedTuple):
       lights: by camera, to be shown together.
       note: which data these are, for reports.
       camera: that took the test images.
+      taken_by: of each image, where several cameras took them; empty, all are by `camera`.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -50,6 +51,11 @@ class ImageSet(NamedTuple):
     lights: Mapping[str, Float[np.ndarray, "m 3"]]
     note: str
     camera: str
+    taken_by: Sequence[str] = ()
+
+    def cameras(self) -> Sequence[str]:
+        """Which camera took each image."""
+        return self.taken_by or [self.camera] * len(self.images)
 
 
 def thumbnail_images(seed: int) -> ImageSet:
