@@ -13,6 +13,7 @@ from experiments.two_camera.image_sets import MAIN, ImageSet
 from experiments.two_camera.nus_report import (
     METHODS,
     NusResults,
+    absent,
     first_curves,
     look_section,
     paper_rows,
@@ -77,10 +78,11 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
                 "error. Bold: least mean.",
                 *METHODS,
+                *absent({camera: (data, shown[camera]) for camera, data in results.sets.items()}),
                 "A light that a method cannot tell counts as invalid, and its means are over the "
-                "others. The paper's quasi-unsupervised method and FC4 were not run, as they need "
-                "trunks of millions of parameters or several sets of full photographs; its own "
-                "nets need a second camera.",
+                "others. The paper's quasi-unsupervised method was not run, as it needs a trunk of "
+                "millions of parameters and several sets of full photographs; its own nets need a "
+                "second camera.",
             ),
             tables,
         ),

@@ -54,17 +54,17 @@ class ConfidencePoolingHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, maps: Float[Array, "*b h w c"], colors: Float[Array, "*b h w 3"], train: bool
+        self, maps: Float[Array, "*b h w c"], colors: Float[Array, "*b h w 3"], train: bool = False
     ) -> PooledLight:
         """Places without a colour have no part; in training units are dropped."""
         hidden = nn.relu(nn.Dense(UNITS)(maps))
         hidden = nn.Dropout(DROPPED, deterministic=not train)(hidden)
         told = nn.Dense(4, kernel_init=nn.initializers.normal(1e-2))(hidden)
         seen = jnp.all(colors > 0, axis=-1)
-        # 1 in the place of what is not seen: its root has a gradient.
-        lights = jnp.exp(told[..., :3]) * jnp.where(seen[..., None], colors, 1)
-        lights = lights / jnp.max(lights, axis=-1, keepdims=True)
+        logs = told[..., :3] + jnp.log(jnp.where(seen[..., None], colors, 1))
+        lights = jnp.exp(logs - jnp.max(logs, axis=-1, keepdims=True))
         lights = lights / jnp.sqrt(jnp.sum(lights**2, axis=-1, keepdims=True))
+        lights = jnp.where(seen[..., None], lights, 0)
         confidence = jnp.where(seen, nn.softplus(told[..., 3]), 0)
         pooled = jnp.sum(confidence[..., None] * lights, axis=(-3, -2))
         return PooledLight(pooled, lights, confidence)
@@ -91,7 +91,7 @@ def fit_confidence_pooling(
     mean, scale = jnp.mean(maps, axis=(0, 1, 2, 3)), jnp.std(maps, axis=(0, 1, 2, 3))
     scale = jnp.where(scale > 0, scale, 1)
     head = ConfidencePoolingHead()
-    params = head.init(own, maps[0, 0], colors[0, 0], False)
+    params = head.init(own, maps[0, 0], colors[0, 0])
     optimizer = optax.adamw(optax.cosine_decay_schedule(RATE, steps), weight_decay=DECAY)
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -129,6 +129,6 @@ def confidence_pooled_estimate(
       colors: mean linear colours of the pixels at each place, 0 where none is seen, `[h, w, 3]`.
     """
     standard = (maps - model.mean) / model.scale
-    told = ConfidencePoolingHead().apply(model.params, standard, colors, False)
+    told = ConfidencePoolingHead().apply(model.params, standard, colors)
     finite = jnp.all(jnp.isfinite(colors)) & jnp.any(told.confidence > 0)
     return unit_illuminant(jnp.where(finite, told.illuminant, jnp.nan))
