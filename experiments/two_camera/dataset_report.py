@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_pipelines.color.nus import CAMERAS
 from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import TUNED_HERE
@@ -18,7 +19,7 @@ from experiments.two_camera.nus_report import (
     look_section,
     paper_rows,
 )
-from experiments.two_camera.paper_tables import FFCC_THUMBNAILS
+from experiments.two_camera.paper_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
 from experiments.two_camera.tables import Comparison, error_table, first_screen
 
 FIXED = (", none", ", re-illuminated")
@@ -54,8 +55,14 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
     shown = results.shown()
     tables = []
     if len(shown) > 1:
-        caption = f"All {len(shown)} cameras' images together."
-        tables = [error_table(caption, pooled(shown), {}, "seeds"), _camera_table(shown)]
+        caption, published = f"All {len(shown)} cameras' images together.", {}
+        if results.split == "cross-camera" and set(shown) == set(CAMERAS):
+            published = {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
+            caption += (
+                " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, "
+                "table 1), not of this paper."
+            )
+        tables = [error_table(caption, pooled(shown), published, "seeds"), _camera_table(shown)]
     for camera, each in shown.items():
         # Table 2 is of the D5200 in folds; its two-camera rows need a second camera.
         paper = paper_rows() if (camera, results.split) == (MAIN, "folds") else {}

@@ -92,6 +92,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     ("options", "message"),
     [
         ({"release": "nus8"}, "--release and --folder belong together"),
+        ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"scale": "demo"}, "--scale demo renders its own images"),
@@ -102,6 +103,21 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options
     write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
     with pytest.raises(DataError, match=message):
         load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",), **options))
+
+
+def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
+    root = real_data("camspec_jiang2013").parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    asked = DatasetRun(release="radiometric", cameras=("Nokia N900",))
+    cameras, note = load_cameras(asked)
+    assert note.startswith("NOT photographs: 162 rendered")
+    data = cameras["Nokia N900"]
+    # Patches of one scene are 24 colours, and a matte surface is no brighter than its light.
+    blocks = data.images.reshape(162, 4, 8, 6, 8, 3)
+    assert np.ptp(blocks, axis=(2, 4)).max() < 1e-6
+    assert (blocks.max(axis=(1, 2, 3, 4)) <= data.illuminants * 1.001).all()
+    with pytest.raises(DataError, match="did you mean 'Nokia N900'"):
+        load_cameras(DatasetRun(release="radiometric", cameras=("Nokia N90",)))
 
 
 def test_too_few_images_are_refused(tmp_path, rng):
