@@ -67,11 +67,13 @@ def four_colors(image: Image, mask: Mask) -> Float[Array, "8"]:
       mask: `[h, w]`, 0 leaves a pixel out; or None.
 
     Returns:
-      The shares colour by colour, `[8]`; NaN where no pixel is left.
+      The shares colour by colour, `[8]`; NaN where no pixel is left, or one is not finite.
     """
     observed = keep_observed(image, mask)
     usable = jnp.max(observed, axis=-1) < SATURATED * jnp.max(observed)
-    return extreme_chromaticities(observed, usable if mask is None else usable & (mask > 0))
+    four = extreme_chromaticities(observed, usable if mask is None else usable & (mask > 0))
+    # What is infinite would pass for saturated.
+    return jnp.where(jnp.all(jnp.isfinite(observed)), four, jnp.nan)
 
 
 def _whole(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
