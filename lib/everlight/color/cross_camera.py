@@ -98,7 +98,7 @@ class GeneratorNet(nn.Module):
         return Convolution(outputs, name=f"{name}_last")(latent)
 
 
-def _halved(maps: Float[Array, "b h w c"]) -> Float[Array, "b h/2 w/2 c"]:
+def _halved(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
     """The largest of each four neighbours."""
     batch, height, width, channels = maps.shape
     return jnp.max(maps.reshape(batch, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
