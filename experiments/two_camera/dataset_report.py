@@ -55,9 +55,8 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
     shown = results.shown()
     tables = []
     if len(shown) > 1:
-        caption, published = f"All {len(shown)} cameras' images together.", {}
-        if results.split == "cross-camera" and set(shown) == set(CAMERAS):
-            published = {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
+        caption, published = f"All {len(shown)} cameras' images together.", cross_sensor(results)
+        if published:
             caption += (
                 " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, "
                 "table 1), not of this paper."
@@ -95,6 +94,13 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
         ),
         look_section(folder, NusResults(data, {"honest": shown[first]})),
     ]
+
+
+def cross_sensor(results: DatasetResults) -> dict[str, tuple[float, ...]]:
+    """What others have of all NUS-8 across cameras, where these results are that too."""
+    if results.split != "cross-camera" or set(results.sets) != set(CAMERAS):
+        return {}
+    return {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
 
 
 def pooled(compared: Mapping[str, Comparison]) -> Comparison:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+from data_pipelines.color.nus import CAMERAS
 from data_pipelines.errors import DataError, MissingDataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
@@ -316,6 +317,16 @@ def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     np.testing.assert_allclose(
         image_methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6
     )
+
+
+def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():
+    cameras = dict.fromkeys(CAMERAS)
+    results = dataset_report.DatasetResults(cameras, {}, "cross-camera", "")
+    rows = dataset_report.cross_sensor(results)
+    assert rows["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    assert not dataset_report.cross_sensor(results._replace(split="folds"))
+    del cameras["SonyA57"]
+    assert not dataset_report.cross_sensor(results)
 
 
 def test_all_cameras_images_are_pooled():
