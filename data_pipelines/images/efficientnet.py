@@ -32,6 +32,15 @@ def load_efficientnet_lite0() -> dict[str, np.ndarray]:
     return read_torch_state(path, _WAY_OUT)
 
 
+def check_efficientnet_lite0() -> None:
+    """Whether the package is installed; nothing is read.
+
+    Raises:
+      MissingDataError: it is not.
+    """
+    _package()
+
+
 def _package() -> Path:
     # Found, not imported: nothing of it is run.
     found = importlib.util.find_spec(PACKAGE)

@@ -3,6 +3,7 @@
     python -m experiments two_camera dataset --thumbnails mine.npz
     python -m experiments two_camera dataset --release cube-plus --folder DIR
     python -m experiments two_camera dataset --thumbnails a.npz b.npz --split cross-camera
+    python -m experiments two_camera dataset --release radiometric --cameras "Canon 600D"
 
 Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--scale demo` needs no data. A
 thumbnails file has `images_u16` or `images`, `illuminant_rgb` and `names`; the releases are those
@@ -13,7 +14,7 @@ of the other cameras teach. What a net or regression chooses, it chooses on 15% 
 teach.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -24,7 +25,12 @@ from jaxtyping import Float, Int
 from data_pipelines.color.constancy_sets import RELEASES, SATURATION, ConstancySet, thumbnail_set
 from data_pipelines.color.nus import CAMERAS, THUMBNAILS_SOURCE
 from data_pipelines.color.quasi_real import FOLDS
-from data_pipelines.color.spectra import EMBEDDED_CAMERAS
+from data_pipelines.color.spectra import (
+    EMBEDDED_CAMERAS,
+    SpectralLibrary,
+    embedded_library,
+    measured_library,
+)
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_text, refusing
 from data_pipelines.locations import locate
@@ -39,14 +45,16 @@ from experiments.common.settings import Count, RunSettings, Scale, check_name, i
 from experiments.two_camera import CITATION
 from experiments.two_camera.dataset_report import DatasetResults, report_sections
 from experiments.two_camera.image_methods import compare_on_images
-from experiments.two_camera.image_sets import ImageSet, draw_folds, rendered_images, shrink_images
+from experiments.two_camera.image_sets import ImageSet, draw_folds, render_thumbnails, shrink_images
 from experiments.two_camera.tables import Comparison
 
 Split = Literal["folds", "cross-camera"]
-Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8"]
+Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
 SECONDS = 1.0
 """Of processor time an image of 64x64 pixels, as measured at the scale cpu: 198 s for 198."""
+RENDERED = 162
+"""Scenes of the radiometric set, each by every camera."""
 LEAST_IMAGES = 45
 """Of a camera: two thirds of them, less the validation part, must determine 20 numbers."""
 TRAINING = {
@@ -65,7 +73,8 @@ class DatasetRun(RunSettings):
     thumbnails: tuple[Path, ...] = ()
     """Files of thumbnails, of one camera or several each."""
     release: Release | None = None
-    """A set as it was released, in `--folder`."""
+    """A set as it was released, in `--folder`; radiometric: the paper's scenes as the cameras with
+    known sensitivities would see them, rendered from the spectra below EVERLIGHT_DATA."""
     folder: Path | None = None
     """Where the release lies unpacked."""
     cameras: tuple[str, ...] = ()
@@ -156,14 +165,23 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
     Raises:
       DataError: options that do not go together, no such camera, or too few images of one.
     """
-    if (settings.release is None) != (settings.folder is None):
-        raise DataError("--release and --folder belong together: which set, and where it lies")
+    if (settings.release in (None, "radiometric")) != (settings.folder is None):
+        raise DataError(
+            "--release and --folder belong together: which set, and where it lies; radiometric is "
+            "rendered, and has no folder"
+        )
     if settings.release and settings.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
     if settings.scale == "demo":
         if settings.release or settings.thumbnails:
             raise DataError("--scale demo renders its own images; leave the data or --scale away")
-        cameras, note = _rendered(settings.seed)
+        cameras, note = _rendered(embedded_library(), EMBEDDED_CAMERAS, settings.seed)
+    elif settings.release == "radiometric":
+        library = measured_library()
+        for camera in settings.cameras:
+            check_name("camera", camera, list(library.camera_names))
+        chosen = settings.cameras or library.camera_names
+        cameras, note = _rendered(library, chosen, settings.seed)
     else:
         sets, note = _sets(settings)
         cameras = {}
@@ -212,13 +230,15 @@ def _shrunk(camera: ConstancySet, side: int) -> CameraImages:
     return CameraImages(images, masks, camera.illuminants[rows], names)
 
 
-def _rendered(seed: int) -> tuple[dict[str, CameraImages], str]:
-    cameras = {}
-    for camera in EMBEDDED_CAMERAS:
-        data = rendered_images(seed, camera)
-        names = tuple(f"{index:04}" for index in range(len(data.images)))
-        cameras[camera] = CameraImages(data.images, data.masks, data.illuminants, names)
-    return cameras, data.note
+def _rendered(
+    library: SpectralLibrary, cameras: Sequence[str], seed: int
+) -> tuple[dict[str, CameraImages], str]:
+    names = tuple(f"{index:04}" for index in range(RENDERED))
+    rendered = {
+        camera: CameraImages(images, np.ones(images.shape[:3], np.float32), lights, names)
+        for camera, (images, lights) in render_thumbnails(library, cameras, RENDERED, seed).items()
+    }
+    return rendered, f"NOT photographs: {RENDERED} rendered thumbnails (32x48); {library.note}"
 
 
 def in_three_folds(
@@ -257,11 +277,12 @@ def across_cameras(cameras: Mapping[str, CameraImages], _: DatasetRun) -> dict[s
     masks = np.concatenate([padded(data.masks) for data in cameras.values()])
     illuminants = np.concatenate([data.illuminants for data in cameras.values()])
     lights = {camera: data.illuminants for camera, data in cameras.items()}
+    taken_by = [camera for camera, data in cameras.items() for _ in data.names]
     sets, start = {}, 0
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
         note = _note(camera, data, len(rows))
-        sets[camera] = ImageSet(images, masks, illuminants, [rows], lights, note, camera)
+        sets[camera] = ImageSet(images, masks, illuminants, [rows], lights, note, camera, taken_by)
     return sets
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_pipelines.color.nus import CAMERAS
 from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import TUNED_HERE
@@ -13,11 +14,12 @@ from experiments.two_camera.image_sets import MAIN, ImageSet
 from experiments.two_camera.nus_report import (
     METHODS,
     NusResults,
+    absent,
     first_curves,
     look_section,
     paper_rows,
 )
-from experiments.two_camera.paper_tables import FFCC_THUMBNAILS
+from experiments.two_camera.paper_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
 from experiments.two_camera.tables import Comparison, error_table, first_screen
 
 FIXED = (", none", ", re-illuminated")
@@ -53,8 +55,13 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
     shown = results.shown()
     tables = []
     if len(shown) > 1:
-        caption = f"All {len(shown)} cameras' images together."
-        tables = [error_table(caption, pooled(shown), {}, "seeds"), _camera_table(shown)]
+        caption, published = f"All {len(shown)} cameras' images together.", cross_sensor(results)
+        if published:
+            caption += (
+                " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, "
+                "table 1), not of this paper."
+            )
+        tables = [error_table(caption, pooled(shown), published, "seeds"), _camera_table(shown)]
     for camera, each in shown.items():
         # Table 2 is of the D5200 in folds; its two-camera rows need a second camera.
         paper = paper_rows() if (camera, results.split) == (MAIN, "folds") else {}
@@ -77,15 +84,23 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
                 "Statistics are of the recovery angular error, and beside it of the reproduction "
                 "error. Bold: least mean.",
                 *METHODS,
+                *absent({camera: (data, shown[camera]) for camera, data in results.sets.items()}),
                 "A light that a method cannot tell counts as invalid, and its means are over the "
-                "others. The paper's quasi-unsupervised method and FC4 were not run, as they need "
-                "trunks of millions of parameters or several sets of full photographs; its own "
-                "nets need a second camera.",
+                "others. The paper's quasi-unsupervised method was not run, as it needs a trunk of "
+                "millions of parameters and several sets of full photographs; its own nets need a "
+                "second camera.",
             ),
             tables,
         ),
         look_section(folder, NusResults(data, {"honest": shown[first]})),
     ]
+
+
+def cross_sensor(results: DatasetResults) -> dict[str, tuple[float, ...]]:
+    """What others have of all NUS-8 across cameras, where these results are that too."""
+    if results.split != "cross-camera" or set(results.sets) != set(CAMERAS):
+        return {}
+    return {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
 
 
 def pooled(compared: Mapping[str, Comparison]) -> Comparison:

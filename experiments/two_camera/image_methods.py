@@ -7,13 +7,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PyTree
 
+from data_pipelines.errors import MissingDataError
+from data_pipelines.images.efficientnet import check_efficientnet_lite0
 from everlight.color.bias_correction import (
     correct_bias,
     correct_bias_locally,
     fit_bias_correction,
 )
+from everlight.color.confidence_pooling import (
+    confidence_pooled_estimate,
+    fit_confidence_pooling,
+)
+from everlight.color.cross_camera import OTHERS, cross_camera_estimate, fit_cross_camera
+from everlight.color.dual_mapping import dual_mapping_estimate, fit_dual_mapping, four_colors
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.fourier_constancy import (
     FOURIER_SETTINGS,
@@ -24,12 +32,7 @@ from everlight.color.fourier_constancy import (
     log_chroma_histograms,
 )
 from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import (
-    color_moments,
-    edge_moments,
-    extreme_chromaticities,
-    relight_moments,
-)
+from everlight.color.moments import color_moments, edge_moments, relight_moments
 from everlight.color.reillumination import von_kries
 from everlight.color.sensor_independent import (
     fit_sensor_independent,
@@ -45,10 +48,9 @@ from experiments.two_camera.pair_folds import (
     repeat_samples,
 )
 from experiments.two_camera.tables import Comparison, estimate_all
+from experiments.two_camera.trunk_views import TrunkViews, trunk_views
 
 MOMENTS = "moments"
-EXTREMES = "bright, max, mean, dark"
-"""DMCC's eight numbers; a net on them is DMCC-style: it has its inputs and, nearly, its size."""
 
 COPIES = 99
 """Re-illuminations of each training image at most, the paper's number."""
@@ -60,8 +62,46 @@ FOURIER_ROUNDS = ROUNDS
 
 SENSOR_INDEPENDENT_STEPS = 500
 SENSOR_INDEPENDENT_SIDE = 32
+DUAL_MAPPING_STEPS = 5_000
+DUAL_MAPPING_SIDE = 64
+"""Of the thumbnails of DMCC's authors."""
+CROSS_CAMERA_STEPS = 400
+CONFIDENCE_POOLING_STEPS = 500
 
-Look = Callable[[Array, Array], Array]
+DAYLIGHT = {
+    "Canon1DsMkIII": (0.19, 0.45, 0.36),
+    "Canon550D": (0.204, 0.471, 0.325),
+    "Canon600D": (0.20, 0.46, 0.34),
+    "FujifilmXM1": (0.22, 0.46, 0.32),
+    "NikonD5200": (0.17, 0.48, 0.35),
+    "OlympusEPL6": (0.22, 0.48, 0.30),
+    "PanasonicGX1": (0.17, 0.48, 0.35),
+    "SamsungNX2000": (0.19, 0.49, 0.32),
+    "SonyA57": (0.16, 0.49, 0.35),
+}
+"""White under daylight of 6500 K in each camera's colours, in shares: what DMCC's authors measured,
+from the matrices and the white of the Sony IMX135 in their repository."""
+
+
+class Lesson(NamedTuple):
+    """What a method that learns is given; images are as its `look` keeps them.
+
+    Attributes:
+      seen: images that teach, leading axis `n`.
+      lights: theirs.
+      asked: images whose lights are to be told, leading axis `k`.
+      cameras: which took those that teach, by number.
+      camera: which took those that are asked.
+    """
+
+    seen: PyTree
+    lights: Float[Array, "n 3"]
+    asked: PyTree
+    cameras: Int[Array, "n"]
+    camera: Int[Array, ""]
+
+
+Look = Callable[[Array, Array], PyTree]
 
 
 class Learner(NamedTuple):
@@ -69,12 +109,13 @@ class Learner(NamedTuple):
 
     Attributes:
       look: what it keeps of an image and its mask.
-      estimate: from that of the training images, their lights, and that of the test images, the
-        test images' lights.
+      estimate: the asked images' lights.
+      at_once: whether `look` is given all images and masks instead of one.
     """
 
     look: Look
-    estimate: Callable[[Array, Float[Array, "n 3"], Array], Float[Array, "k 3"]]
+    estimate: Callable[[Lesson], Float[Array, "k 3"]]
+    at_once: bool = False
 
 
 def _moments_of_image(
@@ -84,13 +125,18 @@ def _moments_of_image(
 
 
 @jax.jit
-def _correct(seen: Array, lights: Array, asked: Array) -> Float[Array, "k 3"]:
-    return jax.vmap(correct_bias, (None, 0))(fit_bias_correction(seen, lights), asked)
+def _correct(lesson: Lesson) -> Float[Array, "k 3"]:
+    fitted = fit_bias_correction(lesson.seen, lesson.lights)
+    return jax.vmap(correct_bias, (None, 0))(fitted, lesson.asked)
 
 
 @jax.jit
-def _correct_locally(seen: Array, lights: Array, asked: Array) -> Float[Array, "k 3"]:
-    return jax.lax.map(lambda one: correct_bias_locally(seen, lights, one), asked, batch_size=32)
+def _correct_locally(lesson: Lesson) -> Float[Array, "k 3"]:
+    return jax.lax.map(
+        lambda one: correct_bias_locally(lesson.seen, lesson.lights, one),
+        lesson.asked,
+        batch_size=32,
+    )
 
 
 def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
@@ -100,16 +146,14 @@ def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Arra
 
 
 @jax.jit
-def _fourier(
-    settings: FourierSettings, seen: Array, lights: Array, asked: Array
-) -> Float[Array, "k 3"]:
-    model = fit_fourier_constancy(seen, lights, settings, *FOURIER_ROUNDS)
-    return jax.vmap(fourier_estimate, (None, 0))(model, asked)
+def _fourier(settings: FourierSettings, lesson: Lesson) -> Float[Array, "k 3"]:
+    model = fit_fourier_constancy(lesson.seen, lesson.lights, settings, *FOURIER_ROUNDS)
+    return jax.vmap(fourier_estimate, (None, 0))(model, lesson.asked)
 
 
-def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
+def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) -> Array:
     """Block means of what the mask leaves, and in the fourth channel which blocks have any."""
-    factor = -(-max(mask.shape) // SENSOR_INDEPENDENT_SIDE)
+    factor = -(-max(mask.shape) // side)
     height, width = (side // factor for side in mask.shape)
     seen = (mask > 0)[: height * factor, : width * factor, None]
     kept = jnp.where(seen, image[: height * factor, : width * factor], 0)
@@ -120,22 +164,93 @@ def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
 
 
 @partial(jax.jit, static_argnums=0)
-def _sensor_independent(
-    steps: int, seen: Array, lights: Array, asked: Array
-) -> Float[Array, "k 3"]:
-    key = jax.random.key(0)
-    model = fit_sensor_independent(key, seen[..., :3], seen[..., 3], lights, steps)
+def _sensor_independent(steps: int, lesson: Lesson) -> Float[Array, "k 3"]:
+    key, seen = jax.random.key(0), lesson.seen
+    model = fit_sensor_independent(key, seen[..., :3], seen[..., 3], lesson.lights, steps)
     return jax.lax.map(
         lambda one: sensor_independent_estimate(model, one[..., :3], one[..., 3]),
-        asked,
+        lesson.asked,
         batch_size=32,
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _dual_mapping(
+    steps: int, whites: Float[Array, "cameras 3"], lesson: Lesson
+) -> Float[Array, "k 3"]:
+    mapped = lesson.lights * whites[lesson.camera] / whites[lesson.cameras]
+    seen = lesson.seen
+    model = fit_dual_mapping(
+        jax.random.key(0), seen[..., :3], seen[..., 3], lesson.lights, mapped, steps
+    )
+
+    def told(one: Float[Array, "h w 4"]) -> Float[Array, "3"]:
+        return dual_mapping_estimate(model, four_colors(one[..., :3], one[..., 3]))
+
+    return jax.lax.map(told, lesson.asked, batch_size=32)
+
+
+@partial(jax.jit, static_argnums=0)
+def _cross_camera(steps: int, lesson: Lesson) -> Float[Array, "k 3"]:
+    """The others are images that teach, or where the camera took none of them, that are asked."""
+    own, drawn = jax.random.split(jax.random.key(0))
+    model = fit_cross_camera(own, lesson.seen, lesson.lights, lesson.cameras, steps)
+    taught = lesson.cameras == lesson.camera
+    everything = jnp.concatenate([lesson.seen, lesson.asked])
+    places = len(lesson.seen) + jnp.arange(len(lesson.asked))
+
+    def told(one: tuple[Array, Array]) -> Float[Array, "3"]:
+        place, key = one
+        unlabelled = jnp.full(len(lesson.asked), ~jnp.any(taught))
+        usable = jnp.concatenate([taught, unlabelled]).at[place].set(False)
+        chosen = jax.random.categorical(key, jnp.where(usable, 0.0, -jnp.inf), shape=(OTHERS,))
+        return cross_camera_estimate(model, everything[place], everything[chosen])
+
+    keys = jax.random.split(drawn, len(places))
+    return jax.lax.map(told, (places, keys), batch_size=32)
+
+
+@partial(jax.jit, static_argnums=0)
+def _confidence_pooling(steps: int, lesson: Lesson) -> Float[Array, "k 3"]:
+    seen: TrunkViews = lesson.seen
+    lights = lesson.lights[:, None] * seen.factors
+    model = fit_confidence_pooling(jax.random.key(0), seen.maps, seen.colors, lights, steps)
+    return jax.vmap(confidence_pooled_estimate, (None, 0, 0))(
+        model, lesson.asked.maps[:, 0], lesson.asked.colors[:, 0]
     )
 
 
 TUNED_HERE = "FFCC, its settings tuned by its authors on this camera's folds"
 
 
-def learners(camera: str) -> dict[str, Learner]:
+DUAL_MAPPING = "DMCC"
+POOLED = "FC4-style"
+
+
+def numbers_of_cameras(data: ImageSet) -> tuple[list[str], Int[np.ndarray, "n"]]:
+    """The cameras' names, and by image which of them took it."""
+    names = sorted({*data.cameras(), data.camera})
+    return names, np.array([names.index(camera) for camera in data.cameras()])
+
+
+def left_out(data: ImageSet) -> dict[str, str]:
+    """Methods that cannot be had for these images here, and why."""
+    reasons = {}
+    names, _ = numbers_of_cameras(data)
+    unknown = [name for name in names if name not in DAYLIGHT]
+    if len(names) > 1 and unknown:
+        reasons[DUAL_MAPPING] = (
+            "across cameras it needs each one's white under daylight of 6500 K, and none is known "
+            f"of {', '.join(unknown)}"
+        )
+    try:
+        check_efficientnet_lite0()
+    except MissingDataError as error:
+        reasons[POOLED] = str(error)
+    return reasons
+
+
+def learners(data: ImageSet) -> dict[str, Learner]:
     """The methods whose fit is one function, by name; FFCC's settings are another camera's."""
     methods = {
         f"Corrected moments, {count} of {what}": Learner(look, _correct)
@@ -146,12 +261,28 @@ def learners(camera: str) -> dict[str, Learner]:
         methods[f"Homography ({name})"] = Learner(ESTIMATORS[name], _correct)
     for name in ("GW", "SoG", "PCA"):
         methods[f"APAP ({name})"] = Learner(ESTIMATORS[name], _correct_locally)
-    methods["SIIE"] = Learner(_shrunk, partial(_sensor_independent, SENSOR_INDEPENDENT_STEPS))
-    others = FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
+    names, _ = numbers_of_cameras(data)
+    # Of one camera they divide out.
+    whites = jnp.array([DAYLIGHT.get(name, (1.0, 1.0, 1.0)) for name in names])
+    methods[DUAL_MAPPING] = Learner(
+        partial(_shrunk, side=DUAL_MAPPING_SIDE),
+        partial(_dual_mapping, DUAL_MAPPING_STEPS, whites),
+    )
+    methods["SIIE"] = Learner(
+        partial(_shrunk, side=SENSOR_INDEPENDENT_SIDE),
+        partial(_sensor_independent, SENSOR_INDEPENDENT_STEPS),
+    )
+    methods["C5, small form"] = Learner(_histograms, partial(_cross_camera, CROSS_CAMERA_STEPS))
+    methods[POOLED] = Learner(
+        trunk_views, partial(_confidence_pooling, CONFIDENCE_POOLING_STEPS), at_once=True
+    )
+    others = FOURIER_SETTINGS["NikonD5200" if data.camera == "SonyA57" else "SonyA57"]
     methods["FFCC"] = Learner(_histograms, partial(_fourier, others))
-    if camera in FOURIER_SETTINGS:
-        own = partial(_fourier, FOURIER_SETTINGS[camera])
+    if data.camera in FOURIER_SETTINGS:
+        own = partial(_fourier, FOURIER_SETTINGS[data.camera])
         methods[TUNED_HERE] = Learner(_histograms, own)
+    for name in left_out(data):
+        del methods[name]
     return methods
 
 
@@ -180,14 +311,25 @@ def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]
 
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
         estimates[name] = by_fold(partial(gamut, order))
-    seen: dict[Look, Array] = {method: estimates[name] for name, method in ESTIMATORS.items()}
-    for name, learner in learners(data.camera).items():
+    seen: dict[Look, PyTree] = {method: estimates[name] for name, method in ESTIMATORS.items()}
+    names, cameras = numbers_of_cameras(data)
+
+    def lesson(kept: PyTree, train: np.ndarray, test: np.ndarray) -> Lesson:
+        taught, asked = (jax.tree.map(lambda leaf, r=rows: leaf[r], kept) for rows in (train, test))
+        camera = jnp.array(names.index(data.camera))
+        return Lesson(taught, lights[train], asked, jnp.asarray(cameras[train]), camera)
+
+    for name, learner in learners(data).items():
         if learner.look not in seen:
-            seen[learner.look] = look_at_all(learner.look, data)
+            seen[learner.look] = (
+                learner.look(data.images, data.masks)
+                if learner.at_once
+                else look_at_all(learner.look, data)
+            )
         kept = seen[learner.look]
         estimates[name] = by_fold(
             lambda train, test, learner=learner, kept=kept: learner.estimate(
-                kept[train], lights[train], kept[test]
+                lesson(kept, train, test)
             )
         )
     return {name: np.asarray(light) for name, light in estimates.items()}
@@ -206,14 +348,14 @@ def compare_on_images(
 ) -> Comparison:
     """Estimators, what learns, and nets and regressions on a few numbers of each image."""
     pairs = CameraPairs(
-        {MOMENTS: moments_of(data), EXTREMES: extremes_of(data)},
+        {MOMENTS: moments_of(data)},
         data.illuminants,
         data.illuminants,
         np.stack(data.folds),
         (data.camera, data.camera),
         data.note,
     )
-    augmentations = {"none": repeated, "re-illuminated": partial(_relit_by_von_kries, data)}
+    augmentations = {"none": repeated, "re-illuminated": _relit_by_von_kries}
     outcome = cross_validate(pairs, augmentations, "honest", seeds, training, checkpoints)
     estimates = in_folds(data, single_image_estimates(data)) | outcome.lights()
     return Comparison(estimates, data.illuminants[np.stack(data.folds)])
@@ -222,11 +364,6 @@ def compare_on_images(
 def moments_of(data: ImageSet) -> Float[np.ndarray, "n 9"]:
     """Nine colour moments of what each mask leaves."""
     return np.asarray(look_at_all(_NINE_MOMENTS, data))
-
-
-def extremes_of(data: ImageSet) -> Float[np.ndarray, "n 8"]:
-    """What DMCC's net is given."""
-    return np.asarray(look_at_all(extreme_chromaticities, data))
 
 
 _NINE_MOMENTS = partial(_moments_of_image, degree=2)
@@ -242,9 +379,7 @@ def repeated(data: CameraPairs, train: np.ndarray, _: Array) -> Samples:
     return repeat_samples(data, train, 1 + copies_of(train))
 
 
-def _relit_by_von_kries(
-    images: ImageSet, data: CameraPairs, train: np.ndarray, key: Array
-) -> Samples:
+def _relit_by_von_kries(data: CameraPairs, train: np.ndarray, key: Array) -> Samples:
     """Each image under its own light and under others of the training part."""
     count = copies_of(train)
     own = np.arange(len(train))[:, None]
@@ -254,26 +389,6 @@ def _relit_by_von_kries(
     relights = np.asarray(von_kries(jnp.asarray(data.main[train])))[own, target]
     relights = relights.reshape(-1, 3, 3)
     source = np.repeat(train, target.shape[1])
-    relit = {
-        MOMENTS: jax.vmap(relight_moments)(jnp.asarray(data.inputs[MOMENTS][source]), relights),
-        EXTREMES: _extremes_of_relit(
-            jnp.asarray(images.images), jnp.asarray(images.masks), source, relights
-        ),
-    }
+    moments = jnp.asarray(data.inputs[MOMENTS][source])
+    relit = {MOMENTS: jax.vmap(relight_moments)(moments, relights)}
     return Samples(relit, data.targets(train)[target.ravel()])
-
-
-@jax.jit
-def _extremes_of_relit(
-    images: Float[Array, "n h w 3"],
-    masks: Float[Array, "n h w"],
-    source: Array,
-    relights: Float[Array, "m 3 3"],
-) -> Float[Array, "m 8"]:
-    """The brightest and the darkest pixel may be others under another light: asked anew."""
-    gains = jnp.diagonal(relights, axis1=1, axis2=2)
-    return jax.lax.map(
-        lambda one: extreme_chromaticities(images[one[0]] * one[1], masks[one[0]]),
-        (source, gains),
-        batch_size=32,
-    )

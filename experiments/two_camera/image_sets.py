@@ -18,7 +18,7 @@ from data_pipelines.color.nus import (
 )
 from data_pipelines.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
 from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from data_pipelines.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from data_pipelines.locations import locate
 from everlight.color.alignment import area_downsample
 from experiments.common.progress import progress
@@ -41,6 +41,7 @@ class ImageSet(NamedTuple):
       lights: by camera, to be shown together.
       note: which data these are, for reports.
       camera: that took the test images.
+      taken_by: of each image, where several cameras took them; empty, all are by `camera`.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -50,6 +51,11 @@ class ImageSet(NamedTuple):
     lights: Mapping[str, Float[np.ndarray, "m 3"]]
     note: str
     camera: str
+    taken_by: Sequence[str] = ()
+
+    def cameras(self) -> Sequence[str]:
+        """Which camera took each image."""
+        return self.taken_by or [self.camera] * len(self.images)
 
 
 def thumbnail_images(seed: int) -> ImageSet:
@@ -76,22 +82,32 @@ def thumbnail_images(seed: int) -> ImageSet:
     )
 
 
-def rendered_images(seed: int, camera: str = EMBEDDED_CAMERAS[0]) -> ImageSet:
+def rendered_images(seed: int) -> ImageSet:
     """Rendered patch thumbnails, for a rehearsal without data."""
     library, count = embedded_library(), 162
-    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    views = {each: photograph(library, each, scenes) for each in EMBEDDED_CAMERAS}
-    main = views[camera]
-    images = np.asarray(thumbnails(main.colors))
+    rendered = render_thumbnails(library, EMBEDDED_CAMERAS, count, seed)
+    images, lights = rendered[EMBEDDED_CAMERAS[0]]
     return ImageSet(
         images,
         np.ones(images.shape[:3], np.float32),
-        main.illuminants,
+        lights,
         draw_folds(count, seed),
-        {each: view.illuminants for each, view in views.items()},
+        {camera: own for camera, (_, own) in rendered.items()},
         f"NOT NUS: {count} thumbnails (32x48) rendered from the spectra of colour-science",
-        camera,
+        EMBEDDED_CAMERAS[0],
     )
+
+
+def render_thumbnails(
+    library: SpectralLibrary, cameras: Sequence[str], count: int, seed: int
+) -> dict[str, tuple[Float[np.ndarray, "n 32 48 3"], Float[np.ndarray, "n 3"]]]:
+    """The radiometric set's scenes as patch thumbnails and their lights, by camera."""
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    views = {camera: photograph(library, camera, scenes) for camera in cameras}
+    return {
+        camera: (np.asarray(thumbnails(view.colors)), view.illuminants)
+        for camera, view in views.items()
+    }
 
 
 def draw_folds(count: int, seed: int) -> list[np.ndarray]:

@@ -28,6 +28,9 @@ import everlight.models as models
 import everlight.scenarios as scenarios
 from docs.make_api import ROOMS
 from everlight.checks import Between
+from everlight.color.confidence_pooling import ConfidencePoolingHead
+from everlight.color.cross_camera import GeneratorNet
+from everlight.color.dual_mapping import DualMappingNet
 from everlight.color.sensor_independent import SensorIndependentNet
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
@@ -108,11 +111,24 @@ def trained():
     return {"net": NET, "model": IlluminantModel(weights, floats(9), floats(9))}
 
 
-def sensor_independent():
-    net = SensorIndependentNet()
-    given = floats(1, 64, 3), floats(1, 64)
+def parameters(net, *given):
     shapes = jax.eval_shape(net.init, KEY, *given)
-    return color.SensorIndependentModel(jax.tree.map(lambda leaf: floats(*leaf.shape), shapes))
+    return jax.tree.map(lambda leaf: floats(*leaf.shape), shapes)
+
+
+def sensor_independent():
+    given = floats(1, 64, 3), floats(1, 64)
+    return color.SensorIndependentModel(parameters(SensorIndependentNet(), *given))
+
+
+def cross_camera():
+    given = floats(1, 32, 32, 2), floats(1, 3, 32, 32, 2)
+    return color.CrossCameraModel(parameters(GeneratorNet(), *given), floats())
+
+
+def confidence_pooling():
+    head = parameters(ConfidencePoolingHead(), floats(2, 2, 5), floats(2, 2, 3))
+    return color.ConfidencePoolingModel(head, floats(5), floats(5))
 
 
 def labelled(*shape):
@@ -225,6 +241,44 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "masks": floats(4, 8, 8),
         "illuminants": floats(4, 3),
         "steps": 1,
+    },
+    "color.four_colors": image,
+    "color.draw_lights": lambda: {"key": KEY, "lights": floats(4, 3), "count": 5},
+    "color.fit_dual_mapping": lambda: {
+        "key": KEY,
+        "images": floats(4, 8, 8, 3),
+        "masks": floats(4, 8, 8),
+        "illuminants": floats(4, 3),
+        "mapped": floats(3, 3),
+        "steps": 1,
+    },
+    "color.dual_mapping_estimate": lambda: {
+        "model": color.DualMappingModel(parameters(DualMappingNet(), floats(8))),
+        "shares": floats(8),
+    },
+    "color.fit_cross_camera": lambda: {
+        "key": KEY,
+        "histograms": floats(5, 2, 64, 64),
+        "illuminants": floats(5, 3),
+        "cameras": integers(5),
+        "steps": 1,
+    },
+    "color.cross_camera_estimate": lambda: {
+        "model": cross_camera(),
+        "histograms": floats(2, 64, 64),
+        "others": floats(3, 2, 64, 64),
+    },
+    "color.fit_confidence_pooling": lambda: {
+        "key": KEY,
+        "maps": floats(4, 2, 3, 3, 5),
+        "colors": floats(4, 2, 3, 3, 3),
+        "illuminants": floats(4, 2, 3),
+        "steps": 1,
+    },
+    "color.confidence_pooled_estimate": lambda: {
+        "model": confidence_pooling(),
+        "maps": floats(3, 3, 5),
+        "colors": floats(3, 3, 3),
     },
     "color.sensor_independent_estimate": lambda: {"model": sensor_independent(), **image()},
     "color.chromagenic_estimate": lambda: {

@@ -12,6 +12,17 @@ from everlight.color.bias_correction import (
     correct_bias_locally,
     fit_bias_correction,
 )
+from everlight.color.cross_camera import (
+    CrossCameraModel,
+    GeneratorNet,
+    cross_camera_estimate,
+)
+from everlight.color.dual_mapping import (
+    DualMappingModel,
+    DualMappingNet,
+    dual_mapping_estimate,
+    four_colors,
+)
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.fourier_constancy import (
     FourierModel,
@@ -61,7 +72,7 @@ CORRECTIONS = {
     "Homography": ESTIMATORS["SoG"],
 }
 LEARNT = 64
-OTHERS = ("APAP", "FFCC", "SIIE")
+OTHERS = ("APAP", "C5", "DMCC", "FFCC", "SIIE")
 
 
 def learn(name):
@@ -85,6 +96,21 @@ def learn(name):
             lambda leaf: leaf + 0.01 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), params
         )
         return partial(sensor_independent_estimate, SensorIndependentModel(stronger))
+    if name == "DMCC":
+        params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
+        # Whatever the net is, but that it tells lights.
+        params["params"]["Dense_6"]["kernel"] *= 0.1
+        params["params"]["Dense_6"]["bias"] += 1 / 3
+        model = DualMappingModel(params)
+        return lambda image, mask: dual_mapping_estimate(model, four_colors(image, mask))
+    if name == "C5":
+        others = jax.vmap(log_chroma_histograms)(images[:3], masks[:3])
+        coarse = jnp.ones((1, 32, 32, 2)), jnp.ones((1, 3, 32, 32, 2))
+        params = GeneratorNet().init(jax.random.key(0), *coarse)
+        model = CrossCameraModel(params, jnp.float32(-32))
+        return lambda image, mask: cross_camera_estimate(
+            model, log_chroma_histograms(image, mask), others
+        )
     # Whatever the filters are: fitting them takes longer than all tests here.
     model = FourierModel(
         jax.random.normal(jax.random.key(0), (2, 64, 64)), jnp.zeros((64, 64)), jnp.float32(-32)

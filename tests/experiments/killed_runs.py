@@ -44,7 +44,8 @@ def radiometric(runs: Path) -> None:
 
 
 def nus(runs: Path) -> None:
-    image_methods.SENSOR_INDEPENDENT_STEPS = 2
+    for method in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
+        setattr(image_methods, f"{method}_STEPS", 2)
     run_nus(NusRun("demo", seeds=1, runs=runs), SHORT, SHORT)
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.errors import DataError
+from data_pipelines.color.nus import CAMERAS
+from data_pipelines.errors import DataError, MissingDataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera import dataset, dataset_report, image_methods, pair_folds
@@ -19,14 +20,21 @@ from experiments.two_camera.dataset import (
     run_dataset,
 )
 from experiments.two_camera.image_methods import (
-    EXTREMES,
+    DAYLIGHT,
+    DUAL_MAPPING,
     MOMENTS,
+    POOLED,
+    TUNED_HERE,
     Learner,
+    Lesson,
     compare_on_images,
-    extremes_of,
+    learners,
+    left_out,
     moments_of,
+    single_image_estimates,
 )
 from experiments.two_camera.image_sets import ImageSet
+from experiments.two_camera.nus_report import absent
 from experiments.two_camera.pair_folds import CameraPairs
 from experiments.two_camera.tables import Comparison
 
@@ -49,7 +57,7 @@ def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
     one = Learner(image_methods._NINE_MOMENTS, image_methods._correct)
-    monkeypatch.setattr(image_methods, "learners", lambda camera: {f"of {camera}": one})
+    monkeypatch.setattr(image_methods, "learners", lambda data: {f"of {data.camera}": one})
     monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", (2,))
 
 
@@ -87,6 +95,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     ("options", "message"),
     [
         ({"release": "nus8"}, "--release and --folder belong together"),
+        ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"scale": "demo"}, "--scale demo renders its own images"),
@@ -97,6 +106,21 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options
     write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
     with pytest.raises(DataError, match=message):
         load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",), **options))
+
+
+def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
+    root = real_data("camspec_jiang2013").parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    asked = DatasetRun(release="radiometric", cameras=("Nokia N900",))
+    cameras, note = load_cameras(asked)
+    assert note.startswith("NOT photographs: 162 rendered")
+    data = cameras["Nokia N900"]
+    # Patches of one scene are 24 colours, and a matte surface is no brighter than its light.
+    blocks = data.images.reshape(162, 4, 8, 6, 8, 3)
+    assert np.ptp(blocks, axis=(2, 4)).max() < 1e-6
+    assert (blocks.max(axis=(1, 2, 3, 4)) <= data.illuminants * 1.001).all()
+    with pytest.raises(DataError, match="did you mean 'Nokia N900'"):
+        load_cameras(DatasetRun(release="radiometric", cameras=("Nokia N90",)))
 
 
 def test_too_few_images_are_refused(tmp_path, rng):
@@ -124,13 +148,13 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
     data = in_three_folds(load_cameras(settings)[0], settings)["A1"]
-    inputs = {MOMENTS: moments_of(data), EXTREMES: extremes_of(data)}
+    inputs = {MOMENTS: moments_of(data)}
     pairs = CameraPairs(
         inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
     )
     train = np.arange(5)
     key = image_methods.jax.random.key(3)
-    samples = image_methods._relit_by_von_kries(data, pairs, train, key)
+    samples = image_methods._relit_by_von_kries(pairs, train, key)
     assert len(samples.targets) == 5 * 5
     chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
     for place in range(25):
@@ -140,10 +164,9 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
         )
         gains = data.illuminants[light] / data.illuminants[source]
         relit = data._replace(images=data.images * (gains / gains[1]))
-        for name, look in ((MOMENTS, moments_of), (EXTREMES, extremes_of)):
-            np.testing.assert_allclose(
-                samples.inputs[name][place], look(relit)[source], rtol=2e-3, atol=1e-5
-            )
+        np.testing.assert_allclose(
+            samples.inputs[MOMENTS][place], moments_of(relit)[source], rtol=2e-3, atol=1e-5
+        )
         if place % 5 == 0:
             assert light == source
 
@@ -202,6 +225,120 @@ def test_the_asked_images_lights_have_no_part(tmp_path, rng, few):
     )
     for name, estimates in before.estimates.items():
         np.testing.assert_array_equal(estimates, after.estimates[name], err_msg=name)
+
+
+def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
+    for camera in names:
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 12, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in names)
+    settings = DatasetRun(thumbnails=files, split=split)
+    arranged = in_three_folds if split == "folds" else across_cameras
+    return arranged(load_cameras(settings)[0], settings)
+
+
+@pytest.mark.parametrize("split", ["folds", "cross-camera"])
+def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
+    lessons = []
+
+    def estimate(lesson):
+        lessons.append(lesson)
+        return jnp.ones((len(lesson.asked), 3))
+
+    spy = Learner(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
+    monkeypatch.setattr(image_methods, "learners", lambda data: {"spy": spy})
+    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given: None)
+    monkeypatch.setattr(
+        image_methods, "estimate_all", lambda look, images, *given: np.ones((len(images), 3))
+    )
+    data = two_cameras(tmp_path, rng, split=split)["B2"]
+    single_image_estimates(data)
+    assert len(lessons) == len(data.folds)
+    for lesson, test in zip(lessons, data.folds, strict=True):
+        taught = np.setdiff1d(np.arange(len(data.images)), test)
+        np.testing.assert_array_equal(lesson.seen, data.images[taught])
+        np.testing.assert_array_equal(lesson.asked, data.images[test])
+        np.testing.assert_array_equal(lesson.lights, data.illuminants[taught])
+        same = np.asarray(lesson.cameras == lesson.camera)
+        assert same.all() if split == "folds" else not same.any()
+        assert len(taught) == (8 if split == "folds" else 12)
+
+
+def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    known = ("NikonD5200", "SonyA57")
+    of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
+    of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
+    in_folds = two_cameras(tmp_path, rng)["B2"]
+    monkeypatch.setattr(image_methods, "check_efficientnet_lite0", lambda: None)
+    assert not left_out(of_known)
+    assert not left_out(in_folds)
+    assert {DUAL_MAPPING, POOLED} <= set(learners(of_known))
+    assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
+
+    def missing():
+        raise MissingDataError("not installed")
+
+    monkeypatch.setattr(image_methods, "check_efficientnet_lite0", missing)
+    assert left_out(of_known) == {POOLED: "not installed"}
+    assert set(learners(of_known)) == set(learners(in_folds)) - {POOLED} | {TUNED_HERE}
+    ones = np.ones((1, 12, 3))
+    (sentence,) = absent({"SonyA57": (of_known, Comparison({"GW": ones}, ones))})
+    assert sentence == "FC4-style has no row for SonyA57: not installed."
+    assert not absent({"SonyA57": (of_known, Comparison({POOLED: ones}, ones))})
+
+
+def lesson_of(seen, asked, cameras, camera, lights=None):
+    lights = jnp.ones((len(seen), 3)) if lights is None else lights
+    return Lesson(seen, lights, asked, jnp.array(cameras), jnp.array(camera))
+
+
+@pytest.mark.parametrize("camera", [1, 2])
+def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
+    """Of those that teach if it took any, else of those that are asked, never the asked one."""
+    monkeypatch.setattr(image_methods, "fit_cross_camera", lambda *given: None)
+    monkeypatch.setattr(
+        image_methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
+    )
+    marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
+    cameras = np.arange(20) % 2
+    lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
+    chosen = np.asarray(image_methods._cross_camera(-camera, lesson)).astype(int)
+    assert chosen.shape == (10, 3)
+    for place, others in enumerate(chosen):
+        if camera == 1:
+            assert (others % 2 == 1).all()
+            assert (others < 20).all()
+        else:
+            assert (others >= 20).all()
+            assert (others != 20 + place).all()
+    assert len(np.unique(chosen)) > 5
+
+
+def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
+    """Von Kries factors of both cameras' white bring them there."""
+    monkeypatch.setattr(image_methods, "fit_dual_mapping", lambda *given: given[4])
+    monkeypatch.setattr(image_methods, "dual_mapping_estimate", lambda model, shares: model[3])
+    lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
+    images = jnp.ones((4, 2, 2, 4))
+    whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])
+    lesson = lesson_of(images, images, [1, 1, 1, 0], 1, lights)
+    mapped = image_methods._dual_mapping(-1, whites, lesson)[0]
+    expected = lights[3] * np.array([0.17, 0.48, 0.35]) / np.array([0.16, 0.49, 0.35])
+    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+    same = lesson._replace(camera=jnp.array(0))
+    np.testing.assert_allclose(
+        image_methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6
+    )
+
+
+def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():
+    cameras = dict.fromkeys(CAMERAS)
+    results = dataset_report.DatasetResults(cameras, {}, "cross-camera", "")
+    rows = dataset_report.cross_sensor(results)
+    assert rows["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    assert not dataset_report.cross_sensor(results._replace(split="folds"))
+    del cameras["SonyA57"]
+    assert not dataset_report.cross_sensor(results)
 
 
 def test_all_cameras_images_are_pooled():

@@ -94,7 +94,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in {*RULES} - {*rules}:
         monkeypatch.delitem(RULES, rule)
     monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
-    monkeypatch.setattr(image_methods, "SENSOR_INDEPENDENT_STEPS", 2)
+    for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING"):
+        monkeypatch.setattr(image_methods, f"{steps}_STEPS", 2)
     if 470 not in sizes:
         monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", ())
     settings = NusRun("paper", seeds=1, runs=tmp_path)
@@ -112,7 +113,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in rules:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert methods < names
-        assert len(names - methods) == 9 + len(learners(MAIN))
+        assert len(names - methods) == 9 + len(image_methods.learners(official_pairs(0)[1]))
     assert {results[name].shape for name in results.files} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
 
@@ -218,7 +219,7 @@ def small():
 def one_learner(monkeypatch):
     """One method that learns by one function, in the place of them all."""
     one = Learner(ESTIMATORS["GW"], image_methods._correct)
-    monkeypatch.setattr(image_methods, "learners", lambda camera: {"Homography (GW)": one})
+    monkeypatch.setattr(image_methods, "learners", lambda data: {"Homography (GW)": one})
 
 
 def test_nothing_that_learns_sees_its_test_images(small, one_learner):
@@ -265,9 +266,9 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
     assert page.count("data:image/png;base64,") == 3
     results = np.load(folder / "results.npz")
     assert {results[name].shape for name in results.files} == {(1, 3, 54)}
-    # Nine estimators, the one that learns, and on each of two inputs net and regression under two
+    # Nine estimators, the one that learns, and on moments net and regression under two
     # augmentations and the chosen one, each also as an ensemble.
-    assert len(results.files) == 9 + 1 + 2 * 2 * 3 * 2
+    assert len(results.files) == 9 + 1 + 2 * 3 * 2
 
 
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):

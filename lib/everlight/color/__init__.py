@@ -22,6 +22,23 @@ from everlight.color.chromagenic import (
     linear_estimate,
 )
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.confidence_pooling import (
+    ConfidencePoolingModel,
+    confidence_pooled_estimate,
+    fit_confidence_pooling,
+)
+from everlight.color.cross_camera import (
+    CrossCameraModel,
+    cross_camera_estimate,
+    fit_cross_camera,
+)
+from everlight.color.dual_mapping import (
+    DualMappingModel,
+    draw_lights,
+    dual_mapping_estimate,
+    fit_dual_mapping,
+    four_colors,
+)
 from everlight.color.estimators import (
     ESTIMATORS,
     Estimator,
@@ -95,6 +112,9 @@ __all__ = [
     "ESTIMATORS",
     "FOURIER_SETTINGS",
     "Chromagenic",
+    "ConfidencePoolingModel",
+    "CrossCameraModel",
+    "DualMappingModel",
     "Estimator",
     "FourierModel",
     "FourierSettings",
@@ -121,20 +141,28 @@ __all__ = [
     "chroma_kernels",
     "chromagenic_estimate",
     "color_moments",
+    "confidence_pooled_estimate",
     "correct_bias",
     "correct_bias_locally",
+    "cross_camera_estimate",
+    "draw_lights",
+    "dual_mapping_estimate",
     "edge_moments",
     "encode_srgb",
     "extreme_chromaticities",
     "fit_bias_correction",
     "fit_chromagenic",
     "fit_color_transform",
+    "fit_confidence_pooling",
+    "fit_cross_camera",
+    "fit_dual_mapping",
     "fit_fourier_constancy",
     "fit_gamut",
     "fit_homography",
     "fit_linear_regression",
     "fit_probable_transform",
     "fit_sensor_independent",
+    "four_colors",
     "fourier_estimate",
     "from_chromaticity",
     "gamut_estimate",

@@ -155,9 +155,8 @@ def fit_fourier_constancy(
       crossentropy_steps: L-BFGS steps of the first round.
       likelihood_steps: of the second.
     """
-    places = _places(illuminants)
-    ends = jnp.min(places), jnp.max(places)
-    origin = jnp.round((ends[0] + ends[1]) / 2) - BINS // 2
+    places = light_places(illuminants)
+    origin = first_bin(places)
     spectra = jnp.fft.rfft2(histograms)
     whitening = _whitening(settings)
 
@@ -220,10 +219,15 @@ def _whitening(settings: FourierSettings) -> Float[Array, "3 64 33"]:
     return (1 / (BINS * jnp.sqrt(penalty))).at[:, 0, 0].set(0)
 
 
-def _places(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
+def light_places(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
     """Where lights lie, in bins."""
     logs = jnp.log(illuminants)
     return (logs[..., 1:2] - logs[..., ::2]) / BIN
+
+
+def first_bin(places: Float[Array, "n 2"]) -> Float[Array, ""]:
+    """The first of the `BINS` bins that have these places in their middle."""
+    return jnp.round((jnp.min(places) + jnp.max(places)) / 2) - BINS // 2
 
 
 def _moments(
