@@ -144,9 +144,13 @@ class RunFolder:
     def tell_plan(self, plan: Any) -> None:
         """Writes the plan in force into config.json, what nobody changed included."""
         config = self.path / "config.json"
+        # Another process that opens a shared folder removes what is half written there.
+        lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
         content = read_json(config, WAY_OUT)
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps({**content, "plan": as_json(plan)}, indent=2))
+        if lock is not None:
+            lock.release()
 
     def log(self, **event: Any) -> None:
         """Appends one event to metrics.jsonl, once; what is no number is null there.

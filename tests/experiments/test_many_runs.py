@@ -136,11 +136,11 @@ STOPS = [(KILL, 3), (TERM, 2), (KILL, 7), (KILL, 5)]
 """In the first task; for a last checkpoint; where two runs end, at epoch 13; in the third run."""
 
 
-@pytest.mark.parametrize("stops", [STOPS[:1], pytest.param(STOPS, marks=pytest.mark.slow)])
-def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path, stops):
+@pytest.mark.slow
+def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
     """Three runs on two devices, so that the third is trained after the first two."""
     end_child(start_child(tmp_path, "whole", 2))
-    for stop in stops:
+    for stop in STOPS:
         end_child(start_child(tmp_path, "stopped", 2, *stop), *stop)
     end_child(start_child(tmp_path, "stopped", 2))
     whole, stopped = units_of(tmp_path, "whole"), units_of(tmp_path, "stopped")

@@ -61,6 +61,18 @@ def test_config_holds_settings_versions_and_commit(settings):
     assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_plan_in_force_stands_beside_the_settings(settings, shared):
+    folder = RunFolder("paper", "run", settings, shared)
+    before = config_of(folder)
+    folder.tell_plan({"epochs": 3, "channels": (4, 8)})
+    assert config_of(folder) == {**before, "plan": {"epochs": 3, "channels": [4, 8]}}
+    # It is no setting, by which a folder would be refused.
+    folder.log(step=0)
+    del folder
+    RunFolder("paper", "run", settings, shared)
+
+
 def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert config_of(RunFolder("paper", "run", settings))["made_with"]["commit"] is None
