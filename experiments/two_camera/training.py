@@ -1,7 +1,7 @@
 """Trains all nets of a table in one compiled program over all devices, with checkpoints."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -163,6 +163,42 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
         models[depth] = jax.tree.map(lambda leaf, c=chosen: leaf[c], nets.models[depth])
         losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
     return TrainedNets(models, losses)
+
+
+class RateChoice(NamedTuple):
+    """Nets at the rate that each group of problems validates best with.
+
+    Attributes:
+      nets: the models and losses of every problem at its group's rate.
+      chosen: by depth, each group's rate.
+    """
+
+    nets: TrainedNets
+    chosen: dict[int, Float[np.ndarray, "groups"]]
+
+
+def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
+    """Of trainings at several rates, by the mean validation loss of `group` neighbouring problems.
+
+    Neighbours are trainings of one fold from several seeds, which say together what is good there.
+    """
+    rates, trained = np.array(list(nets)), list(nets.values())
+    models, losses, chosen = {}, {}, {}
+    for depth in trained[0].models:
+        valid = np.stack([np.asarray(each.losses[depth].valid) for each in trained])
+        # NaN counts as infinite: a net that diverged has the least of what it had before.
+        least = np.min(np.where(np.isnan(valid), np.inf, valid), axis=1)
+        best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
+        rows = np.repeat(best, group), np.arange(least.shape[1])
+        models[depth] = jax.tree.map(
+            lambda *leaves, r=rows: jnp.stack(leaves)[r], *(each.models[depth] for each in trained)
+        )
+        losses[depth] = jax.tree.map(
+            lambda *curves, r=rows: np.stack(curves, axis=2)[:, r[1], r[0]],
+            *(each.losses[depth] for each in trained),
+        )
+        chosen[depth] = rates[best]
+    return RateChoice(TrainedNets(models, losses), chosen)
 
 
 def _problem_keys(seed: int, depth: int, count: int) -> Array:

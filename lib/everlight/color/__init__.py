@@ -32,6 +32,11 @@ from everlight.color.estimators import (
     unit_illuminant,
     weighted_gray_edge,
 )
+from everlight.color.feature_distribution import (
+    FeatureDistribution,
+    feature_distance,
+    fit_feature_distribution,
+)
 from everlight.color.fourier_constancy import (
     FOURIER_SETTINGS,
     FourierModel,
@@ -79,8 +84,6 @@ from everlight.color.transform_prior import (
     TransformPrior,
     fit_probable_transform,
     learn_transform_prior,
-    transform_distance,
-    transform_distribution,
 )
 from everlight.color.transforms import (
     TransformFit,
@@ -96,6 +99,7 @@ __all__ = [
     "FOURIER_SETTINGS",
     "Chromagenic",
     "Estimator",
+    "FeatureDistribution",
     "FourierModel",
     "FourierSettings",
     "Gamut",
@@ -126,9 +130,11 @@ __all__ = [
     "edge_moments",
     "encode_srgb",
     "extreme_chromaticities",
+    "feature_distance",
     "fit_bias_correction",
     "fit_chromagenic",
     "fit_color_transform",
+    "fit_feature_distribution",
     "fit_fourier_constancy",
     "fit_gamut",
     "fit_homography",
@@ -159,8 +165,6 @@ __all__ = [
     "sensor_independent_estimate",
     "take_photograph",
     "to_chromaticity",
-    "transform_distance",
-    "transform_distribution",
     "unit_illuminant",
     "von_kries",
     "warp_image",
