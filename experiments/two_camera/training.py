@@ -46,6 +46,7 @@ def train_nets(
     settings: TrainingSettings,
     seed: int,
     checkpoints: Checkpoints,
+    width: int = IlluminantNet.width,
 ) -> TrainedNets:
     """Trains a net of every depth on every problem.
 
@@ -59,6 +60,7 @@ def train_nets(
       settings: of the optimizer, shared by all.
       seed: of initial parameters and batches.
       checkpoints: where the state is saved after a block, where that is due, and at the end.
+      width: units of each hidden layer.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, or the checkpoints are of
@@ -72,7 +74,7 @@ def train_nets(
         )
     facts = {"seed": seed, **dataclasses.asdict(settings)}
     per_block = validations // BLOCKS
-    trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
+    trainers = {depth: make_trainer(IlluminantNet(depth, width), settings) for depth in depths}
     count = problems.features.shape[0]
     keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
 
@@ -207,10 +209,14 @@ def _problem_keys(seed: int, depth: int, count: int) -> Array:
 
 
 def predict_all(
-    depth: int, models: IlluminantModel, features: Float[Array, "p n f"]
+    depth: int,
+    models: IlluminantModel,
+    features: Float[Array, "p n f"],
+    width: int = IlluminantNet.width,
 ) -> Float[Array, "p n 2"]:
     """Each problem's model on its own samples."""
-    return jax.vmap(predict_chromaticity, (None, 0, 0))(IlluminantNet(depth), models, features)
+    net = IlluminantNet(depth, width)
+    return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
 
 def stack_problems(problems: Sequence[Problem]) -> Problem:
