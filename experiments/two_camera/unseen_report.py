@@ -16,6 +16,7 @@ TITLES: dict[Split, str] = {"random": "random split", "illuminant": "no light sh
 DESCRIBED = "Net on T and known lights, other pairs"
 BESIDE = (
     "Net on T, the very pair",
+    "Interpolated between the known lights",
     "Net on T, other pairs",
     "Net on T and sensitivities, other pairs",
     "Net on moments, other cameras",

@@ -11,6 +11,7 @@ from experiments.two_camera.unseen import (
     Sensors,
     UnseenRun,
     all_shots,
+    between_known,
     draw_folds,
     draw_shots,
     inputs_of,
@@ -130,10 +131,31 @@ def test_inputs_are_the_shots_own(library, sensors):
             ratio[::-1] / ratio[1],
             rtol=1e-4,
         )
-    known = np.concatenate([sensors.transforms[4, 1], sensors.whites[4]])
-    np.testing.assert_array_equal(inputs["known lights"], [known] * 10)
+    np.testing.assert_array_equal(inputs["whites"], [sensors.whites[4]] * 10)
     components = np.concatenate(sensors.components[[4, 1]])
     np.testing.assert_array_equal(inputs["sensitivities"], [components] * 10)
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)])
+def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
+    rng, sensors, share, told
+):
+    """And one beside the way the same place, with what is left told in lengths of the way."""
+    shots = all_shots(1, 4, slice(0, 2))
+    first, second = np.float64(sensors.transforms[1, 4]).reshape(2, 9)
+    aside = rng.normal(size=9)
+    way = second - first
+    aside -= way * (aside @ way) / (way @ way)
+    found = between_known(first + share * way + np.stack([0 * aside, aside]), shots, sensors)
+    whites = np.float64(sensors.whites[1]).reshape(2, 2)
+    expected = np.exp((1 - told) * whites[0] + told * whites[1])
+    np.testing.assert_allclose(found.light, [expected] * 2, rtol=1e-4)
+    length = np.linalg.norm(way)
+    np.testing.assert_allclose(found.place[:, 0], told, atol=1e-4)
+    np.testing.assert_allclose(found.place[:, 1:10], [0 * aside, aside / length], atol=1e-4)
+    np.testing.assert_allclose(found.place[0, 10:19], way / length, atol=1e-5)
+    np.testing.assert_allclose(found.place[:, 19], np.log(length), rtol=1e-5)
+    np.testing.assert_array_equal(found.place[:, 20:], [sensors.whites[1]] * 2)
 
 
 @pytest.mark.slow
@@ -144,7 +166,7 @@ def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     training = {"cpu": TrainingSettings(600, 64, 1e-2, validate_every=20)}
     report = run_unseen(settings, library, training, {"cpu": 300})
     results = np.load(report.parent / "results.npz")
-    names = [*unseen.OTHERS, *unseen.OWN, "GW", "SoG"]
+    names = [*unseen.OTHERS, *unseen.OWN, unseen.INTERPOLATED, "GW", "SoG"]
     for split in ("random", "illuminant"):
         for name in names:
             assert results[f"{split}/{name}"].shape == (2, 1, 60), name
