@@ -60,13 +60,14 @@ from experiments.two_camera.unseen_report import UnseenResults, report_sections
 
 JUDGES = 4
 """Cameras whose pairs choose the best step."""
-LEAST_TEACHERS = 2
 KNOWN_KELVIN = (2856.0, 6504.0)
 """Black bodies, a lamp's and daylight's, under which the two cameras are taken to be known."""
 FARTHEST = (-1.0, 2.0)
 """Of the way from one known light's transform to the other's, where they are 0 and 1."""
 COMPONENTS = 4
 """Principal components of the teaching cameras' sensitivities that describe a camera."""
+LEAST_TEACHERS = COMPONENTS + 1
+"""Of fewer some component is nothing but rounding."""
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all nets, and their units."""
 SAMPLES, JUDGED = 20_000, 4_000

@@ -21,7 +21,7 @@ from experiments.two_camera.unseen import (
     see_scenes,
 )
 
-CAMERAS = 9
+CAMERAS = 12
 # What the third camera makes of the first one's channels.
 MIX = np.array([[0.8, 0.2, 0.1], [0.1, 0.7, 0.1], [0.0, 0.2, 0.6]])
 
@@ -59,7 +59,7 @@ def test_every_camera_is_in_one_part_and_none_is_left_out_twice():
     assert not np.array_equal(folds[0].unseen, draw_folds(28, 14, seed=4)[0].unseen)
 
 
-@pytest.mark.parametrize(("cameras", "pairs", "least"), [(7, 1, 8), (9, 5, 10)])
+@pytest.mark.parametrize(("cameras", "pairs", "least"), [(10, 1, 11), (11, 6, 12)])
 def test_too_few_cameras_are_refused(cameras, pairs, least):
     with pytest.raises(DataError, match=f"{cameras} cameras; {pairs} pairs .* need {least}"):
         draw_folds(cameras, pairs, seed=0)
