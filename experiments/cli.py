@@ -43,6 +43,7 @@ from experiments.two_camera.estimate import EstimateSettings, estimate
 from experiments.two_camera.nus import NusRun, run_nus
 from experiments.two_camera.radiometric import RadiometricRun, run_radiometric
 from experiments.two_camera.s20 import S20Run, run_s20
+from experiments.two_camera.unseen import UnseenRun, run_unseen
 
 # Paper and run, its settings, and what runs it: a new run is one row.
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
@@ -52,6 +53,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera nus": (NusRun, run_nus),
     "two_camera dataset": (DatasetRun, run_dataset),
     "two_camera s20": (S20Run, run_s20),
+    "two_camera unseen": (UnseenRun, run_unseen),
     "two_camera calibrate": (CalibrateRun, run_calibrate),
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),

@@ -44,14 +44,18 @@ class Augmented(NamedTuple):
 
     Attributes:
       transforms: between the two cameras.
-      illuminants: of the main camera.
-      relights: what the main image's colours, as rows, were multiplied by.
+      illuminants_main: of the main camera.
+      illuminants_second: of the second camera.
+      relights_main: what the main image's colours, as rows, were multiplied by.
+      relights_second: the same of the second image.
       sources: the pair that each was made of, a row of `QuasiReal`.
     """
 
     transforms: Float[np.ndarray, "n 3 3"]
-    illuminants: Float[np.ndarray, "n 3"]
-    relights: Float[np.ndarray, "n 3 3"]
+    illuminants_main: Float[np.ndarray, "n 3"]
+    illuminants_second: Float[np.ndarray, "n 3"]
+    relights_main: Float[np.ndarray, "n 3 3"]
+    relights_second: Float[np.ndarray, "n 3 3"]
     sources: Int[np.ndarray, "n"]
 
 
@@ -162,7 +166,9 @@ def reilluminate_training(
     return Augmented(
         chosen.reshape(-1, 3, 3),
         data.illuminants_main[train][targets].reshape(-1, 3),
+        data.illuminants_second[train][targets].reshape(-1, 3),
         np.asarray(first)[own[:, None], targets].reshape(-1, 3, 3),
+        np.asarray(second)[own[:, None], targets].reshape(-1, 3, 3),
         np.repeat(train, targets.shape[1]),
     )
 

@@ -1,11 +1,13 @@
-"""The illuminant of photos from their two raw views: align, fit the colour transform, ask the net.
+"""The illuminant of photos from their two raw views: align, look, ask the trained model.
+
+What it looks at the model says: the colour transform between the views, colour moments, or both.
 
     python -m experiments two-camera estimate main.dng second.dng --checkpoint model \
         --homography phone.json --output corrected
 
 It takes seconds, prints the transform and the light with its interval, and writes the photo before
 and after as a picture, corrected as a linear TIFF, and as a DNG with the light as AsShotNeutral.
-The lights of all pairs are in lights.csv.
+The lights of all pairs are in lights.csv, with what there is to warn of.
 """
 
 import sys
@@ -25,13 +27,18 @@ from data_pipelines.files import one_line, read_json
 from data_pipelines.writing import make_folder
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
 from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_novelty import Novelty, novelty
 from experiments.two_camera.corrections import Format, write_correction, write_lights
-from experiments.two_camera.model_files import LoadedModel, ToldLight, ToldLights, load_model
+from experiments.two_camera.model_files import (
+    LoadedModel,
+    PairInputs,
+    ToldLight,
+    ToldLights,
+    load_model,
+)
 
 PLAUSIBLE = 20
 """Of r/g and b/g and their inverses: more is no camera's answer to any light."""
-# In units of the distance that 99 of 100 validation pairs stay below: from here on the net's answer
+# In units of the distance that 99 of 100 validation pairs stay below: from here on the answer
 # is not given. Beyond 1 it is given with a warning.
 MAX_NOVELTY = 3.0
 
@@ -46,7 +53,7 @@ class EstimateSettings:
     Attributes:
       files: raw files: the main camera's, whose illuminant is estimated, the second camera's, and
         so on for more pairs of the same cameras.
-      checkpoint: the trained nets.
+      checkpoint: the trained nets or regressions, in a run's models/.
       homography: JSON file: {"matrix": [[...], [...], [...]]} from main to second pixels, or
         {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
         Without it the views are taken as aligned.
@@ -96,16 +103,17 @@ class EstimateResult(NamedTuple):
     """What is known of a pair.
 
     Attributes:
-      transform: of main colours to second's, in the scale that the net knows.
-      lights: of the main view and, where there are nets for it, of the second.
+      transform: of main colours to second's, in the scale that the model knows; None where the
+        model needs none and the colours determine none.
+      lights: of the main view and, where the model tells it, of the second.
       homography: from main to second pixels.
-      novelty: how far the pair is from those of the net's training.
+      warnings: why the lights may be worth little, each naming its view.
     """
 
-    transform: Float[np.ndarray, "3 3"]
+    transform: Float[np.ndarray, "3 3"] | None
     lights: ToldLights
     homography: Float[np.ndarray, "3 3"]
-    novelty: Novelty
+    warnings: tuple[str, ...]
 
 
 class Thumbnails(NamedTuple):
@@ -123,8 +131,8 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
 
     Raises:
       DataError: a file is missing, broken, or unfit (all black, one colour only, no overlap), or
-        a pair is too far from what the net was trained on; the message names it and says what to
-        do.
+        a pair is too far from what the model was trained on; the message names it and says what
+        to do.
     """
     pairs = settings.pairs()
     model = load_model(settings.checkpoint)
@@ -162,12 +170,15 @@ def _estimate_files(
     for view, trained_for in zip((main, second), model.cameras, strict=True):
         print(
             f"{view.path}: {view.camera or 'unnamed camera'}, black {view.black_level.tolist()}, "
-            f"white {view.white_level}; net trained for {trained_for}"
+            f"white {view.white_level}; model trained for {trained_for}"
         )
-    print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
+    if result.transform is not None:
+        print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
     for view, light in result.lights._asdict().items():
         if light is not None:
             print(f"light of the {view} view: {_describe(light)}")
+    for warning in result.warnings:
+        print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)
     stem = settings.output / main_file.stem
     for path in write_correction(main, result.lights.main.illuminant, settings.formats, stem):
@@ -180,7 +191,7 @@ def _describe(light: ToldLight) -> str:
     red, green, blue = light.illuminant
     ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
     if not np.isfinite(light.interval.degrees):
-        return f"{ratios}; no interval, as the nets were validated on too few pairs"
+        return f"{ratios}; no interval, as the model was validated on too few pairs"
     low, high = light.interval.low, light.interval.high
     return (
         f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
@@ -189,7 +200,7 @@ def _describe(light: ToldLight) -> str:
 
 
 def _row(main: Path, second: Path, result: EstimateResult) -> dict[str, str]:
-    """A line of lights.csv; the second view's cells are empty where no net tells its light."""
+    """A line of lights.csv; the second view's cells are empty where nothing tells its light."""
     row = {"main": str(main), "second": str(second)}
     for view, light in result.lights._asdict().items():
         interval = None if light is None else light.interval
@@ -199,7 +210,9 @@ def _row(main: Path, second: Path, result: EstimateResult) -> dict[str, str]:
                 known = "" if interval is None else f"{getattr(interval, end)[place]:.6f}"
                 row[f"{view} {ratio} {end}"] = known
         row[f"{view} degrees"] = "" if interval is None else f"{interval.degrees:.3f}"
-    return row | {"distance from training": f"{result.novelty.distance:.3f}"}
+        distance = "" if light is None else f"{light.novelty.distance:.3f}"
+        row[f"{view} distance from training"] = distance
+    return row | {"warnings": " ".join(result.warnings)}
 
 
 def choose_homography(
@@ -263,58 +276,85 @@ def estimate_pair(
     model: LoadedModel,
     factor: int,
 ) -> EstimateResult:
-    """The transform between two views and the illuminant of the main one."""
+    """What the model says of two views.
+
+    Raises:
+      DataError: views that do not fit together or with the model.
+    """
     thumbnails = align_thumbnails(main, second, homography, factor)
-    fit = model.fit_transform(
-        jnp.asarray(thumbnails.main.reshape(-1, 3)),
-        jnp.asarray(thumbnails.second.reshape(-1, 3)),
-        jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
-    )
+    inputs = look_at_thumbnails(thumbnails, model)
     counted = thumbnails.main[thumbnails.mask]
     condition = np.linalg.cond(counted)
-    if not fit.valid or condition > MAX_CONDITION:
+    has_transform = bool(inputs.told) and condition <= MAX_CONDITION
+    if model.needs_transform and not has_transform:
         raise DataError(
             f"{main.path}: the {len(counted)} averaged pixels seen by both views hold fewer than "
             "three independent colours, too few for a transform (condition number "
             f"{condition:.0f}, more than {MAX_CONDITION}); photograph a more colourful scene."
         )
     print(
-        f"fitted on {len(counted)} of {thumbnails.mask.size} averaged pixels; "
+        f"looked at {len(counted)} of {thumbnails.mask.size} averaged pixels; "
         f"condition number of their colours {condition:.1f}"
     )
-    how_new = novelty(model.familiar, fit.distance)
-    _judge(how_new, main, model)
-    lights = model.predict(fit.transform)
+    lights, warnings = _judge(model.tell(inputs), main, model)
     for light in lights:
         told = np.ones(3) if light is None else light.illuminant
         if not np.all((told > 1 / PLAUSIBLE) & (told < PLAUSIBLE)):
             raise DataError(
-                f"{main.path}: the net's estimate {told} is no light; use a net trained for "
+                f"{main.path}: the model's estimate {told} is no light; use one trained for "
                 f"these two cameras (this one is for {' and '.join(model.cameras)})."
             )
-    return EstimateResult(np.asarray(fit.transform), lights, homography, how_new)
+    transform = np.asarray(inputs.transform) if has_transform else None
+    return EstimateResult(transform, lights, homography, warnings)
 
 
-def _judge(how_new: Novelty, main: RawImage, model: LoadedModel) -> None:
-    """Says how far a pair is from the net's training; refuses one that is much too far."""
-    distance, farther = float(how_new.distance), float(how_new.farther)
-    told = (
-        f"distance from the net's training {distance:.2f}, where 1 is what 99 of 100 validation "
-        f"pairs stay below; {farther:.0%} of them are as far"
+def look_at_thumbnails(thumbnails: Thumbnails, model: LoadedModel) -> PairInputs:
+    """What the model tells lights from."""
+    return model.look(
+        jnp.asarray(thumbnails.main.reshape(-1, 3)),
+        jnp.asarray(thumbnails.second.reshape(-1, 3)),
+        jnp.asarray(thumbnails.mask.ravel(), jnp.float32),
     )
-    if not distance <= MAX_NOVELTY:
-        raise DataError(
-            f"{main.path}: {told}. The net's answer would be worthless. Give files of the cameras "
-            f"it was trained for, {' and '.join(model.cameras)}, main one first, well aligned, or "
-            "another net."
+
+
+def _judge(
+    lights: ToldLights, main: RawImage, model: LoadedModel
+) -> tuple[ToldLights, tuple[str, ...]]:
+    """Says how far the pair is from the training; leaves out what is much too far.
+
+    Raises:
+      DataError: the main light's inputs are.
+    """
+    warnings = []
+    for view, light in lights._asdict().items():
+        if light is None:
+            continue
+        distance, farther = float(light.novelty.distance), float(light.novelty.farther)
+        told = (
+            f"{view} light: distance from the model's training {distance:.2f}, where 1 is what 99 "
+            f"of 100 validation pairs stay below; {farther:.0%} of them are as far"
         )
-    print(told)
-    if distance > 1:
-        print(
-            f"WARNING: {main.path}: {told}. The light below and its interval may be far from the "
-            "truth.",
-            file=sys.stderr,
-        )
+        if not distance <= MAX_NOVELTY:
+            worthless = f"{told}. The model's answer would be worthless"
+            if view == "main":
+                raise DataError(
+                    f"{main.path}: {worthless}. Give files of the cameras it was trained for, "
+                    f"{' and '.join(model.cameras)}, main one first, well aligned, or another "
+                    "model."
+                )
+            lights = lights._replace(second=None)
+            warnings.append(f"{worthless} and is left out.")
+            continue
+        print(told)
+        if distance > 1:
+            warnings.append(f"{told}. The light and its interval may be far from the truth.")
+        if light.says_nothing:
+            warnings.append(
+                f"{view} light: its interval reaches {light.interval.degrees:.1f} degrees, no less "
+                "than that of the lights of the training alone, so THE ESTIMATE SAYS NOTHING that "
+                "was not known without this pair."
+            )
+    return lights, tuple(warnings)
 
 
 def align_thumbnails(

@@ -12,17 +12,27 @@ from everlight.models.illuminant_interval import (
     Interval,
     calibrate_interval,
     chromaticity_interval,
+    uninformed_interval,
 )
 
 calibrate_all = jax.jit(calibrate_interval)
 intervals = jax.jit(jax.vmap(chromaticity_interval, (None, 1)))
+uninformed = jax.jit(uninformed_interval)
 
 
 class Coverage(NamedTuple):
-    """Share of pairs whose light lies in its interval, and the intervals' mean angle in degrees."""
+    """How good intervals are.
+
+    Attributes:
+      share: of pairs whose light lies in its interval.
+      degrees: how far the intervals reach in the mean.
+      silent: share of intervals that say nothing, as they reach at least as far as the one that the
+        lights of the calibration give alone.
+    """
 
     share: float
     degrees: float
+    silent: float
 
 
 def inside(told: Interval, truth: Float[Array, "n 2"]) -> Bool[Array, "n"]:
@@ -31,22 +41,24 @@ def inside(told: Interval, truth: Float[Array, "n 2"]) -> Bool[Array, "n"]:
 
 
 def cross_coverage(
-    estimates: Float[np.ndarray, "m n 2"],
+    estimates: Sequence[Float[np.ndarray, "m n 2"]],
     truth: Float[np.ndarray, "n 2"],
     folds: Sequence[Int[np.ndarray, "_"]],
 ) -> Coverage:
     """Each fold's intervals, calibrated on the other folds.
 
     Args:
-      estimates: of every pair by nets that were not trained on its fold.
+      estimates: by fold, of every pair by what tells the fold's lights, trained without the pair's
+        fold.
       truth: the pairs' lights.
       folds: rows of each fold; every pair is in one.
     """
-    held, degrees = [], []
-    for fold in folds:
+    held, degrees, silent = [], [], []
+    for own, fold in zip(estimates, folds, strict=True):
         others = np.setdiff1d(np.arange(len(truth)), fold)
-        scale = calibrate_all(jnp.asarray(estimates[:, others]), jnp.asarray(truth[others]))
-        told = intervals(scale, jnp.asarray(estimates[:, fold]))
+        scale = calibrate_all(jnp.asarray(own[:, others]), jnp.asarray(truth[others]))
+        told = intervals(scale, jnp.asarray(own[:, fold]))
         held.append(inside(told, jnp.asarray(truth[fold])))
         degrees.append(told.degrees)
-    return Coverage(float(np.mean(np.concatenate(held))), float(np.mean(np.concatenate(degrees))))
+        silent.append(told.degrees >= uninformed(jnp.asarray(truth[others])).degrees)
+    return Coverage(*(float(np.mean(np.concatenate(each))) for each in (held, degrees, silent)))

@@ -20,6 +20,7 @@ the second image is made from the first by the chart's transform, they are that 
 the scene shows has no part in them: nets on T are told more here than two photographs could tell.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import FOLDS, QuasiReal, reilluminate_training
 from everlight.color.chromaticity import to_chromaticity
@@ -48,7 +50,6 @@ from experiments.two_camera.image_methods import (
 from experiments.two_camera.image_sets import (
     MAIN,
     SECOND,
-    ImageSet,
     official_pairs,
     rendered_images,
     thumbnail_images,
@@ -63,6 +64,7 @@ from experiments.two_camera.pair_folds import (
     cross_validate,
     repeat_samples,
 )
+from experiments.two_camera.radiometric_methods import Light
 from experiments.two_camera.tables import Comparison
 
 REILLUMINATIONS = 99
@@ -131,7 +133,8 @@ def compare_on_pairs(folder: RunFolder, settings: NusRun, training: TrainingSett
     """All methods on the release's quasi-real pairs."""
     quasi, images = official_pairs(settings.seed)
     single = in_folds(images, single_image_estimates(images))
-    pairs, augmentations = camera_pairs(quasi, images), augmentations_of(quasi)
+    pairs = camera_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), images.note)
+    augmentations = augmentations_of(quasi)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     compared = {}
     for selection in RULES:
@@ -141,17 +144,24 @@ def compare_on_pairs(folder: RunFolder, settings: NusRun, training: TrainingSett
     return NusResults(images, compared)
 
 
-def camera_pairs(quasi: QuasiReal, images: ImageSet) -> CameraPairs:
-    """The pairs as regression and nets see them."""
+def camera_pairs(
+    quasi: QuasiReal,
+    moments: Mapping[Light, Float[np.ndarray, "n 9"]],
+    cameras: tuple[str, str],
+    note: str,
+    asked: Light = "main",
+) -> CameraPairs:
+    """The pairs as regression and nets see them that tell one camera's light."""
     transforms = np.asarray(scale_free(jnp.asarray(quasi.transforms))).reshape(-1, 9)
-    moments = moments_of(images)
+    own = moments[asked]
     return CameraPairs(
-        {TRANSFORM: transforms, MOMENTS: moments, BOTH: np.hstack([transforms, moments])},
+        {TRANSFORM: transforms, MOMENTS: own, BOTH: np.hstack([transforms, own])},
         quasi.illuminants_main,
         quasi.illuminants_second,
         np.stack(quasi.folds),
-        (MAIN, SECOND),
-        images.note,
+        cameras,
+        note,
+        asked,
     )
 
 
@@ -172,15 +182,17 @@ def _repeated(data: CameraPairs, train: np.ndarray, _: jax.Array) -> Samples:
 def _reilluminated(
     quasi: QuasiReal, data: CameraPairs, train: np.ndarray, key: jax.Array
 ) -> Samples:
-    others = np.setdiff1d(np.arange(len(data.main)), train)
+    others = np.setdiff1d(np.arange(len(quasi.names)), train)
     augmented = reilluminate_training(
         quasi._replace(folds=(others,)), 0, int(jax.random.bits(key)), _copies(train)
     )
     transforms = np.asarray(scale_free(jnp.asarray(augmented.transforms))).reshape(-1, 9)
+    relights = {"main": augmented.relights_main, "second": augmented.relights_second}
+    lights = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
     moments = jax.vmap(relight_moments)(
-        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(augmented.relights)
+        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.asked])
     )
     return Samples(
         {TRANSFORM: transforms, MOMENTS: moments, BOTH: np.hstack([transforms, moments])},
-        to_chromaticity(jnp.asarray(augmented.illuminants)),
+        to_chromaticity(jnp.asarray(lights[data.asked])),
     )

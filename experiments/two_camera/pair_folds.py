@@ -1,6 +1,7 @@
 """Nets and linear regression on real images in folds: what S20, NUS and other sets share."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import jax
@@ -8,15 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.color.chromagenic import fit_linear_regression, linear_estimate
+from everlight.color.chromagenic import (
+    LinearRegression,
+    fit_linear_regression,
+    linear_estimate,
+)
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from experiments.common.checkpoint import Checkpoints
+from experiments.two_camera.radiometric_methods import Light
 from experiments.two_camera.tables import angular_errors
 from experiments.two_camera.training import (
     PARAMETERS,
     TrainedNets,
+    best_of_rates,
     predict_all,
     stack_problems,
     train_nets,
@@ -46,7 +53,7 @@ class CameraPairs(NamedTuple):
     """Images of one scene each by a main camera and a second; `folds` are test rows.
 
     `inputs` are what nets and regressions may be given: the transform row by row under
-    `TRANSFORM`, what the main image says alone, or both.
+    `TRANSFORM`, what one image says alone, or both. `asked` is the camera whose light they tell.
     """
 
     inputs: Mapping[str, Float[np.ndarray, "n f"]]
@@ -55,10 +62,16 @@ class CameraPairs(NamedTuple):
     folds: Int[np.ndarray, "folds k"]
     cameras: tuple[str, str]
     note: str
+    asked: Light = "main"
+
+    @property
+    def lights(self) -> Float[np.ndarray, "n 3"]:
+        """The lights that are asked for."""
+        return self.main if self.asked == "main" else self.second
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
-        """The main camera's true chromaticities."""
-        return np.asarray(to_chromaticity(jnp.asarray(self.main[rows])))
+        """Their chromaticities."""
+        return np.asarray(to_chromaticity(jnp.asarray(self.lights[rows])))
 
 
 class Samples(NamedTuple):
@@ -78,14 +91,19 @@ class CrossValidation(NamedTuple):
 
     Attributes:
       nets: by input.
+      regressions: by input, arrays with a leading axis over problems, as those of the nets:
+        augmentations, folds, seeds.
       estimates: every method's chromaticities, `[runs, folds, k, 2]`.
       validation: mean loss on the validation pairs by method and augmentation, `[folds]`: what
         chooses the augmentation of each fold.
+      rates: the learning rate by net and augmentation, `[folds]`, as the validation pairs chose it.
     """
 
     nets: dict[str, TrainedNets]
+    regressions: dict[str, LinearRegression]
     estimates: dict[str, Float[np.ndarray, "runs folds k 2"]]
     validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
+    rates: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
     def lights(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
         """Every method's estimates as (R/G, 1, B/G)."""
@@ -96,7 +114,7 @@ class CrossValidation(NamedTuple):
 
     def errors(self, data: CameraPairs) -> dict[str, Float[np.ndarray, "runs folds k"]]:
         """Angular errors in degrees."""
-        truth = data.main[data.folds]
+        truth = data.lights[data.folds]
         return {
             name: np.asarray(angular_errors(lights, truth))
             for name, lights in self.lights().items()
@@ -111,17 +129,19 @@ def cross_validate(
     training: TrainingSettings,
     checkpoints: Checkpoints,
     depths: Mapping[str, Sequence[int]] | None = None,
+    rates: Sequence[float] = (),
 ) -> CrossValidation:
     """Trains nets and regressions on every input, fold, augmentation and seed; asks the test fold.
 
     Nets are of the `depths` of their input, by default of `DEPTHS`, and of five layers on others.
-    All get the same training samples, and the same validation pairs choose each fold's
-    augmentation. Methods are named "<method>, <augmentation>" (runs: the seeds) and the same with
-    ", ensemble" (one run); `CHOSEN` stands for the augmentation that each fold's validation pairs
-    choose.
+    Of several `rates` each fold's validation pairs choose one for each augmentation and net;
+    without any it is the `training`'s. All get the same training samples, and the same validation
+    pairs choose each fold's augmentation. Methods are named "<method>, <augmentation>" (runs: the
+    seeds) and the same with ", ensemble" (one run); `CHOSEN` stands for the augmentation that each
+    fold's validation pairs choose.
     """
     depths = DEPTHS if depths is None else depths
-    nets, estimates, validation = {}, {}, {}
+    nets, regressions, estimates, validation, chosen_rates = {}, {}, {}, {}, {}
     folds = range(len(data.folds))
     augmentations = {name: _once(augment) for name, augment in augmentations.items()}
     for given in data.inputs:
@@ -134,14 +154,23 @@ def cross_validate(
         # In the order of the problems: augmentation, fold, seed.
         tests = np.repeat(data.inputs[given][data.folds], len(seeds), axis=0)
         tests = np.concatenate([tests] * len(augmentations))
-        by_method = {_regression_name(given): _regressions(problems, tests)}
-        nets[given] = train_nets(
-            stack_problems(problems),
-            depths.get(given, OTHER_DEPTHS),
-            training,
-            seeds[0],
-            Checkpoints(checkpoints.folder / given.replace(" ", "-")),
-        )
+        regressions[given] = _regressions(problems)
+        by_method = {regression_name(given): _regressed(regressions[given], problems, tests)}
+        stacked, folder = stack_problems(problems), checkpoints.folder / given.replace(" ", "-")
+        by_rate = {
+            rate: train_nets(
+                stacked,
+                depths.get(given, OTHER_DEPTHS),
+                replace(training, learning_rate=rate),
+                seeds[0],
+                Checkpoints(folder / f"rate-{rate:g}" if rates else folder),
+            )
+            for rate in rates or (training.learning_rate,)
+        }
+        nets[given], chosen = best_of_rates(by_rate, len(seeds))
+        for depth, of_groups in chosen.items():
+            per_fold = of_groups.reshape(len(augmentations), len(folds))
+            chosen_rates[net_name(given, depth)] = dict(zip(augmentations, per_fold, strict=True))
         by_method |= _nets(given, nets[given], tests)
         for method, (all_estimates, losses) in by_method.items():
             shape = len(augmentations), len(folds), len(seeds)
@@ -154,7 +183,7 @@ def cross_validate(
                 estimates[f"{method}, {name}"] = single
                 ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
                 estimates[f"{method}, {name}, ensemble"] = ensemble
-    return CrossValidation(nets, estimates, validation)
+    return CrossValidation(nets, regressions, estimates, validation, chosen_rates)
 
 
 def _once(augment: Augment) -> Augment:
@@ -175,7 +204,8 @@ def net_name(given: str, depth: int) -> str:
     return f"Net, {PARAMETERS[depth]} parameters" if given == TRANSFORM else f"Net on {given}"
 
 
-def _regression_name(given: str) -> str:
+def regression_name(given: str) -> str:
+    """A regression's name in tables."""
     return "Linear regression" if given == TRANSFORM else f"Linear regression on {given}"
 
 
@@ -204,17 +234,24 @@ def repeat_samples(data: CameraPairs, train: np.ndarray, times: int) -> Samples:
     return Samples(inputs, np.tile(data.targets(train), (times, 1)))
 
 
-def _regressions(
-    problems: Sequence[Problem], tests: Float[np.ndarray, "p k f"]
+def _regressions(problems: Sequence[Problem]) -> LinearRegression:
+    """Fitted to each problem, stacked."""
+    fitted = [
+        fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
+        for problem in problems
+    ]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *fitted)
+
+
+def _regressed(
+    models: LinearRegression, problems: Sequence[Problem], tests: Float[np.ndarray, "p k f"]
 ) -> tuple[Float[np.ndarray, "p k 2"], Float[np.ndarray, "p"]]:
     """Estimates of each problem's test fold, and losses on its validation pairs."""
-    estimates, losses = [], []
-    for problem, test in zip(problems, tests, strict=True):
-        model = fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
-        estimates.append(linear_estimate(model, jnp.asarray(test)))
-        valid = linear_estimate(model, jnp.asarray(problem.valid_features))
-        losses.append(chromaticity_loss(valid, jnp.asarray(problem.valid_targets)))
-    return np.stack(estimates), np.array(losses)
+    tell = jax.vmap(linear_estimate)
+    valid = tell(models, jnp.stack([each.valid_features for each in problems]))
+    truth = jnp.stack([each.valid_targets for each in problems])
+    losses = jax.vmap(chromaticity_loss)(valid, truth)
+    return np.asarray(tell(models, jnp.asarray(tests))), np.asarray(losses)
 
 
 def _nets(

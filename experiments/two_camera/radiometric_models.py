@@ -10,20 +10,22 @@ import numpy as np
 from jaxtyping import Bool
 
 from everlight.color.chromaticity import to_chromaticity
+from everlight.color.feature_distribution import FeatureDistribution
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import Column, Table
-from experiments.two_camera.intervals import Coverage, calibrate_all, inside, intervals
-from experiments.two_camera.model_files import LightNets, LoadedModel, save_model
+from experiments.two_camera.intervals import Coverage, calibrate_all, inside, intervals, uninformed
+from experiments.two_camera.model_files import LightModel, LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import LIGHTS, Light, PairData
 from experiments.two_camera.training import stack_problems, train_nets
 
 ENSEMBLE = 4
 """Nets that tell one camera's light, trained from different initial parameters."""
 DEPTH = 5
+NAMES = ("Covered", "Least", "Degrees", "Say nothing")
 LEAST_COLORS = 3
 """Of the scenes that intervals and distances are calibrated on: `estimate` refuses fewer."""
 
@@ -59,17 +61,19 @@ def train_models(
     for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
         valid = pair.scenes.valid
         kept = determined(pair, valid)
-        nets = {}
+        known = FeatureDistribution(pair.prior.mean, pair.prior.root)
+        familiar = calibrate(known, pair.distances[valid][kept])
+        lights = {}
         for place, light in enumerate(LIGHTS):
             members = jax.tree.map(lambda leaf, i=index, k=place: leaf[i, k], trained)
             told = _tell(members, pair.inputs["T"][valid][kept])
-            scale = calibrate_all(told, pair.targets(valid, light)[kept])
-            nets[light] = LightNets(members, scale)
+            truth = pair.targets(valid, light)[kept]
+            scale, alone = calibrate_all(told, truth), uninformed(truth).degrees
+            lights[light] = LightModel("T", DEPTH, members, scale, familiar, alone)
         models.append(
             LoadedModel(
-                **nets,
-                familiar=calibrate(pair.prior, pair.distances[valid][kept]),
-                depth=DEPTH,
+                **lights,
+                prior=pair.prior,
                 fit="probable",
                 cameras=cameras,
                 trained_on=f"noisy radiometric set of {note}",
@@ -102,11 +106,12 @@ def measure_coverage(
             if not kept.any():
                 continue
             for light in LIGHTS:
-                nets = getattr(model, light)
-                told = intervals(nets.interval, _tell(nets.members, test.inputs["T"][rows][kept]))
+                own: LightModel = getattr(model, light)
+                told = intervals(own.interval, _tell(own.members, test.inputs["T"][rows][kept]))
                 truth = to_chromaticity(getattr(test, light).illuminants[rows][kept])
-                share, degrees = jnp.mean(inside(told, truth)), jnp.mean(told.degrees)
-                coverage = Coverage(float(share), float(degrees))
+                silent = told.degrees >= own.uninformed
+                means = (inside(told, truth), told.degrees, silent)
+                coverage = Coverage(*(float(jnp.mean(each)) for each in means))
                 found.append(PairCoverage(light, scenes, coverage))
     return found
 
@@ -118,18 +123,20 @@ def coverage_table(found: Sequence[PairCoverage]) -> Table:
         row = [scenes]
         for light in LIGHTS:
             own = [each for each in found if (each.scenes, each.light) == (scenes, light)]
-            shares, degrees = np.transpose([each.coverage for each in own])
+            shares, degrees, silent = np.transpose([each.coverage for each in own])
             row += [f"{shares.mean():.1%}", f"{shares.min():.1%}", f"{degrees.mean():.1f}"]
+            row.append(f"{silent.mean():.1%}")
         rows.append(row)
     columns = [Column("Test scenes")]
     for light in LIGHTS:
-        columns += [Column(name, f"{light} light") for name in ("Covered", "Least", "Degrees")]
+        columns += [Column(name, f"{light} light") for name in NAMES]
     caption = (
         f"How often the intervals that `estimate` prints hold, made to hold in {COVERAGE:.0%}: "
         f"ensembles of {ENSEMBLE} nets of 470 parameters, noisy training scenes of the random "
         "split, calibrated on their validation part; mean over camera pairs, the least of them, "
-        "and the mean angle to the farthest light of the interval. Only the first row's scenes are "
-        "like those of the calibration, for which the share is promised."
+        "the mean angle to the farthest light of the interval, and the share of intervals that say "
+        "nothing, as they reach no less than the one that the validation lights give alone. Only "
+        "the first row's scenes are like those of the calibration, for which the share is promised."
     )
     return Table(caption, columns, rows)
 

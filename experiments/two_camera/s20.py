@@ -14,7 +14,8 @@ they lie beside the rest. Without them the paper's augmentation can only be done
 factors in the place of its chart transforms, and on sum-normalised transforms, where the closed
 form is approximate. `mixed` is ours: mixtures of pairs under similar lights.
 
-What the main image alone says is in the release as the phone's own white balance of it.
+What an image alone says is in the release as the phone's own white balance of it. The second
+camera's light is asked for too, from the same transforms, by nets of 470 parameters.
 """
 
 from collections.abc import Sequence
@@ -31,13 +32,13 @@ from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, p
 from data_pipelines.color.s20 import AugmentedS20, load_augmented_s20, load_s20
 from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.feature_distribution import (
+    FeatureDistribution,
+    feature_distance,
+    fit_feature_distribution,
+)
 from everlight.color.mixing import mix_neighbors
 from everlight.color.reillumination import augment_transforms, von_kries
-from everlight.color.transform_prior import (
-    TransformPrior,
-    transform_distance,
-    transform_distribution,
-)
 from everlight.color.transforms import fit_color_transform, scale_free
 from everlight.models.illuminant_novelty import Familiarity, calibrate
 from everlight.models.illuminant_training import Problem, TrainingSettings
@@ -46,8 +47,8 @@ from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
 from experiments.two_camera import CITATION
-from experiments.two_camera.intervals import Coverage, calibrate_all, cross_coverage
-from experiments.two_camera.model_files import LightNets, LoadedModel, save_model
+from experiments.two_camera.intervals import Coverage, calibrate_all, cross_coverage, uninformed
+from experiments.two_camera.model_files import LightModel, LoadedModel, save_model
 from experiments.two_camera.pair_folds import (
     CHOSEN,
     RULES,
@@ -60,7 +61,7 @@ from experiments.two_camera.pair_folds import (
     net_name,
     repeat_samples,
 )
-from experiments.two_camera.s20_report import S20Results, report_sections
+from experiments.two_camera.s20_report import SECOND_LIGHT, S20Results, report_sections
 from experiments.two_camera.tables import Comparison
 from experiments.two_camera.training import (
     PARAMETERS,
@@ -73,6 +74,11 @@ COPIES = 99
 """Re-illuminations of each pair, the paper's number."""
 NEIGHBORS = (5, 20)
 """Pairs that one is mixed with; each fold's validation pairs choose."""
+
+RATES = (3e-3, 1e-2)
+"""Each fold's validation pairs choose; under the paper's rule there is the training's own."""
+SECOND_DEPTHS = {TRANSFORM: (5,)}
+"""Of the nets that tell the second camera's light."""
 
 WHITE_BALANCE = "the phone's white balance"
 BOTH = "T and the phone's white balance"
@@ -101,23 +107,38 @@ def run_s20(settings: S20Run) -> Path:
     training = TRAINING[settings.scale]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     augmented = None if settings.scale == "demo" else load_augmented_s20(len(data.main))
-    results = S20Results(data, tuple(AUGMENTATIONS), {}, {}, {})
+    results = S20Results(data, tuple(AUGMENTATIONS), {}, {}, {}, {})
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
-        outcome = cross_validate(data, AUGMENTATIONS, selection, seeds, training, checkpoints)
-        lights = outcome.lights()
-        if WHITE_BALANCE in data.inputs:
-            told = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
-            lights = {"The phone's white balance": np.asarray(told)[None]} | lights
+        rates = RATES if selection == "honest" else ()
+        outcome = cross_validate(
+            data, AUGMENTATIONS, selection, seeds, training, checkpoints, rates=rates
+        )
+        lights = told_by_phone(data) | outcome.lights()
         if selection == "paper" and augmented is not None:
             lights |= as_released(folder, data, augmented, seeds, training)
-        results.compared[selection] = Comparison(lights, data.main[data.folds])
-        for name, values in results.compared[selection].errors().items():
-            folder.log(selection=selection, method=name, mean_error=values.mean(axis=(1, 2)))
+        results.compared[selection] = Comparison(lights, data.lights[data.folds])
         if selection == "honest":
             results.validation.update(outcome.validation)
+            results.rates.update(outcome.rates)
             save_ensembles(folder, outcome, data)
             results.coverage.update(coverage_of(outcome, data))
+    second = of_second(data)
+    outcome = cross_validate(
+        second,
+        AUGMENTATIONS,
+        "honest",
+        seeds,
+        training,
+        Checkpoints(folder.checkpoints / "second"),
+        SECOND_DEPTHS,
+        RATES,
+    )
+    told = told_by_phone(second) | outcome.lights()
+    results.compared[SECOND_LIGHT] = Comparison(told, second.lights[second.folds])
+    for rule, compared in results.compared.items():
+        for name, values in compared.errors().items():
+            folder.log(selection=rule, method=name, mean_error=values.mean(axis=(1, 2)))
     folder.save_results(
         **{f"{rule}/{name}": v for rule, by in results.errors().items() for name, v in by.items()}
     )
@@ -127,7 +148,11 @@ def run_s20(settings: S20Run) -> Path:
         ("Protocol", "3 folds of 54 test pairs; statistics within a fold, averaged over folds"),
         ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
         ("Seeds", f"{settings.seeds} per fold, from {settings.seed}"),
-        ("Training", in_words(training)),
+        (
+            "Training",
+            f"{in_words(training)}; under the honest rule at rate "
+            f"{' or '.join(f'{rate:g}' for rate in RATES)}, as each fold's validation pairs choose",
+        ),
         ("Duration", folder.duration()),
     ]
     title = f"Two-camera illuminant estimation: S20 phone pairs ({settings.scale})"
@@ -139,9 +164,8 @@ def released_pairs() -> CameraPairs:
     """The release's transforms from the whole image, its lights and its folds."""
     data = load_s20()
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
-    told = np.asarray(to_chromaticity(jnp.asarray(data.as_shot_neutral_1)))
     return CameraPairs(
-        {TRANSFORM: transforms, WHITE_BALANCE: told, BOTH: np.hstack([transforms, told])},
+        with_white_balance(transforms, data.as_shot_neutral_1),
         data.illuminant_main.astype(np.float32),
         data.illuminant_second.astype(np.float32),
         np.stack(data.folds),
@@ -149,6 +173,30 @@ def released_pairs() -> CameraPairs:
         f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
         "sum-normalised images",
     )
+
+
+def with_white_balance(
+    transforms: Float[np.ndarray, "n 9"], as_shot_neutral: Float[np.ndarray, "n 3"]
+) -> dict[str, Float[np.ndarray, "n f"]]:
+    """Transforms, what the phone says of one camera's light, and both."""
+    told = np.asarray(to_chromaticity(jnp.asarray(as_shot_neutral)))
+    return {TRANSFORM: transforms, WHITE_BALANCE: told, BOTH: np.hstack([transforms, told])}
+
+
+def of_second(data: CameraPairs) -> CameraPairs:
+    """The same pairs, asked for the second camera's light."""
+    inputs = data.inputs
+    if WHITE_BALANCE in inputs:
+        inputs = with_white_balance(inputs[TRANSFORM], load_s20().as_shot_neutral_2)
+    return data._replace(inputs=inputs, asked="second")
+
+
+def told_by_phone(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 3 k 3"]]:
+    """The phone's own white balance, where it is known."""
+    if WHITE_BALANCE not in data.inputs:
+        return {}
+    told = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
+    return {"The phone's white balance": np.asarray(told)[None]}
 
 
 def rendered_pairs(seed: int) -> CameraPairs:
@@ -249,16 +297,15 @@ def as_released(
 
 def familiar_pairs(data: CameraPairs) -> Familiarity:
     """All pairs' transforms, and each test fold's distances from those of the other two."""
-    transforms = jnp.asarray(data.inputs[TRANSFORM]).reshape(-1, 3, 3)
-    everything = np.arange(len(data.main))
+    features = jnp.asarray(data.inputs[TRANSFORM])
+    everything = np.arange(len(features))
 
-    def distribution(rows: np.ndarray) -> TransformPrior:
-        # A misfit has no part in the distance of transforms.
-        return transform_distribution(transforms[rows], jnp.ones(len(rows), bool), misfit=1.0)
+    def distribution(rows: np.ndarray) -> FeatureDistribution:
+        return fit_feature_distribution(features[rows], jnp.ones(len(rows), bool))
 
     distances = [
-        jax.vmap(transform_distance, (None, 0))(
-            distribution(np.setdiff1d(everything, fold)), transforms[fold]
+        jax.vmap(feature_distance, (None, 0))(
+            distribution(np.setdiff1d(everything, fold)), features[fold]
         )
         for fold in data.folds
     ]
@@ -271,6 +318,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
     Intervals are calibrated on every test fold by the nets that were not trained on it; all nets
     together disagree a little more than those, which makes them wider.
     """
+    familiar = familiar_pairs(data)
     for depth, models in outcome.nets[TRANSFORM].models.items():
         losses = outcome.validation[net_name(TRANSFORM, depth)]
         best = np.argmin([losses[name] for name in AUGMENTATIONS], axis=0)
@@ -279,11 +327,12 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
             [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]
         )
         members = jax.tree.map(lambda leaf, r=rows: leaf[r], models)
-        scale = calibrate_all(*map(jnp.asarray, _held_out(outcome, data, depth)))
+        estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
+        scale, alone = calibrate_all(estimates, truth), uninformed(truth).degrees
         names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)
         note = f"{data.note}; augmentation {names}, honest selection"
-        nets = LightNets(members, scale)
-        model = LoadedModel(nets, None, familiar_pairs(data), depth, "sum", data.cameras, note)
+        light = LightModel("T", depth, members, scale, familiar, alone)
+        model = LoadedModel(light, None, None, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
 
 
@@ -298,7 +347,8 @@ def _held_out(
 def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, Coverage]:
     """By net, how often its intervals hold on a fold when calibrated on the other two."""
     folds = np.split(np.arange(data.folds.size), len(data.folds))
-    return {
-        net_name(TRANSFORM, depth): cross_coverage(*_held_out(outcome, data, depth), folds)
-        for depth in outcome.nets[TRANSFORM].models
-    }
+    found = {}
+    for depth in outcome.nets[TRANSFORM].models:
+        estimates, truth = _held_out(outcome, data, depth)
+        found[net_name(TRANSFORM, depth)] = cross_coverage([estimates] * 3, truth, folds)
+    return found

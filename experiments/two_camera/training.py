@@ -1,7 +1,7 @@
 """Trains all nets of a table in one compiled program over all devices, with checkpoints."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ def train_nets(
     settings: TrainingSettings,
     seed: int,
     checkpoints: Checkpoints,
+    width: int = IlluminantNet.width,
 ) -> TrainedNets:
     """Trains a net of every depth on every problem.
 
@@ -59,6 +60,7 @@ def train_nets(
       settings: of the optimizer, shared by all.
       seed: of initial parameters and batches.
       checkpoints: where the state is saved after a block, where that is due, and at the end.
+      width: units of each hidden layer.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, or the checkpoints are of
@@ -72,7 +74,7 @@ def train_nets(
         )
     facts = {"seed": seed, **dataclasses.asdict(settings)}
     per_block = validations // BLOCKS
-    trainers = {depth: make_trainer(IlluminantNet(depth), settings) for depth in depths}
+    trainers = {depth: make_trainer(IlluminantNet(depth, width), settings) for depth in depths}
     count = problems.features.shape[0]
     keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
 
@@ -165,16 +167,56 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
     return TrainedNets(models, losses)
 
 
+class RateChoice(NamedTuple):
+    """Nets at the rate that each group of problems validates best with.
+
+    Attributes:
+      nets: the models and losses of every problem at its group's rate.
+      chosen: by depth, each group's rate.
+    """
+
+    nets: TrainedNets
+    chosen: dict[int, Float[np.ndarray, "groups"]]
+
+
+def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
+    """Of trainings at several rates, by the mean validation loss of `group` neighbouring problems.
+
+    Neighbours are trainings of one fold from several seeds, which say together what is good there.
+    """
+    rates, trained = np.array(list(nets)), list(nets.values())
+    models, losses, chosen = {}, {}, {}
+    for depth in trained[0].models:
+        valid = np.stack([np.asarray(each.losses[depth].valid) for each in trained])
+        # NaN counts as infinite: a net that diverged has the least of what it had before.
+        least = np.min(np.where(np.isnan(valid), np.inf, valid), axis=1)
+        best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
+        rows = np.repeat(best, group), np.arange(least.shape[1])
+        models[depth] = jax.tree.map(
+            lambda *leaves, r=rows: jnp.stack(leaves)[r], *(each.models[depth] for each in trained)
+        )
+        losses[depth] = jax.tree.map(
+            lambda *curves, r=rows: np.stack(curves, axis=2)[:, r[1], r[0]],
+            *(each.losses[depth] for each in trained),
+        )
+        chosen[depth] = rates[best]
+    return RateChoice(TrainedNets(models, losses), chosen)
+
+
 def _problem_keys(seed: int, depth: int, count: int) -> Array:
     key = jax.random.fold_in(jax.random.key(seed), depth)
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
 
 
 def predict_all(
-    depth: int, models: IlluminantModel, features: Float[Array, "p n f"]
+    depth: int,
+    models: IlluminantModel,
+    features: Float[Array, "p n f"],
+    width: int = IlluminantNet.width,
 ) -> Float[Array, "p n 2"]:
     """Each problem's model on its own samples."""
-    return jax.vmap(predict_chromaticity, (None, 0, 0))(IlluminantNet(depth), models, features)
+    net = IlluminantNet(depth, width)
+    return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
 
 def stack_problems(problems: Sequence[Problem]) -> Problem:

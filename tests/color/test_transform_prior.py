@@ -9,7 +9,6 @@ from everlight.color.transform_prior import (
     TransformPrior,
     fit_probable_transform,
     learn_transform_prior,
-    transform_distance,
 )
 from everlight.color.transforms import fit_color_transform
 
@@ -175,14 +174,3 @@ def test_another_pair_of_cameras_is_far(rng, prior):
     own, twice, swapped = both(main, second), both(main, main), both(second, main)
     assert twice.min() > 1.5 * own.max()
     assert swapped.min() > 1.5 * own.max()
-
-
-def test_mahalanobis_distance_against_float64(rng, prior):
-    transform = rng.normal(size=(3, 3))
-    away = transform.ravel() - np.float64(prior.mean)
-    precision = np.float64(prior.root).T @ np.float64(prior.root)
-    np.testing.assert_allclose(
-        transform_distance(prior, jnp.asarray(transform, jnp.float32)),
-        np.sqrt(away @ precision @ away),
-        rtol=1e-4,
-    )

@@ -69,6 +69,7 @@ LEARNER = small_net.small_learner(SETUP, range(6))
 SAMPLES = small_net.samples_of(range(4))
 FACTS = metrics.Facts(jnp.array([[0, -1, -1], [0, 1, -1]]), floats(3, 2))
 COSTS = metrics.Costs(floats(3), floats(3), jnp.float32(1), floats(3), floats(3))
+DISTRIBUTION = color.FeatureDistribution(floats(9), jnp.eye(9))
 PRIOR = color.TransformPrior(floats(9), jnp.eye(9), jnp.float32(1))
 NET = models.IlluminantNet()
 PIECES = host([[0, -1, -1], [0, 1, -1]])
@@ -209,6 +210,11 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "illuminants": floats(5, 3),
         "weights": floats(5),
         "iterations": 2,
+    },
+    "color.feature_distance": lambda: {"distribution": DISTRIBUTION, "features": floats(9)},
+    "color.fit_feature_distribution": lambda: {
+        "features": floats(12, 9),
+        "valid": booleans(12),
     },
     "color.fit_fourier_constancy": lambda: {
         "histograms": floats(5, 2, 64, 64),
@@ -375,12 +381,6 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         {"key": KEY, "colors": floats(24, 3)} | {"sensor": color.Sensor(), "patch": 8}
     ),
     "color.to_chromaticity": lambda: {"illuminant": floats(3)},
-    "color.transform_distance": lambda: {"prior": PRIOR, **TRANSFORM},
-    "color.transform_distribution": lambda: {
-        "transforms": floats(12, 3, 3),
-        "valid": booleans(12),
-        "misfit": 0.1,
-    },
     "color.unit_illuminant": lambda: {"illuminant": floats(3)},
     "color.von_kries": lambda: {"illuminants": floats(2, 3)},
     "color.warp_image": lambda: {
@@ -595,7 +595,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "k": 5,
     },
     # models
-    "models.calibrate": lambda: {"prior": PRIOR, "distances": floats(4)},
+    "models.calibrate": lambda: {
+        "distribution": DISTRIBUTION,
+        "distances": floats(4),
+    },
     "models.calibrate_interval": lambda: {
         "estimates": floats(3, 4, 2),
         "truth": floats(4, 2),
@@ -616,11 +619,12 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
     "models.novelty": lambda: {
-        "familiar": models.Familiarity(PRIOR, floats(101)),
+        "familiar": models.Familiarity(DISTRIBUTION, floats(101)),
         "distance": jnp.float32(1),
     },
     "models.predict_chromaticity": lambda: {**trained(), "features": floats(4, 9)},
     "models.predict_illuminant": lambda: {**trained(), **TRANSFORM},
+    "models.uninformed_interval": lambda: {"lights": floats(4, 2), "coverage": 0.9},
     "models.unit": lambda: {"vectors": floats(4, 5), "axis": -1},
     "models.with_weights": lambda: {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},

@@ -1,6 +1,6 @@
 """Two raw files in, an illuminant out: on a real photo seen by two made-up cameras, and bad input.
 
-`write_pair` makes the two cameras' files of a photo; any net with `predict` can be tried on them.
+`write_pair` makes the two cameras' files of a photo; any model with `tell` can be tried on them.
 """
 
 import csv
@@ -25,19 +25,17 @@ from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.alignment import warp_image
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.transform_prior import (
-    TransformPrior,
-    fit_probable_transform,
-    learn_transform_prior,
-)
+from everlight.color.feature_distribution import FeatureDistribution
+from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
 from everlight.metrics.angular import angular_error
 from everlight.models.illuminant_interval import (
     Interval,
     calibrate_interval,
     ensemble_chromaticity,
+    uninformed_interval,
 )
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import calibrate
+from everlight.models.illuminant_novelty import Novelty, calibrate
 from everlight.models.illuminant_training import (
     Problem,
     TrainingSettings,
@@ -54,7 +52,7 @@ from experiments.two_camera.estimate import (
 )
 from experiments.two_camera.intervals import inside, intervals
 from experiments.two_camera.model_files import (
-    LightNets,
+    LightModel,
     LoadedModel,
     ToldLight,
     ToldLights,
@@ -83,12 +81,15 @@ class Pair(NamedTuple):
     points: Path
 
 
-def told_lights(light, second=None):
+FAMILIAR = Novelty(np.float32(0.5), np.float32(0.4))
+
+
+def told_lights(light, second=None, novelty=FAMILIAR):
     """Lights whose R/G and B/G are known to a tenth."""
     light = np.array(light, np.float32)
     interval = Interval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
-    told = ToldLight(light, interval)
-    return ToldLights(told, None if second is None else ToldLight(np.array(second), interval))
+    told = ToldLight(light, interval, novelty, says_nothing=False)
+    return ToldLights(told, None if second is None else told._replace(illuminant=np.array(second)))
 
 
 class ClosedFormNet:
@@ -96,16 +97,13 @@ class ClosedFormNet:
 
     fit = None
     cameras = ("Main Eye", "Second Eye")
-    # Everything is familiar to it.
-    familiar = calibrate(
-        TransformPrior(jnp.zeros(9), jnp.eye(9), jnp.float32(1)), jnp.array([1.0, 100.0])
-    )
+    needs_transform = True
 
-    def fit_transform(self, main, second, weights):
-        return LoadedModel.fit_transform(self, main, second, weights)
+    def look(self, main, second, weights):
+        return LoadedModel.look(self, main, second, weights)
 
-    def predict(self, transform):
-        ratio = np.asarray(transform, float) / CAMERA_CHANGE
+    def tell(self, inputs):
+        ratio = np.asarray(inputs.transform, float) / CAMERA_CHANGE
         red = np.sqrt(ratio[1, 0] / ratio[0, 1])
         blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
         return told_lights([red, 1, blue])
@@ -267,6 +265,8 @@ def trained_net(tmp_path_factory, rendered):
             length=settings.steps // settings.validate_every,
         )[0].best
 
+    known = FeatureDistribution(prior.mean, prior.root)
+    familiar = calibrate(known, fitted.distance[scenes.valid])
     ensembles = []
     for lights in illuminants:
         targets = to_chromaticity(lights)
@@ -274,10 +274,11 @@ def trained_net(tmp_path_factory, rendered):
         problem = jax.tree.map(jnp.asarray, Problem(*parts[0], *parts[1]))
         members = train(jax.random.split(jax.random.key(0), 2), problem)
         told = estimates_of(members, features[scenes.valid])
-        ensembles.append(LightNets(members, calibrate_interval(told, targets[scenes.valid])))
+        truth = targets[scenes.valid]
+        scale, alone = calibrate_interval(told, truth), uninformed_interval(truth).degrees
+        ensembles.append(LightModel("T", 5, members, scale, familiar, alone))
     folder = tmp_path_factory.mktemp("net")
-    familiar = calibrate(prior, fitted.distance[scenes.valid])
-    model = LoadedModel(*ensembles, familiar, 5, "probable", EMBEDDED_CAMERAS, "rendered scenes")
+    model = LoadedModel(*ensembles, prior, "probable", EMBEDDED_CAMERAS, "rendered scenes")
     save_model(folder, model)
     return folder
 
@@ -333,7 +334,8 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     assert angular_error(jnp.asarray(result.lights.main.illuminant), truth) < 5
     told = result.lights.second.illuminant
     assert angular_error(jnp.asarray(told), truth @ jnp.asarray(transform, jnp.float32)) < 5
-    assert result.novelty.distance < 1
+    assert result.lights.main.novelty.distance < 1
+    assert result.warnings == ()
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "lights.csv"}
 
 
@@ -357,7 +359,7 @@ def test_one_camera_twice_is_refused_with_its_distance(tmp_path, chart, trained_
     photo, white = chart
     light, _ = light_and_transform("D65")
     pair = write_pair(tmp_path, photo, white, CHART, light, np.eye(3), ALIGNMENT)
-    with pytest.raises(DataError, match=r"distance from the net's training \d.* Nikon 5100"):
+    with pytest.raises(DataError, match=r"distance from the model's training \d.* Nikon 5100"):
         estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert not (tmp_path / "out").exists()
 
@@ -422,17 +424,69 @@ def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_
 
 def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
     class Narrow(ClosedFormNet):
-        familiar = calibrate(ClosedFormNet.familiar.prior, jnp.array([0.5, 0.8]))
+        def tell(self, inputs):
+            return told_lights([0.5, 1, 0.6], novelty=Novelty(np.float32(1.7), np.float32(0)))
 
     use_net(Narrow())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
-    length = np.linalg.norm(result.transform)
-    np.testing.assert_allclose(result.novelty.distance, length / 0.797, rtol=1e-3)
-    assert 1 < result.novelty.distance < 3
     printed = capsys.readouterr()
-    assert f"training {length / 0.797:.2f}, where 1 is" in printed.out
+    assert "training 1.70, where 1 is" in printed.out
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert line["main distance from training"] == "1.700"
+    assert line["warnings"] == " ".join(result.warnings)
+    assert "may be far from the truth" in line["warnings"]
+
+
+def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair, use_net, capsys):
+    class Other(ClosedFormNet):
+        def tell(self, inputs):
+            told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+            return told._replace(second=told.second._replace(novelty=Novelty(9.0, 0.0)))
+
+    use_net(Other())
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    assert result.lights.second is None
+    assert "second light: distance from the model's training 9.00" in capsys.readouterr().err
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert line["second r/g"] == line["second distance from training"] == ""
+    assert "is left out" in line["warnings"]
+
+
+def test_an_interval_that_says_nothing_is_told_loudly(tmp_path, small_pair, use_net, capsys):
+    class Wide(ClosedFormNet):
+        def tell(self, inputs):
+            told = told_lights([0.5, 1, 0.6])
+            return told._replace(main=told.main._replace(says_nothing=True))
+
+    use_net(Wide())
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    printed = capsys.readouterr().err
+    assert "WARNING: " in printed
+    assert "its interval reaches 3.2 degrees, no less than that of the lights" in printed
+    assert "THE ESTIMATE SAYS NOTHING" in result.warnings[0]
+    (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
+    assert "SAYS NOTHING" in line["warnings"]
+
+
+def test_a_model_on_moments_needs_no_colourful_scene(tmp_path, small_pair, use_net, capsys):
+    class Moments(ClosedFormNet):
+        needs_transform = False
+
+        def tell(self, inputs):
+            return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
+
+    use_net(Moments())
+    grey = np.full((60, 84, 3), [0.2, 0.4, 0.3])
+    (result,) = estimate(settings_for(small_pair(grey, grey), tmp_path))
+    assert result.transform is None
+    # All moments of one colour are that colour; their mean is one.
+    mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
+    np.testing.assert_allclose(
+        result.lights.main.illuminant[::2], np.array([0.2, 0.3]) / mean, rtol=1e-3
+    )
+    assert "transform" not in capsys.readouterr().out
 
 
 def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
@@ -495,7 +549,7 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
 
 def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
     class Both(ClosedFormNet):
-        def predict(self, transform):
+        def tell(self, inputs):
             return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
 
     use_net(Both())
@@ -520,14 +574,14 @@ def test_files_that_are_no_pairs_are_refused(tmp_path, files, message):
 
 def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
     class Few(ClosedFormNet):
-        def predict(self, transform):
+        def tell(self, inputs):
             told = told_lights([0.5, 1, 0.6])
             unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
             return ToldLights(told.main._replace(interval=unknown), None)
 
     use_net(Few())
     estimate(settings_for(small_pair(), tmp_path))
-    assert "no interval, as the nets were validated on too few pairs" in capsys.readouterr().out
+    assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
 
 
 def fails(tmp_path, paths, message, **changes):
@@ -589,7 +643,7 @@ def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_n
 
 def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
     class Broken(ClosedFormNet):
-        def predict(self, transform):
+        def tell(self, inputs):
             return told_lights([np.inf, 1, 0.5])
 
     use_net(Broken())

@@ -1,10 +1,14 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError, MissingDataError
-from everlight.color.transform_prior import TransformPrior
+from everlight.color.chromagenic import LinearRegression
+from everlight.color.feature_distribution import FeatureDistribution
+from everlight.color.transform_prior import TransformPrior, fit_probable_transform
 from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
@@ -12,40 +16,51 @@ from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.model_files import (
-    LightNets,
+    LightModel,
     LoadedModel,
     load_model,
     save_model,
 )
 
 
-def nets_of(rng, depth, members):
-    shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(9))
-    params = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.normal(0, 0.3, (members, *leaf.shape)), jnp.float32), shapes
-    )
-    statistics = [jnp.asarray(rng.uniform(0.5, 2, (members, 9)), jnp.float32) for _ in range(2)]
+def drawn(rng, *shape):
+    return jnp.asarray(rng.normal(0, 0.3, shape), jnp.float32)
+
+
+def light_of(rng, given="T", depth=2, members=3):
+    width = 18 if given == "T and moments" else 9
+    if depth is None:
+        own = LinearRegression(drawn(rng, members, width, 2) / 10, 1 + drawn(rng, members, 2) / 3)
+    else:
+        shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
+        params = jax.tree.map(lambda leaf: drawn(rng, members, *leaf.shape), shapes)
+        own = IlluminantModel(params, *(1 + drawn(rng, members, width) / 3 for _ in range(2)))
     scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
-    return LightNets(IlluminantModel(params, *statistics), scale)
+    known = FeatureDistribution(drawn(rng, width), drawn(rng, width, width))
+    familiar = calibrate(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
+    return LightModel(given, depth, own, scale, familiar, jnp.float32(12.5))
 
 
-def model_of(seed, depth=2, members=3, fit=None, second=True):
+def model_of(seed, depth=2, fit=None, second=True, given="T"):
     rng = np.random.default_rng(seed)
-    nets = [nets_of(rng, depth, members), nets_of(rng, depth, members) if second else None]
-    prior = TransformPrior(
-        jnp.asarray(rng.normal(size=9), jnp.float32),
-        jnp.asarray(rng.normal(size=(9, 9)), jnp.float32),
-        jnp.float32(0.05),
-    )
-    familiar = calibrate(prior, jnp.asarray(rng.uniform(size=50), jnp.float32))
-    return LoadedModel(*nets, familiar, depth, fit, ("Main Eye", "Second Eye"), "made up")
+    lights = light_of(rng, given, depth), light_of(rng, "moments", None) if second else None
+    prior = TransformPrior(drawn(rng, 9), drawn(rng, 9, 9), jnp.float32(0.05))
+    prior = prior if fit == "probable" else None
+    return LoadedModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
 
 
-def member_light(members, depth, index, transform):
-    """One member's forward pass in float64 NumPy."""
+def pair_of(rng):
+    main = jnp.asarray(rng.uniform(0.05, 1, (20, 3)), jnp.float32)
+    return main, main @ jnp.asarray(rng.uniform(size=(3, 3)), jnp.float32)
+
+
+def member_light(members, depth, index, features):
+    """One member's answer in float64 NumPy."""
     take = lambda leaf: np.float64(leaf[index])  # noqa: E731
+    if depth is None:
+        return features @ take(members.slopes) + take(members.intercept)
     weights = members.params["params"]
-    hidden = (np.ravel(transform) - take(members.mean)) / take(members.scale)
+    hidden = (features - take(members.mean)) / take(members.scale)
     for layer in [*(f"hidden_{i}" for i in range(depth)), "chromaticity"]:
         hidden = hidden @ take(weights[f"{layer}_kernel"]) + take(weights[f"{layer}_bias"])
         hidden = np.exp(hidden) if layer == "chromaticity" else np.maximum(hidden, 0)
@@ -53,39 +68,81 @@ def member_light(members, depth, index, transform):
 
 
 @pytest.mark.parametrize(
-    ("depth", "fit", "second"), [(2, None, True), (5, "sum", False), (5, "probable", True)]
+    ("depth", "fit", "second", "given"),
+    [
+        (2, None, True, "T"),
+        (5, "sum", False, "T and moments"),
+        (None, "scale", True, "T and moments"),
+        (5, "probable", True, "T"),
+    ],
 )
-def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, rng):
-    model = model_of(1, depth, fit=fit, second=second)
+def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, rng):
+    model = model_of(1, depth, fit, second, given)
     save_model(tmp_path / "net", model)
     read = load_model(tmp_path / "net")
-    assert (read.depth, read.fit, read.cameras, read.trained_on) == (
-        depth,
+    assert (read.fit, read.cameras, read.trained_on) == (
         fit,
         ("Main Eye", "Second Eye"),
         "made up",
     )
-    for one in ("main", "second", "familiar"):
-        leaves = (jax.tree.leaves(getattr(each, one)) for each in (read, model))
-        for a, b in zip(*leaves, strict=True):
-            np.testing.assert_array_equal(a, b)
-    transform = rng.normal(size=(3, 3))
-    told, written = (jax.tree.leaves(each.predict(transform)) for each in (read, model))
-    assert len(told) == len(written) == (8 if second else 4)
+    assert (read.main.given, read.main.depth) == (given, depth)
+    assert read.second is None or (read.second.given, read.second.depth) == ("moments", None)
+    inputs = model.look(*pair_of(rng), jnp.ones(20))
+    told, written = (jax.tree.leaves(each.tell(inputs)) for each in (read, model))
+    assert len(told) == len(written) == (14 if second else 7)
     for a, b in zip(told, written, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_light_is_the_geometric_mean_of_the_members(rng):
-    model = model_of(2)
-    transform = np.float32(rng.normal(size=(3, 3)))
-    for nets, told in zip((model.main, model.second), model.predict(transform), strict=True):
-        lights = np.array([member_light(nets.members, 2, index, transform) for index in range(3)])
-        red, blue = centre = np.prod(lights, axis=0) ** (1 / 3)
-        np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=1e-5)
-        width = 1.5 * (np.log(lights).std(axis=0) + np.array([0.02, 0.03]))
-        np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-4)
-        np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-4)
+def moments_in_numpy(colors):
+    """Means, and roots of mean products, in the order of their exponents."""
+    products = {tuple(np.eye(3, dtype=int)[i]): colors[:, i].mean() for i in range(3)} | {
+        tuple(np.eye(3, dtype=int)[i] + np.eye(3, dtype=int)[j]): np.sqrt(
+            (colors[:, i] * colors[:, j]).mean()
+        )
+        for i in range(3)
+        for j in range(i, 3)
+    }
+    ordered = [products[p] for p in sorted(products, key=lambda p: (sum(p), p))]
+    return np.array(ordered) / np.mean(ordered)
+
+
+@pytest.mark.parametrize("given", ["T", "moments", "T and moments"])
+@pytest.mark.parametrize("depth", [None, 2])
+def test_each_light_is_told_from_what_its_model_is_given(rng, given, depth):
+    """The geometric mean of the members; the second light by moments of the second image."""
+    model = model_of(2, depth, "scale", True, given)
+    main, second = pair_of(rng)
+    lights = model.tell(model.look(main, second, jnp.ones(20)))
+    transform = np.linalg.lstsq(np.float64(main), np.float64(second))[0]
+    inputs = {"T": np.ravel(transform / transform.sum(axis=1).mean())}
+    inputs["moments"] = moments_in_numpy(np.float64(main))
+    inputs["T and moments"] = np.concatenate([inputs["T"], inputs["moments"]])
+    cases = [(model.main, lights.main, inputs[given])]
+    cases.append((model.second, lights.second, moments_in_numpy(np.float64(second))))
+    for own, told, features in cases:
+        answers = np.array([member_light(own.members, own.depth, i, features) for i in range(3)])
+        red, blue = centre = np.prod(answers, axis=0) ** (1 / 3)
+        np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=2e-4)
+        width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
+        np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-3)
+        np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-3)
+        known = own.familiar.distribution
+        away = np.float64(known.root) @ (features - np.float64(known.mean))
+        unit = np.float64(own.familiar.distances[99])
+        np.testing.assert_allclose(told.novelty.distance, np.linalg.norm(away) / unit, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("uninformed", "expected"), [(0.1, True), (89.0, False)])
+def test_an_interval_that_reaches_as_far_as_the_training_lights_own_says_nothing(
+    rng, uninformed, expected
+):
+    model = model_of(4)
+    model = dataclasses.replace(
+        model, main=dataclasses.replace(model.main, uninformed=jnp.float32(uninformed))
+    )
+    inputs = model.look(*pair_of(rng), jnp.ones(20))
+    assert model.tell(inputs).main.says_nothing is expected
 
 
 def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
@@ -107,23 +164,53 @@ def test_what_is_no_model_is_refused(tmp_path):
 
 
 def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
-    facts = {"depth": 5, "size": 3, "lights": 2, "fit": None, "cameras": ["a", "b"]}
-    facts["trained_on"] = ""
-    model = model_of(1, depth=2)
-    arrays = {"main": model.main, "second": model.second, "familiar": model.familiar}
-    Checkpoints(tmp_path).save(1, arrays, facts)
+    wrong = dataclasses.replace(model_of(1), main=dataclasses.replace(model_of(1).main, depth=5))
+    save_model(tmp_path, wrong)
     with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
         load_model(tmp_path)
 
 
+def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
+    unknown = dataclasses.replace(model_of(1).main, given="T and the phone's white balance")
+    save_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
+    message = r"net tells a light from T and the phone's white balance, which estimate does not"
+    with pytest.raises(DataError, match=message):
+        load_model(tmp_path / "net")
+
+
+def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
+    model = dataclasses.replace(model_of(1, fit="probable"), prior=None)
+    save_model(tmp_path, model)
+    with pytest.raises(DataError, match=r"prior/mean: absent there"):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize("fit", [None, "scale", "sum"])
-def test_least_squares_transforms_are_told_by_their_mahalanobis_distance(rng, fit):
-    model = model_of(3, fit=fit)
-    main = jnp.asarray(rng.uniform(size=(20, 3)), jnp.float32)
-    second = main @ jnp.asarray(rng.uniform(size=(3, 3)), jnp.float32)
-    fitted = model.fit_transform(main, second, jnp.ones(20))
+def test_transforms_are_fitted_as_the_model_says(rng, fit):
+    main, second = pair_of(rng)
     expected = fit_color_transform(main, second, normalize=fit).transform
-    np.testing.assert_allclose(fitted.transform, expected, atol=1e-6)
-    prior = model.familiar.prior
-    away = np.float64(prior.root) @ (np.ravel(expected) - np.float64(prior.mean))
-    np.testing.assert_allclose(fitted.distance, np.linalg.norm(away), rtol=1e-4)
+    seen = model_of(3, fit=fit).look(main, second, jnp.ones(20))
+    np.testing.assert_allclose(seen.transform, expected, atol=1e-6)
+
+
+def test_a_probable_transforms_distance_counts_its_colours_too(rng):
+    model = model_of(3, fit="probable")
+    main, second = pair_of(rng)
+    inputs = model.look(main, second, jnp.ones(20))
+    fitted = fit_probable_transform(main, second, model.prior)
+    unit = model.main.familiar.distances[99]
+    told = model.tell(inputs).main.novelty.distance
+    np.testing.assert_allclose(told, fitted.distance / unit, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "second", "needed"),
+    [("T", False, True), ("T and moments", True, True), ("moments", True, False)],
+)
+def test_a_model_on_moments_alone_needs_no_transform(rng, given, second, needed):
+    model = model_of(1, second=second, given=given)
+    assert model.needs_transform is needed
+    grey = jnp.full((20, 3), 0.5)
+    inputs = model.look(grey, grey, jnp.ones(20))
+    assert not inputs.told
+    assert np.isfinite(model.tell(inputs).main.illuminant).all() or needed

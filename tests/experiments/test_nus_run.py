@@ -17,6 +17,7 @@ from experiments.two_camera import image_methods, image_sets, pair_folds
 from experiments.two_camera.image_methods import (
     Learner,
     compare_on_images,
+    moments_of,
     single_image_estimates,
 )
 from experiments.two_camera.image_sets import (
@@ -136,7 +137,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(seed=0)
-    pairs = camera_pairs(quasi, images)
+    pairs = camera_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
     augmentations = augmentations_of(quasi)
     augment = augmentations["re-illuminated"]
     problem = make_problem(pairs, "T", fold, augment, selection, seed=5)

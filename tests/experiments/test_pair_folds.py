@@ -120,3 +120,29 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
             len(train), 100, 2
         )
         np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
+
+
+def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
+    """At a rate of nothing a net stays what it was."""
+    only = {"good": good}
+    outcome = cross_validate(
+        pairs, only, "honest", (0, 1), SETTINGS, Checkpoints(tmp_path), rates=(1e-9, 1e-2)
+    )
+    fixed = cross_validate(
+        pairs, only, "honest", (0, 1), SETTINGS, Checkpoints(tmp_path / "fixed"), rates=(1e-9,)
+    )
+    name = "Net, 200 parameters"
+    assert outcome.rates[name]["good"].tolist() == [1e-2] * 3
+    assert fixed.rates[name]["good"].tolist() == [1e-9] * 3
+    assert (outcome.validation[name]["good"] < fixed.validation[name]["good"]).all()
+
+
+def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
+    """Exactly, as the features are linear in it, and not in the main camera's."""
+    other = pairs.main[:, ::-1] ** 2
+    asked = pairs._replace(main=other, second=pairs.main, asked="second")
+    outcome = cross_validate(
+        asked, {"good": good}, "honest", (0,), SETTINGS, Checkpoints(tmp_path), {"T": (2,)}
+    )
+    np.testing.assert_array_equal(asked.targets(np.arange(3)), pairs.main[:3, ::2])
+    assert outcome.errors(asked)["Linear regression, good"].max() < 0.05

@@ -27,6 +27,7 @@ from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.training import (
     BLOCKS,
     TrainedNets,
+    best_of_rates,
     best_of_restarts,
     predict_all,
     stack_problems,
@@ -63,6 +64,28 @@ def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
 def uninterrupted(tmp_path_factory):
     folder = tmp_path_factory.mktemp("uninterrupted")
     return folder, train(folder)
+
+
+def planted(losses, number):
+    """Trainings of one depth whose models are their own number and problem."""
+    marks = 100 * number + jnp.arange(losses.shape[1])
+    return TrainedNets(
+        {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}
+    )
+
+
+def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations():
+    """Two groups of two problems; a loss is a step's, the best of which counts."""
+    slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
+    fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
+    # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
+    choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
+    assert choice.chosen[2].tolist() == [0.1, 0.3]
+    assert choice.nets.models[2].mean.tolist() == [0, 1, 102, 103]
+    assert choice.nets.models[2].params["k"].tolist() == [[0], [1], [102], [103]]
+    expected = np.column_stack([slow[:, :2], fast[:, 2:]])
+    np.testing.assert_array_equal(choice.nets.losses[2].train, expected)
+    np.testing.assert_array_equal(choice.nets.losses[2].valid, expected + 1)
 
 
 def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):

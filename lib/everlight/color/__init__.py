@@ -49,6 +49,11 @@ from everlight.color.estimators import (
     unit_illuminant,
     weighted_gray_edge,
 )
+from everlight.color.feature_distribution import (
+    FeatureDistribution,
+    feature_distance,
+    fit_feature_distribution,
+)
 from everlight.color.fourier_constancy import (
     FOURIER_SETTINGS,
     FourierModel,
@@ -96,8 +101,6 @@ from everlight.color.transform_prior import (
     TransformPrior,
     fit_probable_transform,
     learn_transform_prior,
-    transform_distance,
-    transform_distribution,
 )
 from everlight.color.transforms import (
     TransformFit,
@@ -116,6 +119,7 @@ __all__ = [
     "CrossCameraModel",
     "DualMappingModel",
     "Estimator",
+    "FeatureDistribution",
     "FourierModel",
     "FourierSettings",
     "Gamut",
@@ -150,12 +154,14 @@ __all__ = [
     "edge_moments",
     "encode_srgb",
     "extreme_chromaticities",
+    "feature_distance",
     "fit_bias_correction",
     "fit_chromagenic",
     "fit_color_transform",
     "fit_confidence_pooling",
     "fit_cross_camera",
     "fit_dual_mapping",
+    "fit_feature_distribution",
     "fit_fourier_constancy",
     "fit_gamut",
     "fit_homography",
@@ -187,8 +193,6 @@ __all__ = [
     "sensor_independent_estimate",
     "take_photograph",
     "to_chromaticity",
-    "transform_distance",
-    "transform_distribution",
     "unit_illuminant",
     "von_kries",
     "warp_image",

@@ -13,11 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import ABOVE_ZERO, Positive, checked
+from everlight.color.feature_distribution import fit_feature_distribution
 from everlight.color.transforms import fit_color_transform, scale_free
-
-# Of the largest variance: directions in which training transforms do not differ at all are held
-# to this share of it, so that the precision is finite in float32.
-VARIANCE_FLOOR = 1e-6
 
 Misfit = Positive | Annotated[Float[Array, ""], ABOVE_ZERO]
 
@@ -53,29 +50,6 @@ class ProbableTransform(NamedTuple):
 
 
 @checked
-def transform_distribution(
-    transforms: Float[Array, "m 3 3"], valid: Bool[Array, "m"], misfit: Misfit
-) -> TransformPrior:
-    """Mean and covariance of the valid transforms."""
-    counted = valid.astype(transforms.dtype)[:, None]
-    entries = transforms.reshape(-1, 9)
-    mean = jnp.sum(counted * entries, axis=0) / jnp.sum(counted)
-    away = counted * (entries - mean)
-    covariance = jnp.matmul(away.T, away, precision=jax.lax.Precision.HIGHEST) / jnp.sum(counted)
-    variances, directions = jnp.linalg.eigh(covariance)
-    floored = jnp.maximum(variances, VARIANCE_FLOOR * variances[-1])
-    root = (directions / jnp.sqrt(floored)).T
-    return TransformPrior(mean, root, jnp.asarray(misfit, transforms.dtype))
-
-
-@checked
-def transform_distance(prior: TransformPrior, transform: Float[Array, "3 3"]) -> Float[Array, ""]:
-    """Mahalanobis distance of a transform from a distribution of its like."""
-    away = jnp.matmul(prior.root, transform.reshape(9) - prior.mean, precision="highest")
-    return jnp.sqrt(jnp.sum(away**2))
-
-
-@checked
 def learn_transform_prior(
     main: Float[Array, "m n 3"], second: Float[Array, "m n 3"], misfit: Misfit
 ) -> TransformPrior:
@@ -90,7 +64,8 @@ def learn_transform_prior(
       The prior; scenes whose colours do not span 3-space have no part in it.
     """
     fit = jax.vmap(fit_color_transform)(*(jax.vmap(_at_mean_one)(view) for view in (main, second)))
-    return transform_distribution(fit.transform, fit.valid, misfit)
+    known = fit_feature_distribution(fit.transform.reshape(-1, 9), fit.valid)
+    return TransformPrior(*known, jnp.asarray(misfit, fit.transform.dtype))
 
 
 @checked

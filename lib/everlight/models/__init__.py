@@ -17,6 +17,7 @@ from everlight.models.illuminant_interval import (
     chromaticity_interval,
     ensemble_chromaticity,
     ensemble_disagreement,
+    uninformed_interval,
 )
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_novelty import Familiarity, Novelty, calibrate, novelty
@@ -85,6 +86,7 @@ __all__ = [
     "novelty",
     "predict_chromaticity",
     "predict_illuminant",
+    "uninformed_interval",
     "unit",
     "with_weights",
 ]

@@ -113,3 +113,19 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
         from_chromaticity(corners), from_chromaticity(centre)
     )
     return Interval(low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf))
+
+
+@checked
+def uninformed_interval(lights: Float[Array, "n 2"], coverage: Inside = COVERAGE) -> Interval:
+    """What is known of a light without looking: the interval around the mean of others.
+
+    An estimate whose own interval reaches as far (`degrees`) says nothing that these lights did not
+    say before.
+
+    Args:
+      lights: [R/G, B/G] of the lights that taught, `[n, 2]`.
+      coverage: share of them in the interval around their geometric mean.
+    """
+    mean = ensemble_chromaticity(lights)[None]
+    scale = calibrate_interval(jnp.broadcast_to(mean, (1, *lights.shape)), lights, coverage)
+    return chromaticity_interval(scale, mean)

@@ -1,7 +1,7 @@
 """How far a pair of images is from those that a net was trained on.
 
-A net of nine inputs answers anything, and outside of its training far from the truth; so the
-distance is told, in units of the distances of pairs like those of its training.
+A net of nine inputs answers anything, and outside of its training far from the truth, and so does a
+regression; so the distance is told, in units of the distances of pairs like those of its training.
 """
 
 from typing import NamedTuple
@@ -10,21 +10,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from everlight.checks import checked
-from everlight.color.transform_prior import TransformPrior
+from everlight.color.feature_distribution import FeatureDistribution
 
 QUANTILES = 100
 """The held-out distances are kept as this many steps of their distribution."""
 
 
 class Familiarity(NamedTuple):
-    """What is familiar to a net.
+    """What is familiar to a net or a regression.
 
     Attributes:
-      prior: distribution of the training transforms.
+      distribution: of the training pairs' features.
       distances: quantiles 0, .01, ..., 1 of the distances of held-out pairs, `[101]`.
     """
 
-    prior: TransformPrior
+    distribution: FeatureDistribution
     distances: Float[Array, "q"]
 
 
@@ -41,7 +41,7 @@ class Novelty(NamedTuple):
 
 
 @checked
-def calibrate(prior: TransformPrior, distances: Float[Array, "m"]) -> Familiarity:
+def calibrate(distribution: FeatureDistribution, distances: Float[Array, "m"]) -> Familiarity:
     """From the distances of held-out pairs, `[m]`, which the net was not trained on.
 
     Raises:
@@ -49,7 +49,7 @@ def calibrate(prior: TransformPrior, distances: Float[Array, "m"]) -> Familiarit
     """
     if not (len(distances) and bool(jnp.all(jnp.isfinite(distances)))):
         raise ValueError("distances: at least one, and all of them finite")
-    return Familiarity(prior, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1)))
+    return Familiarity(distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1)))
 
 
 @checked

@@ -88,8 +88,8 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
     for fold in range(3):
         augmented = reilluminate_training(data, fold, seed=5, reilluminations=3)
         train = np.setdiff1d(np.arange(N), data.folds[fold])
-        assert len(augmented.transforms) == len(augmented.illuminants) == 4 * 4
-        distances = np.abs(augmented.illuminants[:, None] - lights[0]).max(axis=-1)
+        assert len(augmented.transforms) == len(augmented.illuminants_main) == 4 * 4
+        distances = np.abs(augmented.illuminants_main[:, None] - lights[0]).max(axis=-1)
         targets = distances.argmin(axis=1).reshape(4, 4)
         assert distances.min(axis=1).max() < 1e-6
         for own, row in zip(train, targets, strict=True):
@@ -97,13 +97,22 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
             np.testing.assert_array_equal(np.sort(row), train)
         for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
             assert relative(transform, truth[target]) < 1e-3
+        second = augmented.illuminants_second / augmented.illuminants_second[:, 1:2]
+        expected = lights[1][targets.ravel()]
+        np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
+        # The same images as A⁻¹ T B of the pair that each was made of.
+        again = np.linalg.solve(
+            augmented.relights_main, data.transforms[augmented.sources] @ augmented.relights_second
+        )
+        for transform, made in zip(augmented.transforms, again, strict=True):
+            assert relative(transform, made) < 1e-3
 
 
 def test_the_choice_of_lights_follows_its_seed(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     chosen = [
-        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants
+        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants_main
         for seed in (5, 5, 6)
     ]
     np.testing.assert_array_equal(chosen[0], chosen[1])

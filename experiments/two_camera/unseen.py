@@ -1,0 +1,477 @@
+"""Nets for pairs of cameras that they never saw: the transform, and what the two sensors are.
+
+    EVERLIGHT_DATA=... python -m experiments two_camera unseen
+
+Of the 28 cameras of Jiang et al. two are left out in turn, in both roles. Nets are trained on pairs
+of the other 26: of 22 that teach, their best step chosen on pairs of four that do not. They get the
+transform T between the two views of a scene, its moments, or both, and with it a description of the
+pair: its transforms and whites under two known lights, which a photograph of a chart under each
+would give, or its sensitivities' first principal components. Beside them stand nets of the very
+pair and the very camera, which know what the others cannot, and what learns nothing.
+
+Between known lights T is given by its place: how far along the way from the one's to the other's,
+and what is left beside the way, in units of its length. The whites interpolated by that place are a
+light already; nets answer with the ratio of the true one to it. T and the known lights' transforms
+given as they are did worse on cameras and scenes that are not reported.
+
+Scales:
+  cpu: 5 pairs, 6,000 scenes, 4,000 steps.
+  paper: 18,000 scenes, 20,000 steps of larger batches. The paper has no such experiment.
+  demo: there is none, as no 28 cameras come with a package.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from data_pipelines.color.radiometric import (
+    RadiometricSettings,
+    Scenes,
+    Split,
+    draw_scenes,
+    photograph,
+)
+from data_pipelines.color.spectra import WAVELENGTHS, SpectralLibrary, measured_library
+from data_pipelines.errors import DataError
+from everlight.checks import Between
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.estimators import ESTIMATORS
+from everlight.color.radiometry import blackbody_power, response_table
+from everlight.color.transforms import fit_color_transform
+from everlight.models.illuminant_training import Problem, TrainingSettings
+from experiments.common.checkpoint import Checkpoints
+from experiments.common.report import write_report
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings, Scale, in_words
+from experiments.two_camera import CITATION
+from experiments.two_camera.pair_map import sensitivity_distances
+from experiments.two_camera.radiometric import SPLITS
+from experiments.two_camera.radiometric_methods import all_moments, thumbnails
+from experiments.two_camera.tables import Comparison, estimate_all
+from experiments.two_camera.training import predict_all, stack_problems, train_nets
+from experiments.two_camera.unseen_report import UnseenResults, report_sections
+
+JUDGES = 4
+"""Cameras whose pairs choose the best step."""
+KNOWN_KELVIN = (2856.0, 6504.0)
+"""Black bodies, a lamp's and daylight's, under which the two cameras are taken to be known."""
+FARTHEST = (-1.0, 2.0)
+"""Of the way from one known light's transform to the other's, where they are 0 and 1."""
+COMPONENTS = 4
+"""Principal components of the teaching cameras' sensitivities that describe a camera."""
+LEAST_TEACHERS = COMPONENTS + 1
+"""Of fewer some component is nothing but rounding."""
+DEPTH, WIDTH = 5, 16
+"""Hidden layers of all nets, and their units."""
+SAMPLES, JUDGED = 20_000, 4_000
+"""Of a training on many pairs, and of the pairs that choose its step."""
+TRAINING = {
+    "cpu": TrainingSettings(4_000, 256, 1e-2, validate_every=40),
+    "paper": TrainingSettings(20_000, 512, 1e-2),
+}
+SCENES = {"cpu": 6_000, "paper": 18_000}
+
+OTHERS = {
+    "Net on T, other pairs": ("T",),
+    "Net on T and known lights, other pairs": ("known lights",),
+    "Net on T and sensitivities, other pairs": ("T", "sensitivities"),
+    "Net on moments, other cameras": ("moments",),
+    "Net on moments and known lights, other cameras": ("moments", "whites"),
+    "Net on T, moments and known lights, other pairs": ("moments", "known lights"),
+}
+"""Inputs of the nets that never saw the two cameras; T is in its place between known lights."""
+INTERPOLATED = "Interpolated between the known lights"
+OWN = {
+    "Net on T, the very pair": ("T",),
+    "Net on moments, the very camera": ("moments",),
+    "Net on T and moments, the very pair": ("T", "moments"),
+}
+"""Of those that were trained on them."""
+
+
+@dataclass(frozen=True)
+class UnseenRun(RunSettings):
+    """Nets for pairs of cameras never seen, given a description of their sensors."""
+
+    scale: Scale = "cpu"
+    """cpu: 6,000 scenes, 4,000 steps; paper: 18,000 and 20,000. There is no demo."""
+    camera_pairs: Annotated[int, Between(1, 14)] = 5
+    """Pairs of cameras that are left out in turn, no camera twice, drawn by the seed."""
+
+
+class Fold(NamedTuple):
+    """Cameras by their part."""
+
+    unseen: Int[np.ndarray, "2"]
+    judges: Int[np.ndarray, "j"]
+    teachers: Int[np.ndarray, "t"]
+
+    def roles(self) -> list[tuple[int, int]]:
+        """The unseen pair, main camera first, in both roles."""
+        first, second = self.unseen.tolist()
+        return [(first, second), (second, first)]
+
+
+class World(NamedTuple):
+    """Exact responses of every camera to the scenes of one split."""
+
+    colors: Float[Array, "c n 24 3"]
+    lights: Float[Array, "c n 3"]
+    scenes: Scenes
+
+
+class Shots(NamedTuple):
+    """Scenes taken by pairs of cameras."""
+
+    main: Int[np.ndarray, "n"]
+    second: Int[np.ndarray, "n"]
+    scene: Int[np.ndarray, "n"]
+
+
+class Sensors(NamedTuple):
+    """What is known of the cameras before any scene.
+
+    Attributes:
+      transforms: between each pair under the known lights, row by row.
+      whites: logarithms of R/G and B/G of the known lights.
+      components: of the sensitivities.
+    """
+
+    transforms: Float[np.ndarray, "c c 18"]
+    whites: Float[np.ndarray, "c 4"]
+    components: Float[np.ndarray, "c k"]
+
+
+def run_unseen(
+    settings: UnseenRun,
+    library: SpectralLibrary | None = None,
+    training: Mapping[Scale, TrainingSettings] = TRAINING,
+    scenes: Mapping[Scale, int] = SCENES,
+) -> Path:
+    """Runs it all, by default with the measured cameras; returns the report's path."""
+    if settings.scale not in training:
+        raise DataError(
+            f"--scale {settings.scale}: no 28 cameras come with a package; give --scale cpu, with "
+            "EVERLIGHT_DATA set"
+        )
+    library = measured_library() if library is None else library
+    folds = draw_folds(len(library.camera_names), settings.camera_pairs, settings.seed)
+    folder = RunFolder("two_camera", "unseen", settings)
+    optimizer = training[settings.scale]
+    worlds = {
+        split: see_scenes(library, scenes[settings.scale], split, settings.seed) for split in SPLITS
+    }
+    jobs = [(split, fold) for split in SPLITS for fold in folds]
+    known = known_lights(library)
+    sensors = [Sensors(*known, principal_components(library, fold.teachers)) for _, fold in jobs]
+    lights: dict[Split, dict[str, np.ndarray]] = {}
+    others = _train_others(jobs, worlds, sensors, optimizer, settings.seed, folder.checkpoints)
+    own = _train_own(jobs, worlds, sensors, optimizer, settings.seed, folder.checkpoints)
+    for split, world in worlds.items():
+        roles = [role for fold in folds for role in fold.roles()]
+        lights[split] = _without_learning(world, roles, sensors[0])
+        places = [index for index, job in enumerate(jobs) if job[0] == split]
+        for name, told in (others | own).items():
+            lights[split][name] = told[places].reshape(len(roles), 1, -1, 3)
+    truth = {
+        split: np.stack(
+            [world.lights[main, world.scenes.test] for fold in folds for main, _ in fold.roles()]
+        )[:, None]
+        for split, world in worlds.items()
+    }
+    names = [
+        (library.camera_names[main], library.camera_names[second])
+        for fold in folds
+        for main, second in fold.roles()
+    ]
+    distances = sensitivity_distances(library)
+    results = UnseenResults(
+        names,
+        [distances[main, second] for fold in folds for main, second in fold.roles()],
+        {split: Comparison(lights[split], truth[split]) for split in SPLITS},
+        {split: world.scenes.clusters[world.scenes.test] for split, world in worlds.items()},
+    )
+    arrays = {}
+    for split, compared in results.compared.items():
+        for name, errors in compared.errors().items():
+            arrays[f"{split}/{name}"] = errors
+            folder.log(split=split, method=name, mean_error=np.nanmean(errors, axis=(1, 2)))
+    folder.save_results(camera_pairs=np.array(names), **arrays)
+    teachers = len(folds[0].teachers)
+    kelvin = " and ".join(f"{each:,.0f}" for each in KNOWN_KELVIN)
+    summary = [
+        ("Paper", f"{CITATION}; it has no such experiment"),
+        ("Data", library.note),
+        (
+            "Scenes",
+            f"{scenes[settings.scale]:,} of 24 surfaces, exact responses: 60% train, 20% validate, "
+            "20% test",
+        ),
+        ("Cameras never seen", "; ".join(" and ".join(pair) for pair in names[::2])),
+        (
+            "Trained on",
+            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others choose the "
+            "step; nets of the very pair on its own training scenes",
+        ),
+        ("Known lights", f"black bodies of {kelvin} K on all surfaces"),
+        ("Nets", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
+        ("Selection rule", "honest: the step on cameras and scenes that neither teach nor test"),
+        ("Seeds", f"cameras, scenes and trainings from seed {settings.seed}"),
+        ("Duration", folder.duration()),
+    ]
+    title = "Two-camera illuminant estimation: pairs of cameras never seen"
+    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+
+
+def draw_folds(cameras: int, pairs: int, seed: int) -> list[Fold]:
+    """Different pairs that are left out in turn, with the cameras that judge and teach.
+
+    Raises:
+      DataError: too few cameras.
+    """
+    least = max(2 * pairs, 2 + JUDGES + LEAST_TEACHERS)
+    if cameras < least:
+        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
+    order = np.random.default_rng(seed).permutation(cameras)
+    folds = []
+    for pair in range(pairs):
+        turned = np.roll(order, -2 * pair)
+        folds.append(Fold(*np.split(turned, [2, 2 + JUDGES])))
+    return folds
+
+
+def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) -> World:
+    """Every camera's exact responses to the same scenes."""
+    scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
+    views = [photograph(library, camera, scenes) for camera in library.camera_names]
+    return World(
+        jnp.asarray(np.stack([view.colors for view in views])),
+        jnp.asarray(np.stack([view.illuminants for view in views])),
+        scenes,
+    )
+
+
+_fit_all = jax.jit(jax.vmap(partial(fit_color_transform, normalize="scale")))
+
+
+def known_lights(
+    library: SpectralLibrary,
+) -> tuple[Float[np.ndarray, "c c 18"], Float[np.ndarray, "c 4"]]:
+    """Each pair's transforms under `KNOWN_KELVIN`, and each camera's logarithms of R/G and B/G."""
+    grid = jnp.asarray(WAVELENGTHS, jnp.float32)
+    spectra = np.stack([blackbody_power(jnp.float32(kelvin), grid) for kelvin in KNOWN_KELVIN])
+    tables = [
+        response_table(spectra, library.reflectances, sensitivity)
+        for sensitivity in library.sensitivities
+    ]
+    surfaces = jnp.asarray(np.stack([table.surfaces for table in tables]), jnp.float32)
+    flat = surfaces.reshape(-1, *surfaces.shape[2:])
+    transforms = [
+        _fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
+        for own in surfaces
+    ]
+    whites = jnp.stack([jnp.log(to_chromaticity(table.illuminants)).ravel() for table in tables])
+    return np.stack(transforms), np.asarray(whites, np.float32)
+
+
+def principal_components(
+    library: SpectralLibrary, teachers: Int[np.ndarray, "t"]
+) -> Float[np.ndarray, "c k"]:
+    """Every camera's sensitivities in the teachers' principal components."""
+    flat = library.sensitivities.reshape(len(library.sensitivities), -1)
+    flat = flat / flat.max(axis=1, keepdims=True)
+    mean = flat[teachers].mean(axis=0)
+    directions = np.linalg.svd(flat[teachers] - mean, full_matrices=False)[2]
+    return ((flat - mean) @ directions[:COMPONENTS].T).astype(np.float32)
+
+
+def draw_shots(
+    rng: np.random.Generator, cameras: Int[np.ndarray, "k"], scenes: slice, count: int
+) -> Shots:
+    """Random pairs of different cameras, and random scenes."""
+    first = rng.integers(len(cameras), size=count)
+    second = (first + rng.integers(1, len(cameras), size=count)) % len(cameras)
+    return Shots(cameras[first], cameras[second], rng.integers(scenes.start, scenes.stop, count))
+
+
+def all_shots(main: int, second: int, scenes: slice) -> Shots:
+    """Every scene by one pair."""
+    rows = np.arange(scenes.start, scenes.stop)
+    return Shots(np.full_like(rows, main), np.full_like(rows, second), rows)
+
+
+def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[np.ndarray, "n f"]]:
+    """All that nets may be given; T is NaN where a scene has none."""
+    main = world.colors[shots.main, shots.scene]
+    fit = _fit_all(main, world.colors[shots.second, shots.scene])
+    transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
+    transforms = np.asarray(transforms)
+    components = (sensors.components[shots.main], sensors.components[shots.second])
+    known = between_known(transforms, shots, sensors)
+    return {
+        "T": transforms,
+        "moments": np.asarray(all_moments(main)),
+        "whites": sensors.whites[shots.main],
+        "known lights": known.place,
+        "interpolated": known.light,
+        "sensitivities": np.hstack(components),
+    }
+
+
+class BetweenKnown(NamedTuple):
+    """Transforms beside those under the two known lights.
+
+    Attributes:
+      place: share of the way from the first to the second, what is left beside it, the way's
+        direction and the logarithm of its length, and the whites.
+      light: R/G and B/G at that share of the way between the whites' logarithms.
+    """
+
+    place: Float[np.ndarray, "n 24"]
+    light: Float[np.ndarray, "n 2"]
+
+
+def between_known(
+    transforms: Float[np.ndarray, "n 9"], shots: Shots, sensors: Sensors
+) -> BetweenKnown:
+    """Where transforms lie; shares are held to `FARTHEST`."""
+    first, second = np.split(sensors.transforms[shots.main, shots.second], 2, axis=1)
+    whites = sensors.whites[shots.main]
+    length = np.linalg.norm(second - first, axis=1, keepdims=True)
+    way, away = (second - first) / length, transforms - first
+    along = np.sum(away * way, axis=1, keepdims=True)
+    beside = (away - along * way) / length
+    share = np.clip(along / length, *FARTHEST)
+    light = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
+    place = np.hstack([share, beside, way, np.log(length), whites])
+    return BetweenKnown(place, light)
+
+
+def _joined(inputs: Mapping[str, np.ndarray], given: Sequence[str]) -> Float[np.ndarray, "n f"]:
+    return np.hstack([inputs[name] for name in given])
+
+
+class _Part(NamedTuple):
+    """Inputs by name, and chromaticities; scenes without a transform repeat others."""
+
+    inputs: dict[str, np.ndarray]
+    targets: Float[np.ndarray, "n 2"]
+
+
+def _part(shots: Shots, world: World, sensors: Sensors) -> _Part:
+    inputs = inputs_of(shots, world, sensors)
+    rows = np.resize(np.flatnonzero(np.isfinite(inputs["T"]).all(axis=1)), len(shots.scene))
+    targets = np.asarray(to_chromaticity(world.lights[shots.main, shots.scene]))
+    return _Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
+
+
+Job = tuple[Split, Fold]
+
+
+def _train_others(
+    jobs: Sequence[Job],
+    worlds: Mapping[Split, World],
+    sensors: Sequence[Sensors],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
+    """Lights of each job's unseen pair, in both roles, by nets of other pairs."""
+    parts, tests = [], []
+    for number, ((split, fold), own) in enumerate(zip(jobs, sensors, strict=True)):
+        world, rng = worlds[split], np.random.default_rng((seed, number))
+        scenes = world.scenes
+        taught = draw_shots(rng, fold.teachers, scenes.train, SAMPLES)
+        judged = draw_shots(rng, fold.judges, scenes.valid, JUDGED)
+        parts.append((_part(taught, world, own), _part(judged, world, own)))
+        tests.append([inputs_of(all_shots(*r, scenes.test), world, own) for r in fold.roles()])
+    return {
+        name: _train(name, given, parts, tests, optimizer, seed, checkpoints)
+        for name, given in OTHERS.items()
+    }
+
+
+def _train_own(
+    jobs: Sequence[Job],
+    worlds: Mapping[Split, World],
+    sensors: Sequence[Sensors],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
+    """The same by nets of the pair itself, one for each role."""
+    parts, tests = [], []
+    for (split, fold), own in zip(jobs, sensors, strict=True):
+        world = worlds[split]
+        scenes = world.scenes
+        for role in fold.roles():
+            taught, judged = (
+                _part(all_shots(*role, rows), world, own) for rows in (scenes.train, scenes.valid)
+            )
+            parts.append((taught, judged))
+            tests.append([inputs_of(all_shots(*role, scenes.test), world, own)])
+    return {
+        name: _train(name, given, parts, tests, optimizer, seed, checkpoints).reshape(
+            len(jobs), 2, -1, 3
+        )
+        for name, given in OWN.items()
+    }
+
+
+def _train(
+    name: str,
+    given: Sequence[str],
+    parts: Sequence[tuple[_Part, _Part]],
+    tests: Sequence[Sequence[Mapping[str, np.ndarray]]],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> Float[np.ndarray, "problems tests n 3"]:
+    """Lights of each problem's tests by the net that was trained on its parts.
+
+    Nets that know where T is between known lights answer relative to the light that is there.
+    """
+
+    def reference(inputs: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n 2"] | float:
+        return inputs["interpolated"] if "known lights" in given else 1.0
+
+    problems = []
+    for both in parts:
+        samples = [
+            (_joined(part.inputs, given), part.targets / reference(part.inputs)) for part in both
+        ]
+        problems.append(Problem(*samples[0], *samples[1]))
+    folder = checkpoints / name.replace(",", "").replace(" ", "-")
+    trained = train_nets(
+        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH
+    )
+    asked = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
+    told = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(asked), WIDTH)
+    told = np.asarray(told).reshape(len(tests), len(tests[0]), -1, 2)
+    if "known lights" in given:
+        told = told * np.stack([[test["interpolated"] for test in own] for own in tests])
+    return np.asarray(from_chromaticity(jnp.asarray(told)))
+
+
+def _without_learning(
+    world: World, roles: Sequence[tuple[int, int]], sensors: Sensors
+) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
+    """Lights of the test scenes by statistics of the main image, and by T among known lights."""
+    test = world.scenes.test
+    images = [thumbnails(world.colors[main, test]) for main, _ in roles]
+    lights = {
+        name: np.stack(
+            [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
+        )[:, None]
+        for name in ("GW", "SoG")
+    }
+    between = [inputs_of(all_shots(*role, test), world, sensors)["interpolated"] for role in roles]
+    lights[INTERPOLATED] = np.asarray(from_chromaticity(jnp.asarray(np.stack(between))))[:, None]
+    return lights
