@@ -40,6 +40,7 @@ from everlight.color.sensor_independent import (
 )
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.progress import progress
 from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.pair_folds import (
     CameraPairs,
@@ -319,7 +320,10 @@ def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]
         camera = jnp.array(names.index(data.camera))
         return Lesson(taught, lights[train], asked, jnp.asarray(cameras[train]), camera)
 
-    for name, learner in learners(data).items():
+    every = learners(data)
+    bar = progress(data.camera, len(every), unit="method")
+    for name, learner in every.items():
+        bar.set_postfix_str(name)
         if learner.look not in seen:
             seen[learner.look] = (
                 learner.look(data.images, data.masks)
@@ -332,6 +336,8 @@ def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]
                 lesson(kept, train, test)
             )
         )
+        bar.update()
+    bar.close()
     return {name: np.asarray(light) for name, light in estimates.items()}
 
 

@@ -112,8 +112,8 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     cli.main(["two-camera", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: python -m experiments two_camera RUN [options]"
-    listed = [line.split() for line in lines[2:8]]
-    runs = ["radiometric", "nus", "dataset", "s20", "calibrate", "estimate"]
+    runs = ["radiometric", "nus", "dataset", "s20", "unseen", "calibrate", "estimate"]
+    listed = [line.split() for line in lines[2 : 2 + len(runs)]]
     assert [line[:2] for line in listed] == [["two_camera", run] for run in runs]
     assert all(len(line) > 4 for line in listed)
     assert not any("continual" in line for line in lines)
