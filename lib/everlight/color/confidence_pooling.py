@@ -21,6 +21,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, checked
+from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
 
@@ -107,13 +108,7 @@ def fit_confidence_pooling(
         errors = jax.vmap(angular_error)(lights, illuminants[rows, views])
         return jnp.mean(jnp.where(seen, errors, 0))
 
-    def step(carry: tuple, index: Array) -> tuple:
-        params, state = carry
-        gradient = jax.grad(loss)(params, jax.random.fold_in(drawn, index))
-        updates, state = optimizer.update(gradient, state, params)
-        return (optax.apply_updates(params, updates), state), None
-
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
+    params = descend(loss, params, optimizer, drawn, steps)
     return ConfidencePoolingModel(params, mean, scale)
 
 

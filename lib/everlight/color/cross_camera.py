@@ -26,6 +26,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, checked
+from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant
 from everlight.color.fourier_constancy import (
     BIN,
@@ -216,13 +217,7 @@ def fit_cross_camera(
         errors = jax.vmap(angular_error)(lights, truth)
         return jnp.mean(jnp.where(told, errors, 0)) + rough
 
-    def step(carry: tuple, index: Array) -> tuple:
-        params, state = carry
-        gradient = jax.grad(loss)(params, jax.random.fold_in(drawn, index))
-        updates, state = optimizer.update(gradient, state)
-        return (optax.apply_updates(params, updates), state), None
-
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
+    params = descend(loss, params, optimizer, drawn, steps)
     return CrossCameraModel(params, origin)
 
 

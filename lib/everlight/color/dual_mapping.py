@@ -23,6 +23,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, checked
+from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.color.moments import extreme_chromaticities
 from everlight.metrics.angular import angular_error
@@ -143,19 +144,14 @@ def fit_dual_mapping(
     params = net.init(own, shares[0])
     optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
 
-    def loss(params: PyTree, rows: Array) -> Float[Array, ""]:
+    def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+        rows = jax.random.randint(key, (BATCH,), 0, len(shares))
         told = _whole(net.apply(params, shares[rows]))
         errors = jax.vmap(angular_error)(told, targets[rows])
         weights = jax.tree.leaves(jax.tree.map_with_path(_kernel, params))
         return jnp.mean(taught[rows] * errors) + SPARSITY * sum(weights)
 
-    def step(carry: tuple, index: Array) -> tuple:
-        params, state = carry
-        rows = jax.random.randint(jax.random.fold_in(batches, index), (BATCH,), 0, len(shares))
-        updates, state = optimizer.update(jax.grad(loss)(params, rows), state)
-        return (optax.apply_updates(params, updates), state), None
-
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
+    params = descend(loss, params, optimizer, batches, steps)
     return DualMappingModel(params)
 
 

@@ -22,6 +22,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, checked
+from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.metrics.angular import angular_error
 
@@ -166,17 +167,12 @@ def fit_sensor_independent(
     params = net.init(own, kept[:1], weights[:1])
     optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
 
-    def loss(params: PyTree, rows: Array) -> Float[Array, ""]:
+    def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+        rows = jax.random.randint(key, (BATCH,), 0, len(images))
         told = net.apply(params, kept[rows], weights[rows]).illuminant
         return jnp.mean(jax.vmap(angular_error)(told, illuminants[rows]))
 
-    def step(carry: tuple, index: Array) -> tuple:
-        params, state = carry
-        rows = jax.random.randint(jax.random.fold_in(drawn, index), (BATCH,), 0, len(images))
-        updates, state = optimizer.update(jax.grad(loss)(params, rows), state)
-        return (optax.apply_updates(params, updates), state), None
-
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), jnp.arange(steps))
+    params = descend(loss, params, optimizer, drawn, steps)
     return SensorIndependentModel(params)
 
 
