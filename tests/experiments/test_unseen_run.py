@@ -7,17 +7,15 @@ from data_pipelines.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_
 from data_pipelines.errors import DataError
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.two_camera import unseen
-from experiments.two_camera.unseen import (
+from experiments.two_camera.unseen import UnseenRun, draw_folds, run_unseen
+from experiments.two_camera.unseen_cameras import (
     Sensors,
-    UnseenRun,
     all_shots,
     between_known,
-    draw_folds,
     draw_shots,
     inputs_of,
     known_lights,
     principal_components,
-    run_unseen,
     see_scenes,
 )
 
