@@ -11,6 +11,8 @@ from data_pipelines.errors import DataError
 from experiments.common.settings import RunSettings, check_name
 
 OPTION = "--plan."
+CHOSEN = "chosen"
+"""Of a plan, no setting: how its settings were chosen, in words."""
 P = TypeVar("P")
 
 
@@ -60,7 +62,22 @@ def changed_plan(plan: P, changes: Mapping[str, Any]) -> P:
     """
     for name, given in changes.items():
         plan = _changed(plan, name.split("."), given, name)
-    return plan
+    return _saying_so(plan, list(changes))
+
+
+def _saying_so(plan: P, names: Sequence[str]) -> P:
+    """The plan, whose words of how it was chosen leave out what was given."""
+    said = _fields(plan).get(CHOSEN)
+    if said is None or not names:
+        return plan
+    given = ", ".join(name.replace("_", " ") for name in names)
+    return _with(plan, CHOSEN, f"given: {given}; the rest: {said}")
+
+
+def _with(part: Any, name: str, value: Any) -> Any:
+    if dataclasses.is_dataclass(part):
+        return dataclasses.replace(part, **{name: value})
+    return part._replace(**{name: value})
 
 
 def _value(text: Any) -> Any:
@@ -74,7 +91,11 @@ def _value(text: Any) -> Any:
 
 def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
     first, *rest = path
-    fields = _fields(part)
+    fields = {key: value for key, value in _fields(part).items() if key != CHOSEN}
+    deeper = [f"{key}.{first}" for key, value in fields.items() if first in _fields(value)]
+    if first not in fields and deeper:
+        meant = " or ".join(OPTION + each for each in deeper)
+        raise DataError(f"no setting {OPTION}{name}; did you mean {meant}?")
     check_name(f"setting {OPTION}{name}, at", first, list(fields))
     now = fields[first]
     if rest:
@@ -86,9 +107,7 @@ def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
     if isinstance(part, Mapping):
         return {**part, first: value}
     try:
-        if dataclasses.is_dataclass(part):
-            return dataclasses.replace(part, **{first: value})
-        return part._replace(**{first: value})
+        return _with(part, first, value)
     except ValueError as error:
         raise DataError(f"{OPTION}{name} {given}: {error}") from error
 

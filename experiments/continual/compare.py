@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from data_pipelines.errors import DataError
+from data_pipelines.files import read_json
 from data_pipelines.writing import read_sealed
 from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
@@ -25,6 +26,8 @@ from experiments.common.settings import FolderSettings
 from experiments.continual.own_images import printable
 
 LEVEL = 0.95
+NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
+"""Settings that change no number."""
 LONGEST = 150
 """Characters of a comparison's name."""
 
@@ -46,6 +49,8 @@ class Finished(NamedTuple):
     orders: Int[np.ndarray, "seeds"]
     over_time: dict[tuple[str, str], Float[np.ndarray, "seeds t"]]
     """By scenario and method."""
+    settings: dict[str, Any]
+    """By name, those of the plan too."""
 
 
 class Interval(NamedTuple):
@@ -94,6 +99,7 @@ def run_compare(settings: CompareRun) -> Path:
             f"interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
             "all orders of a run",
         ),
+        ("Settings that differ", _differing(runs)),
         ("Selection rule", "each run's own, as its report says"),
     ]
     sections = [
@@ -121,7 +127,31 @@ def _read(folder: Path) -> Finished:
         if key.endswith("/over_time")
     }
     labels = tuple(arrays["data"].tolist()[1:])
-    return Finished(printable(folder.resolve().name), labels, arrays["orders"], over_time)
+    stored = read_json(folder / "config.json", way_out)
+    settings = {**_flat("", stored.get("plan", {})), **_flat("", stored.get("settings", {}))}
+    name = printable(folder.resolve().name)
+    return Finished(name, labels, arrays["orders"], over_time, settings)
+
+
+def _flat(name: str, part: Any) -> dict[str, Any]:
+    """Settings by name, those of parts after a dot."""
+    if not isinstance(part, dict):
+        return {name: part}
+    found: dict[str, Any] = {}
+    for key, value in part.items():
+        found |= _flat(f"{name}.{key}" if name else key, value)
+    return found
+
+
+def _differing(runs: Sequence[Finished]) -> str:
+    """Each setting that is not the same in all runs, with its values in their order."""
+    names = sorted({name for run in runs for name in run.settings} - NO_DIFFERENCE)
+    said = []
+    for name in names:
+        values = [run.settings.get(name) for run in runs]
+        if any(value != values[0] for value in values):
+            said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
+    return "; ".join(said) or "none"
 
 
 def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:

@@ -19,7 +19,7 @@ from scipy.stats import rankdata
 
 from data_pipelines.errors import DataError
 from experiments.common.cells import spread
-from experiments.common.plan_settings import OPTION, PlannedRun
+from experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
@@ -93,6 +93,7 @@ def run_grid(settings: GridRun) -> Path:
         runner = Runner(folder, benchmark, each.seed, each.tuning_orders, f"{name}-")
         outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
+    folder.tell_plan({name: plan_in_force(each.plan) for name, each in benchmarks.items()})
     folder.save_results(
         **{
             f"{name}/{key}": value
@@ -122,7 +123,7 @@ def run_grid(settings: GridRun) -> Path:
         *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
     ]
-    title = f"Continual learning: {len(rows)} methods on {len(benchmarks)} benchmarks"
+    title = f"Continual learning: {len(rows)} methods on {', '.join(benchmarks)}"
     return write_report(
         folder.path, title, summary, _sections(folder.path, benchmarks, outcomes, rows)
     )
@@ -198,7 +199,7 @@ def _sections(
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
             Column("mean", "rank"),
-            Column("benchmarks", "rank"),
+            Column("of how many", "rank"),
         ],
         [
             [

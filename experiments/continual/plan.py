@@ -65,7 +65,8 @@ class StrategiesRun(PlannedRun):
     rate: Rate | None = None
     """Of gradient descent."""
     exemplars: Count | None = None
-    """Of every class, where a method keeps any; a memory that classes share has as many in all."""
+    """Of every class, where a method keeps any; a memory that classes share has so many times the
+    classes."""
     dtype: Dtype | None = None
     """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2
@@ -94,4 +95,4 @@ def planned(default: Plan, settings: StrategiesRun) -> Plan:
     }
     if settings.batch_size is not None:
         asked["online_batch"] = settings.batch_size
-    return changed_plan(default._replace(**asked), settings.plan)
+    return changed_plan(default, asked | settings.plan)

@@ -115,6 +115,7 @@ def report_sections(
             Section(title, [], [table])
             for title, table in (
                 ("What methods were made with", settings_table(outcomes)),
+                ("Your own strategy beside the others", _own_beside(outcomes, rows)),
                 ("The order that the literature leads one to expect", _findings(outcomes)),
                 ("How strengths were chosen", strengths_table(benchmark.criterion, outcomes)),
                 ("What makes no sense here", left_out_table(rows, offers)),
@@ -203,6 +204,8 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
         return said
     if len(difference) < 2:
         return f"{said} (one seed tells no spread)"
+    if not difference.any():
+        return f"{said} (the same on every seed)"
     larger = abs(difference.mean()) > deviation(difference)
     return (
         f"{said} (by seed {spread(difference, '+')}, "
@@ -444,15 +447,30 @@ def _findings(outcomes: Outcomes) -> Table:
         "told": [(name, "naive") for name in REGULARISERS],
         "online": [("DER++", "naive")],
     }
+    return _pairs(outcomes, {scenario: pairs.get(scenario, orders) for scenario in outcomes})
+
+
+def _own_beside(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
+    own = [row.name for row in rows if row.version]
+    return _pairs(
+        outcomes,
+        {
+            scenario: [(mine, name) for mine in own for name in by_name if name not in own]
+            for scenario, by_name in outcomes.items()
+        },
+    )
+
+
+def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -> Table:
     rows = []
     for scenario, by_name in outcomes.items():
-        for above, below in pairs.get(scenario, orders):
+        for above, below in pairs[scenario]:
             if above not in by_name or below not in by_name:
                 continue
             found = _paired(by_name[above], by_name[below])
             rows.append([f"{above} above {below}", scenario, *found])
     columns = [
-        Column("finding"),
+        Column("which"),
         Column("scenario"),
         Column("difference", "paired by seed"),
         Column("seeds where it holds", "paired by seed"),

@@ -60,7 +60,10 @@ def check_benchmark(settings: ContinualRun) -> None:
     asked = [option for option in OF_PLANS if getattr(settings, option) is not None]
     if name not in GENERAL and asked:
         option = asked[0].replace("_", "-")
-        raise DataError(f"--{option} is not for {name}, which has a plan: --plan.NAME VALUE")
+        raise DataError(
+            f"--{option} is not for {name}, which has a plan: --plan.NAME VALUE, as in "
+            "--plan.protocol.epochs 5"
+        )
     if name not in (*GENERAL, "icifar") and settings.scenario is not None:
         raise DataError(f"--scenario is not for {name}, which has its own")
 

@@ -41,6 +41,7 @@ from everlight.color.sensor_independent import (
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.progress import progress
+from experiments.common.settings import check_methods
 from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.pair_folds import (
     CameraPairs,
@@ -287,15 +288,42 @@ def learners(data: ImageSet) -> dict[str, Learner]:
     return methods
 
 
+def check_learners(data: ImageSet, methods: Sequence[str] | None) -> None:
+    """Refuses methods that do not learn by a function of their own.
+
+    Raises:
+      DataError: which, and those that there are.
+    """
+    check_methods(methods, [*learners(data), *left_out(data)])
+
+
 def look_at_all(look: Look, data: ImageSet) -> Array:
     """What a method keeps of every image."""
     return estimate_all(look, jnp.asarray(data.images), jnp.asarray(data.masks))
 
 
-def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]]:
+Lights = Float[np.ndarray, "n 3"]
+Keep = Callable[[str, Callable[[], Lights]], Lights]
+"""From a method's name and how its lights are computed to these, computed or read."""
+
+
+def compute(name: str, lights: Callable[[], Lights]) -> Lights:
+    """Keeps nothing."""
+    return lights()
+
+
+def single_image_estimates(
+    data: ImageSet, keep: Keep = compute, methods: Sequence[str] | None = None
+) -> dict[str, Lights]:
     """Lights by method, of every image or, where it learns, of the images in a fold.
 
     What learns does so from the images outside of the fold.
+
+    Args:
+      data: images and folds.
+      keep: what is done with the lights of those that learn.
+      methods: of those that learn by one function, by name; None is all.
+
     """
     images, masks, lights = map(jnp.asarray, (data.images, data.masks, data.illuminants))
     estimates = {name: look_at_all(method, data) for name, method in ESTIMATORS.items()}
@@ -320,10 +348,7 @@ def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]
         camera = jnp.array(names.index(data.camera))
         return Lesson(taught, lights[train], asked, jnp.asarray(cameras[train]), camera)
 
-    every = learners(data)
-    bar = progress(data.camera, len(every), unit="method")
-    for name, learner in every.items():
-        bar.set_postfix_str(name)
+    def learnt(learner: Learner) -> Lights:
         if learner.look not in seen:
             seen[learner.look] = (
                 learner.look(data.images, data.masks)
@@ -331,11 +356,14 @@ def single_image_estimates(data: ImageSet) -> dict[str, Float[np.ndarray, "n 3"]
                 else look_at_all(learner.look, data)
             )
         kept = seen[learner.look]
-        estimates[name] = by_fold(
-            lambda train, test, learner=learner, kept=kept: learner.estimate(
-                lesson(kept, train, test)
-            )
-        )
+        return by_fold(lambda train, test: learner.estimate(lesson(kept, train, test)))
+
+    every = learners(data)
+    every = {name: own for name, own in every.items() if methods is None or name in methods}
+    bar = progress(data.camera, len(every), unit="method")
+    for name, learner in every.items():
+        bar.set_postfix_str(name)
+        estimates[name] = keep(name, partial(learnt, learner))
         bar.update()
     bar.close()
     return {name: np.asarray(light) for name, light in estimates.items()}
@@ -350,7 +378,12 @@ def in_folds(
 
 
 def compare_on_images(
-    data: ImageSet, seeds: Sequence[int], training: TrainingSettings, checkpoints: Checkpoints
+    data: ImageSet,
+    seeds: Sequence[int],
+    training: TrainingSettings,
+    checkpoints: Checkpoints,
+    keep: Keep = compute,
+    methods: Sequence[str] | None = None,
 ) -> Comparison:
     """Estimators, what learns, and nets and regressions on a few numbers of each image."""
     pairs = CameraPairs(
@@ -363,7 +396,7 @@ def compare_on_images(
     )
     augmentations = {"none": repeated, "re-illuminated": _relit_by_von_kries}
     outcome = cross_validate(pairs, augmentations, "honest", seeds, training, checkpoints)
-    estimates = in_folds(data, single_image_estimates(data)) | outcome.lights()
+    estimates = in_folds(data, single_image_estimates(data, keep, methods)) | outcome.lights()
     return Comparison(estimates, data.illuminants[np.stack(data.folds)])
 
 
