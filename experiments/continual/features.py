@@ -73,7 +73,7 @@ def features_alone(asked: str, test_every: int) -> tuple[Features, ImageSet, str
 
     Args:
       asked: what `--features` gives.
-      test_every: of a class each so-manieth row is a test image.
+      test_every: of every class, one row in so many is a test image.
 
     Raises:
       DataError: the file cannot be used.
@@ -118,8 +118,7 @@ def _of_trunk(images: ImageSet, folder: Path) -> Features:
     side = max(images.images.shape[1], SMALLEST)
     note = (
         f"1,280 features of EfficientNet-Lite0 at {side}×{side} pixels; it has learnt the 1,000 "
-        "classes of ImageNet, Tiny-ImageNet's among them, so that on such classes no number here "
-        "is of classes never seen before"
+        "classes of ImageNet, Tiny-ImageNet's among them: of such classes none is new to it"
     )
     checksum = zlib.crc32(np.ascontiguousarray(images.images))
     path = folder / f"{LITE0}-{side}-{checksum:08x}.npz"

@@ -65,7 +65,7 @@ class ContinualRun(StrategiesRun):
     side: Side | None = None
     """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of your own images each so-manieth of a class is a test image."""
+    """Of every class of your own images, one in so many is a test image."""
 
 
 class Size(NamedTuple):
