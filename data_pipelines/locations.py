@@ -47,8 +47,9 @@ def locate(relative: str, source: str, size: str) -> Path:
     with refusing(path, f"Get it ({size}) from {source}."):
         there = path.exists()
     if not there:
+        lost = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
         raise MissingDataError(
-            f"{path} does not exist. Get it ({size}) from {source} and put it there, "
+            f"{lost} does not exist. Get it ({size}) from {source} and put it there, "
             "or point EVERLIGHT_DATA at the folder that holds it."
         )
     return path

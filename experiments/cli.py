@@ -97,7 +97,7 @@ def _end(error: BaseException) -> None:
     if number is not None:
         begin_stopping()
         print(
-            f"stopped by {signal.Signals(number).name}; the same command goes on after what is "
+            f"stopped by {signal.Signals(number).name}; a run's same command goes on after what is "
             "finished, at the newest checkpoint",
             file=sys.stderr,
         )

@@ -73,12 +73,19 @@ def list_data(settings: ListSettings) -> None:
     """
     root = data_root()
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
+    states = {name: state(data, root) for name, data in DATA_SETS.items()}
     for name, data in DATA_SETS.items():
         size = "size not known" if data.bytes is None else amount(data.bytes)
-        how = f"data prepare {name} SOURCE" if data.prepare else "read as it is published"
-        print(f"\n{name}: {state(data, root)}")
+        how = (
+            f"python -m experiments data prepare {name} SOURCE"
+            if data.prepare
+            else "read as it is published"
+        )
+        print(f"\n{name}: {states[name]}")
         print(f"  {data.what}; {size} in {data.folder}/; {how}")
         print(f"  from {data.owner}: {data.source}")
+    missing = [name for name, found in states.items() if found != "there"]
+    print(f"\nnot there: {', '.join(missing) or 'none'}")
 
 
 def state(data: DataSet, root: Path | None) -> str:

@@ -83,7 +83,8 @@ def train_units(
     diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
     Processes that were joined (`processes.py`) train on all of their devices together; a kill of
     one of them ends all, and costs what was learnt since the last checkpoint. Each unit's share of
-    the seconds that its process spent on it, compilation included, goes to metrics.jsonl.
+    the seconds that its process spent on it, compilation included, goes to metrics.jsonl, but of
+    one that goes on from a checkpoint.
 
     Args:
       folder: the run's.
@@ -103,6 +104,7 @@ def train_units(
     for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
+        continued = (folder.checkpoints / label).exists()
         began = time.monotonic()
         parts = (build, protocol, shared, join, mesh, after_task)
         state = _train(folder, label, wave, runs, *parts)
@@ -113,7 +115,7 @@ def train_units(
             place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
             arrays[DIVERGED_AT] = np.array(place)
             folder.save_unit(unit.name, unit.facts, **arrays)
-            seconds = (time.monotonic() - began) / len(wave)
+            seconds = None if continued else (time.monotonic() - began) / len(wave)
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.

@@ -15,8 +15,11 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from data_pipelines.errors import DataError
+from experiments.common.interruption import signals_as_before
 
 CLUSTER = "cluster"
+PATIENCE = 300
+"""Seconds for which a process waits for the others; then JAX ends it, with a trace."""
 _PLACE = re.compile(r"(\d+)/(\d+)@(.+:\d+)")
 _ERROR = "error"
 
@@ -47,11 +50,16 @@ def join_processes(distributed: str | None) -> None:
         raise DataError(f"--distributed {distributed!a}; processes are counted from 0")
     # It would take SIGTERM for itself, and nothing would stop.
     jax.config.update("jax_enable_preemption_service", False)
+    whom = f"process {number} of {count}, at {address}," if named else "this process"
+    print(f"--distributed: {whom} waits for the others, {PATIENCE} s at most", flush=True)
     try:
-        if named:
-            jax.distributed.initialize(address, int(count), int(number))
-        else:
-            jax.distributed.initialize()
+        with signals_as_before():
+            if named:
+                jax.distributed.initialize(
+                    address, int(count), int(number), initialization_timeout=PATIENCE
+                )
+            else:
+                jax.distributed.initialize(initialization_timeout=PATIENCE)
     except ValueError as error:
         raise DataError(
             f"--distributed {distributed}: no cluster tells this process its place ({error}); give "

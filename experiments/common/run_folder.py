@@ -129,9 +129,10 @@ class RunFolder:
             raise
         if self._shared:
             self._lock.release()
+        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
-            f"{'goes on in' if begun else 'writes to'} {self.path}; the first minute or two is "
-            "compilation",
+            f"{'goes on in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
+            "or two may be compilation",
             flush=True,
         )
 

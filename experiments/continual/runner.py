@@ -388,7 +388,14 @@ class Runner:
     ) -> list[Arrays]:
         """What the runs keep, and the seconds that they took."""
         kept = self._train_units(scenario, method, units, use)
-        took = {event.get("unit"): event.get("seconds") for event in self._folder.logged()}
+        took = {
+            event["unit"]: event["seconds"]
+            for event in self._folder.logged()
+            if "seconds" in event and "unit" in event
+        }
+        for arrays, unit in zip(kept, units, strict=True):
+            over_time = self._scores(scenario, arrays, unit).over_time
+            self._folder.log(unit=unit.name, over_time=over_time)
         return [
             {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
             for arrays, unit in zip(kept, units, strict=True)

@@ -41,6 +41,12 @@ def test_a_missing_file_is_named_with_its_source(tmp_path, monkeypatch):
         assert part in str(caught.value)
 
 
+def test_a_folder_that_is_not_there_is_named_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / "lost"))
+    with pytest.raises(MissingDataError, match=r"EVERLIGHT_DATA=.*lost, and so set/a.npz in it,"):
+        locate("set/a.npz", "the authors' page", "20 kB")
+
+
 def test_missing_data_is_caught_as_a_missing_file_and_as_bad_data(monkeypatch):
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     for kind in (FileNotFoundError, DataError, ValueError):

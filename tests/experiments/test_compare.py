@@ -1,5 +1,7 @@
 """Runs side by side: differences on shared orders by hand, intervals against SciPy, refusals."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -42,8 +44,20 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "0.467 ± 0.416" in page
     assert "continual-run-digits-demo-b&lt;" in page
     assert (tmp_path / f"compare-{first.name}+{second.name}" / "report.html").is_file()
+    assert "Settings that differ" in page
+    assert "none" in page
     again = compare(tmp_path, second, first)
     assert "-0.250 [-0.885, +0.385]" in again
+
+
+def test_settings_that_differ_are_told(tmp_path):
+    first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
+    config = json.loads((second / "config.json").read_text())
+    config["settings"]["seed"] = 7
+    config["plan"] = {"rate": 0.5, "protocol": {"epochs": 2}}
+    (second / "config.json").write_text(json.dumps(config))
+    page = compare(tmp_path, first, second)
+    assert "protocol.epochs: None | 2; rate: None | 0.5; seed: 0 | 7" in page
 
 
 def test_the_interval_is_students(rng):

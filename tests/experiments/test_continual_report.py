@@ -16,6 +16,7 @@ from experiments.continual.report import (
     Published,
     _class_types,
     _criteria,
+    _own_beside,
     _paired,
     _scores,
     _sentence,
@@ -163,6 +164,15 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         ["EWC", "told", "strength 1000, online yes"],
         ["EWC", "not told", "strength 100000, online yes"],
     ]
+
+
+def test_ones_own_strategy_is_compared_with_every_other(naive):
+    best = naive._replace(over_time=naive.over_time + 0.1)
+    own = METHODS["ER"]._replace(name="mine", version="12ab")
+    outcomes = {"told": {"naive": naive, "mine": best}, "not told": {"naive": naive}}
+    table = _own_beside(outcomes, [NAIVE, own])
+    assert table.rows == [["mine above naive", "told", "+0.100 ± 0.000", "2 of 2"]]
+    assert not _own_beside(outcomes, [NAIVE]).rows
 
 
 def test_types_of_classes_are_a_table_where_there_are_any(method):

@@ -78,8 +78,15 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, wi
     assert {name: after[name] for name in before} == before
     plan = json.loads((widened.parent / "config.json").read_text())["plan"]
     assert (plan["epochs"], plan["rate"], plan["online_batch"]) == (1, 0.02, 64)
-    trained = (widened.parent / "metrics.jsonl").read_text().count("not told-naive-0")
-    assert trained == 1
+    lines = (widened.parent / "metrics.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines if '"not told-naive-0"' in line]
+    # Trained once, and told by task.
+    assert sum("seconds" in event for event in events) == 1
+    (told,) = [event for event in events if "over_time" in event]
+    assert len(told["over_time"]) == 5
+    with np.load(widened.parent / "results.npz") as results:
+        finals = results["not told/naive/over_time"]
+    np.testing.assert_allclose(told["over_time"], finals[0])
     # At once they come to the same bits.
     at_once = units_of(run(tmp_path, methods=("naive",), seeds=3))
     assert at_once == {name: kept for name, kept in after.items() if "naive" in name}

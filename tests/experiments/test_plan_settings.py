@@ -71,6 +71,8 @@ def test_the_plan_in_force_is_shown_with_all_its_parts():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"epochs": "5"}, r"no setting --plan\.epochs; did you mean --plan\.protocol\.epochs\?"),
+        ({"chosen": "well"}, r"no setting --plan\.chosen, at 'chosen'"),
         ({"protocol.epoch": "5"}, r"no setting --plan\.protocol\.epoch, at 'epoch'; .*'epochs'"),
         ({"protocl.epochs": "5"}, r"at 'protocl'; did you mean 'protocol'"),
         ({"protocol.epochs": "many"}, r"--plan\.protocol\.epochs many; give something like 3"),
@@ -84,6 +86,17 @@ def test_the_plan_in_force_is_shown_with_all_its_parts():
 def test_what_cannot_be_changed_is_named(changes, message):
     with pytest.raises(DataError, match=message):
         changed_plan(Plan(), changes)
+
+
+def test_what_was_given_is_not_said_to_be_chosen():
+    @dataclasses.dataclass(frozen=True)
+    class Chosen:
+        rate: float = 0.5
+        chosen: str = "on validation"
+
+    assert changed_plan(Chosen(), {}).chosen == "on validation"
+    said = changed_plan(Chosen(), {"rate": 1}).chosen
+    assert said == "given: rate; the rest: on validation"
 
 
 def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):
