@@ -8,7 +8,7 @@ import pytest
 
 from data_pipelines.errors import MissingDataError
 from data_pipelines.locations import locate
-from tests.release_memory import release_memory
+from experiments.common.compilation import release_programs
 
 # The first example of a property compiles, whatever the others take.
 hypothesis.settings.register_profile("compiled", deadline=None)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 def programs_let_go():
     """Where a module's tests end."""
     yield
-    release_memory()
+    release_programs()
 
 
 @pytest.fixture

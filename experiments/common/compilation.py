@@ -1,5 +1,8 @@
-"""Compiled programs kept on disk from run to run: JAX's own cache, on by default here."""
+"""Compiled programs: kept on disk between runs by JAX's cache, let go where many are held."""
 
+import ctypes
+import gc
+import math
 import os
 from pathlib import Path
 
@@ -7,6 +10,8 @@ import jax
 
 LEAST_SECONDS = 0.1
 """Of compilation; what is compiled sooner is not kept."""
+MOST_RESIDENT = 2_000_000_000
+"""Bytes that a process may hold and go on: what is forgotten is compiled anew when it is wanted."""
 
 
 def keep_compiled_programs() -> None:
@@ -22,3 +27,23 @@ def keep_compiled_programs() -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(caches / "everlight"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+
+
+def release_programs() -> None:
+    """Where much is held, forgets all programs and gives what they took back to the system."""
+    if _resident() < MOST_RESIDENT:
+        return
+    jax.clear_caches()
+    gc.collect()
+    # The C library keeps freed memory otherwise; others than glibc have no such call.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _resident() -> float:
+    """Bytes of this process in memory; infinite where the system does not tell."""
+    table = Path("/proc/self/statm")
+    if not table.exists():
+        return math.inf
+    return int(table.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -25,6 +25,7 @@ from everlight.continual import (
 from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.compilation import release_programs
 from experiments.common.many_runs import (
     DIVERGED_AT,
     AfterTask,
@@ -184,8 +185,8 @@ class Runner:
     def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
         """The method's runs on the reported draws, its strength chosen on others."""
         if method.made != self._made:
-            # Programs of other strategies are of no use to the next one.
-            jax.clear_caches()
+            # Programs of other strategies are of no use to the next one; small ones of all are.
+            release_programs()
             self._builds.clear()
             self._made = method.made
         choice = self.choose(scenario, method)
@@ -194,6 +195,8 @@ class Runner:
         found = [
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
+        for unit, scores in zip(units, found, strict=True):
+            self._folder.log(unit=unit.name, over_time=scores.over_time)
         tasks = len(found[0].over_time)
         samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
         return Outcome(
@@ -393,9 +396,6 @@ class Runner:
             for event in self._folder.logged()
             if "seconds" in event and "unit" in event
         }
-        for arrays, unit in zip(kept, units, strict=True):
-            over_time = self._scores(scenario, arrays, unit).over_time
-            self._folder.log(unit=unit.name, over_time=over_time)
         return [
             {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
             for arrays, unit in zip(kept, units, strict=True)

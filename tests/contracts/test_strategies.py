@@ -57,7 +57,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
-from tests.release_memory import release_memory
+from experiments.common.compilation import release_programs
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {
@@ -227,7 +227,7 @@ def one_strategy_at_a_time(request):
         one_strategy_at_a_time.now = name
         for kept in (driven, plain, program, driven_build):
             kept.cache_clear()
-        release_memory()
+        release_programs()
 
 
 one_strategy_at_a_time.now = None

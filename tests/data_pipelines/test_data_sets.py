@@ -534,7 +534,7 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     assert "tiny-imagenet: incomplete, without train_0.npz, train_1.npz, val.npz\n" in said
     assert "cifar100: there\n" in said
     assert "core50: missing\n" in said
-    assert "8.1 GB in core50/; data prepare core50 SOURCE" in said
+    assert "8.1 GB in core50/; python -m experiments data prepare core50 SOURCE" in said
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

@@ -21,13 +21,14 @@ def test_what_names_no_process_is_refused(distributed, message):
         join_processes(distributed)
 
 
-def test_where_there_is_no_cluster_is_told(monkeypatch):
-    def initialize():
+def test_where_there_is_no_cluster_is_told(monkeypatch, capsys):
+    def initialize(initialization_timeout):
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(DataError, match="no cluster tells this process its place"):
         join_processes("cluster")
+    assert "waits for the others, 300 s at most" in capsys.readouterr().out
 
 
 def test_one_process_tells_itself():
