@@ -34,8 +34,8 @@ from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
 
 SCALES: tuple[Scale, ...] = ("demo", "cpu", "paper")
-WIDENING = ("benchmarks", "methods", "scenario", "seeds")
-"""Settings that say which runs there are, and change none of them."""
+WIDENING = ("benchmarks", "methods", "scenario", "seeds", "plan")
+"""Settings that say which runs there are, and change none: a plan stands in each unit's facts."""
 
 
 @dataclasses.dataclass(frozen=True)
