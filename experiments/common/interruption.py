@@ -54,15 +54,14 @@ def stopping_on_signals() -> Iterator[None]:
 @contextmanager
 def signals_as_before() -> Iterator[None]:
     """Lets a signal end the process at once, where no Python runs that could raise."""
-    now = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in now.items():
-        if handler is _receive:
-            signal.signal(number, signal.SIG_DFL)
+    ours = [number for number in SIGNALS if signal.getsignal(number) is _receive]
+    for number in ours:
+        signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:
-        for number, handler in now.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, _receive)
 
 
 def _receive(number: int, frame: object) -> None:
