@@ -198,6 +198,22 @@ class RunFolder:
             Path(lock.lock_file).unlink(missing_ok=True)
             lock.release(force=True)
 
+    def are_elsewhere(self, names: Sequence[str]) -> bool | None:
+        """Whether other processes are at all unfinished parts of some; None where none is left."""
+        found = told_by_first(lambda: {"held": np.array(self._held(names), bool)})["held"]
+        return bool(found.all()) if len(found) else None
+
+    def _held(self, names: Sequence[str]) -> list[bool]:
+        """Of the unfinished ones, which others hold; what is free is claimed for the moment."""
+        held = []
+        for name in names:
+            if not self._unit(name).exists():
+                mine = name in self._claims
+                held.append(not (mine or self._claim(name)))
+                if not mine:
+                    self.give_up_unit(name)
+        return held
+
     def _remove_unfinished_units(self) -> None:
         for path in (self.path / "units").glob(f"*{UNFINISHED}"):
             name = path.name.removesuffix(UNFINISHED).removesuffix(".npz")

@@ -167,15 +167,29 @@ def train_rows(runner: Runner, rows: Sequence[Method], seeds: int) -> Outcomes:
         if method.version:
             runner.strategy(benchmark.scenarios[0], method)
     runner.tell_size(rows, seeds)
-    outcomes: dict[str, dict[str, Outcome]] = {scenario: {} for scenario in benchmark.scenarios}
-    for method in rows:
-        # Scenarios inside: they may share programs, which are let go with their method.
-        for scenario, found in outcomes.items():
-            if why_not(method, benchmark.offers(scenario)) is None:
-                found[method.name] = runner.outcome(scenario, method, seeds)
-                final = found[method.name].final.mean()
-                print(f"{scenario}, {method.name}: {final:.3f} in the end", flush=True)
-    return outcomes
+    found: dict[tuple[str, str], Outcome] = {}
+    # Scenarios inside: they may share programs, which are let go with their method.
+    left = [
+        (scenario, method)
+        for method in rows
+        for scenario in benchmark.scenarios
+        if why_not(method, benchmark.offers(scenario)) is None
+    ]
+    while left:
+        # What other processes are at comes last.
+        free = (each for each in left if not runner.is_elsewhere(*each, seeds))
+        scenario, method = next(free, left[0])
+        left.remove((scenario, method))
+        outcome = found[scenario, method.name] = runner.outcome(scenario, method, seeds)
+        print(f"{scenario}, {method.name}: {outcome.final.mean():.3f} in the end", flush=True)
+    return {
+        scenario: {
+            method.name: found[scenario, method.name]
+            for method in rows
+            if (scenario, method.name) in found
+        }
+        for scenario in benchmark.scenarios
+    }
 
 
 def save_outcomes(

@@ -1,7 +1,7 @@
 """The one runner: any methods on a benchmark, all seeds through `train_units`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -216,6 +216,18 @@ class Runner:
             self._drawn(scenario, method),
         )
 
+    def is_elsewhere(self, scenario: str, method: Method, seeds: int) -> bool:
+        """Whether other processes are at all that is to be trained of a method next."""
+        grid = method.strengths if len(method.strengths) > 1 else ()
+        parts = ("tuning", grid, self._tuning_draws), ("reported", (0.0,), seeds)
+        found = (
+            self._folder.are_elsewhere(
+                [name for name, _, _ in self._drawn_units(scenario, method, *part)]
+            )
+            for part in parts
+        )
+        return next((held for held in found if held is not None), False)
+
     def choose(self, scenario: str, method: Method) -> Choice:
         """The method's strength by the one rule."""
         strengths = method.strengths
@@ -363,28 +375,40 @@ class Runner:
     ) -> list[Unit]:
         """Of every strength and draw."""
         benchmark, units = self.benchmark, []
+        for name, strength, draw in self._drawn_units(scenario, method, use, strengths, count):
+            facts = {
+                "scenario": scenario,
+                "method": method.name,
+                "order": draw.order,
+                "strength": strength,
+            }
+            sequence = benchmark.sequence(scenario, method, draw)
+            units.append(
+                Unit(
+                    name,
+                    facts | benchmark.facts(scenario, method),
+                    sequence,
+                    benchmark.key(draw),
+                    benchmark.own(scenario, sequence, strength),
+                )
+            )
+        return units
+
+    def _drawn_units(
+        self,
+        scenario: str,
+        method: Method,
+        use: Use,
+        strengths: Sequence[float],
+        count: int,
+    ) -> Iterator[tuple[str, float, Draw]]:
+        """Name, strength and draw of each."""
         for strength in strengths:
             for number in range(count):
                 draw = Draw(use, self.seed, number)
                 label = f"{scenario}-{method.label}-{draw.order}"
                 name = f"strength-{label}-{strength:g}" if use == "tuning" else label
-                facts = {
-                    "scenario": scenario,
-                    "method": method.name,
-                    "order": draw.order,
-                    "strength": strength,
-                }
-                sequence = benchmark.sequence(scenario, method, draw)
-                units.append(
-                    Unit(
-                        f"{self._prefix}{name}",
-                        facts | benchmark.facts(scenario, method),
-                        sequence,
-                        benchmark.key(draw),
-                        benchmark.own(scenario, sequence, strength),
-                    )
-                )
-        return units
+                yield f"{self._prefix}{name}", strength, draw
 
     def _train(
         self, scenario: str, method: Method, units: Sequence[Unit], use: Use

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import re
+from types import SimpleNamespace
+from typing import get_args
 
 import jax
 import numpy as np
@@ -15,10 +17,10 @@ from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol, run_sequence
 from experiments.continual import table
 from experiments.continual.benchmark import Draw
-from experiments.continual.methods import METHODS, Needs
+from experiments.continual.methods import METHODS, Demand, Needs
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import Plan
-from experiments.continual.run import rows_of, run_continual
+from experiments.continual.run import rows_of, run_continual, train_rows
 from experiments.continual.runner import Runner
 from experiments.continual.table import ContinualRun
 
@@ -325,3 +327,27 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
         jax.random.key(0),
     )
     assert result.evaluation.task_aware.shape == (2, 2)
+
+
+def test_what_other_processes_are_at_comes_last():
+    """They are at ER and EWC; EWC is free again once naive is learnt."""
+    rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
+    taken, order = {"EWC", "ER"}, []
+
+    class Shared:
+        benchmark = SimpleNamespace(scenarios=("told",), offers=lambda scenario: get_args(Demand))
+
+        def tell_size(self, rows, seeds):
+            pass
+
+        def is_elsewhere(self, scenario, method, seeds):
+            return method.name in taken
+
+        def outcome(self, scenario, method, seeds):
+            order.append(method.name)
+            taken.discard("EWC")
+            return SimpleNamespace(final=np.zeros(seeds))
+
+    outcomes = train_rows(Shared(), rows, 2)
+    assert order == ["naive", "EWC", "joint", "ER"]
+    assert list(outcomes["told"]) == ["naive", "EWC", "ER", "joint"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
+import filelock
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -351,3 +352,20 @@ def test_settings_out_of_their_bounds_are_refused(change, message):
     with pytest.raises(DataError, match=message):
         Bounded(**change)
     assert Bounded(seed=2**31 - 1, gain=10.0, seeds=1).gain == 10.0
+
+
+def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
+    folder = RunFolder("paper", "run", settings, shared=True)
+    folder.save_unit("finished", {})
+    names = "finished", "first", "second"
+    assert folder.are_elsewhere(names) is False
+    # The system's lock of a file opened anew holds against this process too.
+    others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
+    others[0].acquire()
+    assert folder.are_elsewhere(names) is False
+    assert folder.claim_unit("second")
+    assert folder.are_elsewhere(names) is False
+    folder.give_up_unit("second")
+    others[1].acquire()
+    assert folder.are_elsewhere(names) is True
+    assert folder.are_elsewhere(names[:1]) is None
