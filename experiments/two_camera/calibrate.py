@@ -150,6 +150,7 @@ def run_calibrate(
         residuals,
         settings.homography is None,
         quasi,
+        {view: each.images for view, each in measured.images.items()},
         cameras,
     )
     arrays = {}

@@ -15,6 +15,7 @@ from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.calibrate_choice import CANDIDATES, Choice, mean_error
 from experiments.two_camera.intervals import Coverage
+from experiments.two_camera.sensor_views import sensors_section
 from experiments.two_camera.tables import Comparison, Resampled, error_table, mean_interval
 
 NESTED = "Chosen without the scene"
@@ -42,6 +43,7 @@ class CalibrationResults(NamedTuple):
       residuals: of the alignment, in pixels.
       fitted: whether the alignment was fitted to the charts.
       quasi: transforms and lights.
+      images: each camera's small ones, "main" and "second".
       cameras: names.
     """
 
@@ -55,6 +57,7 @@ class CalibrationResults(NamedTuple):
     residuals: Float[np.ndarray, "n"]
     fitted: bool
     quasi: QuasiReal
+    images: Mapping[str, Float[np.ndarray, "n h w 3"]]
     cameras: tuple[str, str]
 
 
@@ -91,6 +94,7 @@ def report_sections(folder: Path, results: CalibrationResults) -> list[Section]:
                 ),
             ],
         ),
+        sensors_section(folder, results.quasi, results.images, results.cameras),
         Section("The pairs", _how_measured(results), [_pairs_table(results)]),
     ]
 

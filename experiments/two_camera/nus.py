@@ -141,7 +141,7 @@ def compare_on_pairs(folder: RunFolder, settings: NusRun, training: TrainingSett
         checkpoints = Checkpoints(folder.checkpoints / selection)
         outcome = cross_validate(pairs, augmentations, selection, seeds, training, checkpoints)
         compared[selection] = Comparison(single | outcome.lights(), pairs.main[pairs.folds])
-    return NusResults(images, compared)
+    return NusResults(images, compared, quasi)
 
 
 def camera_pairs(

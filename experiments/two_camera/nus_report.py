@@ -9,15 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from data_pipelines.color.quasi_real import QuasiReal
 from everlight.color.cross_camera import OTHERS
 from everlight.color.rendering import encode_srgb, render, white_balance
 from everlight.plots import COLORS
 from experiments.common.report import Figure, FirstScreen, Section
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import left_out
-from experiments.two_camera.image_sets import ImageSet
+from experiments.two_camera.image_sets import MAIN, SECOND, ImageSet
 from experiments.two_camera.pair_folds import RULES
 from experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
+from experiments.two_camera.sensor_views import sensors_section
 from experiments.two_camera.tables import (
     Comparison,
     Errors,
@@ -97,6 +99,8 @@ class NusResults(NamedTuple):
 
     data: ImageSet
     compared: Mapping[str, Comparison]
+    quasi: QuasiReal | None = None
+    """Of quasi-real pairs."""
 
     def lights(self) -> dict[str, Float[np.ndarray, "n 3"]]:
         """The first run's lights of every image; NaN where it is in no fold."""
@@ -124,6 +128,10 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
         "where there is one, spans the first method's seeds.",
         plots.plot_error_curves(folder / "error_curves.png", first_curves(errors)),
     )
+    views = []
+    if results.quasi is not None:
+        images = {"main": results.data.images}
+        views.append(sensors_section(folder, results.quasi, images, (MAIN, SECOND)))
     return first_screen(results.data.note, picture, errors, paper), [
         Section(
             "Angular errors beside the paper's table 2",
@@ -144,6 +152,7 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
             tables,
         ),
         look_section(folder, results),
+        *views,
     ]
 
 

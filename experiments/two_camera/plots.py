@@ -42,6 +42,16 @@ def plot_illuminants(
     return save(canvas, path)
 
 
+def plot_chart_colors(path: Path, cameras: Mapping[str, Float[np.ndarray, "k 3"]]) -> Path:
+    """The same patches in two cameras as chromaticities, joined (the paper's figure S1)."""
+    canvas, (axis,) = new_canvas(1, 5.4, 4.6)
+    places = np.stack([np.asarray(each) / each.sum(-1, keepdims=True) for each in cameras.values()])
+    axis.plot(places[..., 0], places[..., 1], color="0.6", linewidth=0.8, zorder=1)
+    plots.plot_chromaticity(cameras, axes=axis)
+    axis.legend()
+    return save(canvas, path)
+
+
 def plot_predictions(
     path: Path,
     truth: Float[np.ndarray, "n 2"],

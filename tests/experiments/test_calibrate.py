@@ -33,6 +33,7 @@ from experiments.two_camera.calibrate_pairs import (
     read_charts,
 )
 from experiments.two_camera.estimate import EstimateSettings, align_thumbnails, estimate
+from experiments.two_camera.sensor_views import farthest_lights, made_of_pairs, sensor_differences
 from experiments.two_camera.tables import angular_errors
 
 pytestmark = pytest.mark.xdist_group("calibrate")
@@ -116,6 +117,34 @@ def test_what_is_learnt_from_is_what_estimate_will_see(written, measured):
         np.testing.assert_allclose(
             pairs.moments[view][1], expected / expected.mean(), rtol=5e-3, atol=1e-3
         )
+
+
+def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
+    quasi = measured[3]
+    own = np.float64(quasi.charts_main[2] / quasi.illuminants_main[2])
+    other = np.float64(quasi.charts_second[2] / quasi.illuminants_second[2])
+    cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
+    angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
+    np.testing.assert_allclose(sensor_differences(quasi)[2], angle, atol=0.01)
+    alike = quasi._replace(
+        charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
+    )
+    assert sensor_differences(alike).max() < 0.01
+
+
+def test_a_pair_is_shown_under_the_other_pairs_light(measured):
+    """A patch of the chart, as an image, comes to the other pair's."""
+    quasi = measured[3]
+    rows = farthest_lights(quasi)
+    charts = quasi.charts_main[list(rows)]
+    images = {"main": np.tile(np.eye(3), (PAIRS, 1, 1, 1))}
+    pictures = made_of_pairs(quasi, images, rows)
+    assert list(pictures) == ["main", "other pair's light", "second, by T"]
+    both = quasi.usable[list(rows)].all(axis=0)
+    fitted = np.linalg.lstsq(charts[0][both], charts[1][both])[0]
+    shown = np.clip(fitted / np.quantile(fitted.max(axis=1), 0.97), 0, 1)
+    encoded = np.where(shown <= 0.0031308, 12.92 * shown, 1.055 * shown ** (1 / 2.4) - 0.055)
+    np.testing.assert_allclose(pictures["other pair's light"][0][0][0], encoded, atol=0.01)
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):

@@ -1,0 +1,133 @@
+"""What a chart shows of two cameras: how far their sensors differ, and what is made of a pair."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from data_pipelines.color.quasi_real import QuasiReal
+from everlight.color.reillumination import chart_transforms
+from everlight.color.rendering import encode_srgb, white_balance
+from experiments.common.report import Figure, Section
+from experiments.two_camera import plots
+from experiments.two_camera.tables import angular_errors
+
+WHITE = 0.97
+"""Quantile of an image's brightest channels that is shown as white."""
+
+
+def sensors_section(
+    folder: Path,
+    quasi: QuasiReal,
+    images: Mapping[str, Float[np.ndarray, "n h w 3"]],
+    cameras: tuple[str, str],
+) -> Section:
+    """Chart colours in both cameras, and two pairs under each other's light.
+
+    Args:
+      folder: for the pictures.
+      quasi: charts, transforms and lights.
+      images: small ones of every pair, "main" and, where there are any, "second".
+      cameras: names, main first.
+    """
+    apart = sensor_differences(quasi)
+    middle = int(np.argsort(apart)[len(apart) // 2])
+    colors = {
+        camera: _balanced(charts[middle], lights[middle])[quasi.usable[middle]]
+        for camera, charts, lights in zip(
+            cameras,
+            (quasi.charts_main, quasi.charts_second),
+            (quasi.illuminants_main, quasi.illuminants_second),
+            strict=True,
+        )
+    }
+    rows = farthest_lights(quasi)
+    return Section(
+        "The two sensors",
+        [
+            "Each camera's chart is divided by its own light. Were the sensors alike, the same "
+            "colours would be left, T would be diagonal, and the second camera would tell nothing "
+            f"that one does not. They differ by {apart.mean():.1f} degrees a patch in the mean "
+            f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs)."
+        ],
+        [
+            Figure(
+                f"The chart's colours, each camera white-balanced, in {_name(quasi, middle)}, "
+                "whose difference is the median (the paper's figure S1).",
+                plots.plot_chart_colors(folder / "chart_colors.png", colors),
+            ),
+            Figure(
+                "The two pairs whose lights are farthest apart, raw colours with a gamma: the main "
+                "image, as the other pair's light would show it by the charts (the paper's figure "
+                "3), and the second camera's image that the chart's T makes of it (figure 7).",
+                plots.plot_picture_grid(
+                    folder / "relit_pairs.png",
+                    [_name(quasi, row) for row in rows],
+                    made_of_pairs(quasi, images, rows),
+                ),
+            ),
+        ],
+    )
+
+
+def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
+    """Mean angle between a patch's white-balanced colours in the two cameras, in degrees."""
+    main, second = (
+        np.stack([_balanced(*each) for each in zip(charts, lights, strict=True)])
+        for charts, lights in (
+            (quasi.charts_main, quasi.illuminants_main),
+            (quasi.charts_second, quasi.illuminants_second),
+        )
+    )
+    return np.mean(angular_errors(main, second), axis=1, where=quasi.usable)
+
+
+def farthest_lights(quasi: QuasiReal) -> tuple[int, int]:
+    """The two pairs whose main lights are farthest apart."""
+    lights = jnp.asarray(quasi.illuminants_main, jnp.float32)
+    angles = np.asarray(angular_errors(lights[:, None], lights[None]))
+    first, second = np.unravel_index(np.argmax(angles), angles.shape)
+    return int(first), int(second)
+
+
+def made_of_pairs(
+    quasi: QuasiReal,
+    images: Mapping[str, Float[np.ndarray, "n h w 3"]],
+    rows: tuple[int, int],
+) -> dict[str, list[tuple[Float[np.ndarray, "h w 3"], str]]]:
+    """Columns of pictures: as photographed, re-illuminated, and made by the chart's transform."""
+    here = list(rows)
+    charts, usable = quasi.charts_main[here], quasi.usable[here]
+    relight = chart_transforms(jnp.asarray(charts), jnp.asarray(usable, jnp.float32))
+    main = jnp.asarray(images["main"][here])
+    columns = {
+        "main": main,
+        "other pair's light": jnp.stack([main[0] @ relight[0, 1], main[1] @ relight[1, 0]]),
+        "second, by T": jnp.stack(
+            [
+                image @ jnp.asarray(quasi.transforms[row])
+                for image, row in zip(main, rows, strict=True)
+            ]
+        ),
+    }
+    if "second" in images:
+        columns["second, photo"] = jnp.asarray(images["second"][here])
+    return {
+        title: [(_shown(picture), "") for picture in pictures]
+        for title, pictures in columns.items()
+    }
+
+
+def _balanced(colors: Float[np.ndarray, "k 3"], light: Float[np.ndarray, "3"]) -> Array:
+    return white_balance(jnp.asarray(colors, jnp.float32), jnp.asarray(light, jnp.float32))
+
+
+def _name(quasi: QuasiReal, row: int) -> str:
+    return " + ".join(dict.fromkeys(quasi.names[row]))
+
+
+def _shown(image: Float[Array, "h w 3"]) -> Float[np.ndarray, "h w 3"]:
+    bright = jnp.quantile(jnp.max(image, axis=-1), WHITE)
+    return np.asarray(encode_srgb(jnp.clip(image / bright, 0, 1)))
