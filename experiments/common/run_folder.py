@@ -8,6 +8,7 @@ import platform
 import subprocess
 import tempfile
 import time
+import weakref
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,8 @@ def name_differences(stored: dict, chosen: dict) -> str:
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
+_OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
+"""By this process, and still in use."""
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -111,14 +114,15 @@ class RunFolder:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
+        self._made = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
         # How many processes there are changes nothing that is computed.
         chosen.pop("distributed", None)
         config = self.path / "config.json"
-        # A run that was refused or stopped before it saved anything claims nothing.
-        begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
+        # A run that was killed before it saved anything claims nothing.
+        begun = self._holds_work()
         try:
             if begun:
                 _refuse_other_settings(config, chosen, widening)
@@ -127,6 +131,8 @@ class RunFolder:
         except DataError:
             self._lock.release()
             raise
+        self._written = _state_of(config)
+        _OPENED.add(self)
         if self._shared:
             self._lock.release()
         where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
@@ -135,6 +141,32 @@ class RunFolder:
             "or two may be compilation",
             flush=True,
         )
+
+    def _holds_work(self) -> bool:
+        return any(path.name not in ("config.json", LOCK) for path in self.path.iterdir())
+
+    def remove_empty(self) -> None:
+        """Removes the folder where it holds nothing but what opening it wrote.
+
+        One that was there before, or that another process has opened since, stays.
+        """
+        # A folder that cannot be removed is in nobody's way.
+        with contextlib.suppress(OSError, DataError):
+            # Asking for the lock would make the folder.
+            lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
+            if lock is None:
+                return
+            gone = self._is_as_opened()
+            if gone:
+                (self.path / "config.json").unlink()
+                Path(lock.lock_file).unlink()
+                self.path.rmdir()
+            # Of a file that is gone it would keep nobody out.
+            lock.release(force=gone)
+
+    def _is_as_opened(self) -> bool:
+        unchanged = self._made and _state_of(self.path / "config.json") == self._written
+        return unchanged and not self._holds_work()
 
     def duration(self) -> str:
         """How long the run has taken, and on what, for its report."""
@@ -150,6 +182,7 @@ class RunFolder:
         content = read_json(config, WAY_OUT)
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps({**content, "plan": as_json(plan)}, indent=2))
+        self._written = _state_of(config)
         if lock is not None:
             lock.release()
 
@@ -276,6 +309,18 @@ class RunFolder:
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path
+
+
+def remove_empty_folders() -> None:
+    """Removes what this process opened for runs that ended before they saved anything."""
+    for folder in list(_OPENED):
+        folder.remove_empty()
+
+
+def _state_of(config: Path) -> tuple[int, int]:
+    """Another one after every writing, which replaces the file."""
+    state = config.stat()
+    return state.st_ino, state.st_mtime_ns
 
 
 def _write_config(config: Path, chosen: dict) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from data_pipelines.errors import DataError
 from everlight.checks import Between
-from experiments.common.run_folder import RunFolder
+from experiments.common.run_folder import RunFolder, remove_empty_folders
 from experiments.common.settings import Count, RunSettings
 
 
@@ -142,6 +142,37 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
     RunFolder("paper", "run", settings)
     folder = RunFolder("paper", "run", replace(settings, rate=0.2))
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
+    empty = RunFolder("paper", "empty", settings, shared)
+    empty.tell_plan({"epochs": 3})
+    used = RunFolder("paper", "used", settings, shared)
+    used.save_unit("EWC-0", FACTS, **ARRAYS)
+    # As a start that was killed leaves it; the next one did not make it.
+    found = RunFolder("paper", "found", settings, shared)
+    del found
+    gc.collect()
+    found = RunFolder("paper", "found", settings, shared)
+    remove_empty_folders()
+    assert sorted(path.name for path in settings.runs.iterdir()) == [
+        found.path.name,
+        used.path.name,
+    ]
+    assert found.path.exists()
+    # The same process may begin anew, and keeps others out again.
+    again = RunFolder("paper", "empty", settings, shared)
+    assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
+
+
+def test_a_shared_folder_that_another_process_opened_since_stays(settings):
+    """Here the other one is played by this one: its object writes config.json anew."""
+    first = RunFolder("paper", "run", settings, shared=True)
+    second = RunFolder("paper", "run", settings, shared=True)
+    first.remove_empty()
+    second.remove_empty()
+    assert config_of(second)["settings"]["rate"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -287,7 +318,7 @@ def test_what_a_kill_left_is_removed_by_the_next_start(settings):
 OPENER = """
 import sys, time
 from pathlib import Path
-from experiments.common.run_folder import RunFolder
+from experiments.common.run_folder import RunFolder, remove_empty_folders
 from experiments.common.settings import RunSettings
 folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
 folder.log(step=0)
