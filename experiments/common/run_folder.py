@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 import tempfile
 import time
 import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,8 @@ PATIENCE = 600
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """By this process, and still in use."""
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
+"""Beginnings of the environment's names that may change numbers, but for those of caches."""
 
 
 class RunFolder:
@@ -108,7 +111,7 @@ class RunFolder:
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
-            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)))
+            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
 
     def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
@@ -124,10 +127,9 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         begun = self._holds_work()
         try:
-            if begun:
-                _refuse_other_settings(config, chosen, widening)
+            told = _told_before(config, chosen, widening) if begun else {}
             self._continued = begun
-            _write_config(config, chosen)
+            _write_config(config, chosen, told)
         except DataError:
             self._lock.release()
             raise
@@ -135,10 +137,9 @@ class RunFolder:
         _OPENED.add(self)
         if self._shared:
             self._lock.release()
-        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
-            f"{'goes on in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
-            "or two may be compilation",
+            f"{'goes on in' if begun else 'writes to'} {self.path}, on {_devices()}; the first "
+            "minute or two may be compilation",
             flush=True,
         )
 
@@ -176,12 +177,22 @@ class RunFolder:
 
     def tell_plan(self, plan: Any) -> None:
         """Writes the plan in force into config.json, what nobody changed included."""
+        self._tell(lambda content: {"plan": as_json(plan)})
+
+    def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Writes what a method was made with into config.json, its defaults included."""
+        self._tell(
+            lambda content: {"methods": {**content.get("methods", {}), name: as_json(settings)}}
+        )
+
+    def _tell(self, more: Callable[[dict], dict]) -> None:
+        """Adds to config.json, where nothing is compared with what a later start has."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
         content = read_json(config, WAY_OUT)
         with written_whole(config) as unfinished:
-            unfinished.write_text(json.dumps({**content, "plan": as_json(plan)}, indent=2))
+            unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
         self._written = _state_of(config)
         if lock is not None:
             lock.release()
@@ -323,13 +334,14 @@ def _state_of(config: Path) -> tuple[int, int]:
     return state.st_ino, state.st_mtime_ns
 
 
-def _write_config(config: Path, chosen: dict) -> None:
+def _write_config(config: Path, chosen: dict, told: dict) -> None:
     content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
     with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2))
+        unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
 
-def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) -> None:
+def _told_before(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
+    """What config.json holds, where it is of a run with these settings."""
     way_out = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
@@ -347,6 +359,7 @@ def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) 
             f"{config.parent} holds a run with other settings ({changed}). "
             "Give this one a --tag of its own, or delete that folder."
         )
+    return content
 
 
 def _checksum(settings: dict) -> int:
@@ -375,10 +388,19 @@ def _commit() -> str | None:
 def _made_with() -> dict:
     return {
         "commit": _commit(),
-        "device": jax.devices()[0].device_kind,
+        "devices": _devices(),
+        "flags": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(FLAGS) and "CACHE" not in name
+        },
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
+
+
+def _devices() -> str:
+    return f"{jax.device_count()} × {jax.devices()[0].device_kind}"
 
 
 def _plain(value: Any) -> Any:

@@ -197,6 +197,9 @@ class Runner:
         ]
         for unit, scores in zip(units, found, strict=True):
             self._folder.log(unit=unit.name, over_time=scores.over_time)
+        settings = self._settings(scenario, method, choice.strength)
+        if settings:
+            self._folder.tell_method(f"{self._prefix}{scenario}-{method.label}", settings)
         tasks = len(found[0].over_time)
         samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
         return Outcome(
@@ -212,7 +215,7 @@ class Runner:
             self._by_type(kept, units),
             self.cost(scenario, method),
             choice,
-            self._settings(scenario, method, choice.strength),
+            settings,
             self._drawn(scenario, method),
         )
 

@@ -1,6 +1,7 @@
 """The papers' benchmarks as records: what their sequences, scores and refusals are, by hand."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -197,6 +198,9 @@ def test_a_grid_has_every_method_everywhere_or_says_why(tmp_path):
         assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
         finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
     assert finals["digits/not told/nearest mean"] > finals["digits/not told/naive"]
+    config = json.loads((report.parent / "config.json").read_text())
+    # Its default, which nobody gave.
+    assert config["methods"] == {"digits-not told-nearest mean": {"directions": False}}
     page = report.read_text()
     assert WHY_NOT["told"] in page
     assert f"{finals['digits/not told/nearest mean']:.3f} (1)" in page
