@@ -27,7 +27,7 @@ from experiments.common.settings import Count, Scale, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Option, Seeds
-from experiments.continual.report import left_out_table, strengths_table
+from experiments.continual.report_tables import left_out_table, strengths_table
 from experiments.continual.run import arrays_of, rows_of, train_rows
 from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
