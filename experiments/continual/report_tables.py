@@ -265,7 +265,9 @@ def strengths_table(criterion: str, outcomes: Outcomes) -> Table:
     ]
     caption = (
         f"The {criterion} on validation samples of draws that are not reported, by strength; the "
-        "greatest is chosen. One that diverges counts as 0."
+        "greatest is chosen, of equals the least. One that diverges counts as 0. Flat: the chosen "
+        "one is before no other by more than one standard error of their differences, so that the "
+        "draws do not choose; edge of the grid: it is, and a better one may lie beyond."
     )
     columns = [Column("method"), Column(f"strength: {criterion}"), Column("chosen")]
     return Table(caption, columns, rows)
