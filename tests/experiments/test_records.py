@@ -11,7 +11,7 @@ from everlight.continual import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
 from experiments.continual.benchmark import Draw, of_matrix
-from experiments.continual.methods import METHODS, why_not, with_published
+from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
 from experiments.continual.table import (
     BENCHMARKS,
     DIGITS,
