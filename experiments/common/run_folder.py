@@ -137,9 +137,10 @@ class RunFolder:
         _OPENED.add(self)
         if self._shared:
             self._lock.release()
+        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
-            f"{'goes on in' if begun else 'writes to'} {self.path}, on {_devices()}; the first "
-            "minute or two may be compilation",
+            f"{'goes on in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
+            "or two may be compilation",
             flush=True,
         )
 
@@ -388,7 +389,7 @@ def _commit() -> str | None:
 def _made_with() -> dict:
     return {
         "commit": _commit(),
-        "devices": _devices(),
+        "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},
         "flags": {
             name: value
             for name, value in sorted(os.environ.items())
@@ -397,10 +398,6 @@ def _made_with() -> dict:
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
     }
-
-
-def _devices() -> str:
-    return f"{jax.device_count()} × {jax.devices()[0].device_kind}"
 
 
 def _plain(value: Any) -> Any:

@@ -255,7 +255,7 @@ def _sections(
                 name,
                 *("–" if name not in each else forgetting_cell(each[name]) for each in found_on),
                 dash(
-                    f"{sum(median_seconds(each[name]) for each in found_on if name in each):,.0f}"
+                    f"{sum(median_seconds(each[name]) for each in found_on if name in each):,.1f}"
                 ),
                 str(len(found[name])),
             ]

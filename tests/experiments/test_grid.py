@@ -58,7 +58,7 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
         # Of two tasks the first one alone can be forgotten.
         assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
         assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
-        assert f"<td>{results[f'digits/not told/{name}/seconds'][0]:,.0f}</td>" in row
+        assert f"<td>{results[f'digits/not told/{name}/seconds'][0]:,.1f}</td>" in row
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/somewhere")
     monkeypatch.setenv("OTHER", "1")
     made_with = config_of(RunFolder("paper", "run", settings))["made_with"]
-    assert made_with["devices"] == f"{jax.device_count()} × cpu"
+    assert made_with["devices"] == {"number": jax.device_count(), "kind": "cpu"}
     flags = made_with["flags"]
     assert flags["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=true"
     assert flags["JAX_DEFAULT_MATMUL_PRECISION"] == "bfloat16"
@@ -80,11 +80,12 @@ def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
     folder.tell_method("told-EWC", {"strength": 1.0, "layers": ("a", "b")})
     folder.log(step=0)
     config = folder.path / "config.json"
-    made_with = {"devices": "8 × TPU v4", "flags": {"XLA_FLAGS": "--other"}}
+    devices = {"number": 8, "kind": "TPU v4"}
+    made_with = {"devices": devices, "flags": {"XLA_FLAGS": "--other"}}
     config.write_text(json.dumps(config_of(folder) | {"made_with": made_with}))
     folder = RunFolder("paper", "run", settings, shared=True)
     folder.tell_method("told-ER", {"per_class": 5})
-    assert config_of(folder)["made_with"]["devices"] == f"{jax.device_count()} × cpu"
+    assert config_of(folder)["made_with"]["devices"]["kind"] == "cpu"
     assert config_of(folder)["methods"] == {
         "told-EWC": {"strength": 1.0, "layers": ["a", "b"]},
         "told-ER": {"per_class": 5},
