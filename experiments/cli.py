@@ -24,6 +24,7 @@ from experiments.common.interruption import (
 )
 from experiments.common.plan_settings import PlannedRun, take_plan_options
 from experiments.common.processes import join_processes
+from experiments.common.run_folder import remove_empty_folders
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
 from experiments.continual.digits import DigitsRun, run_digits
@@ -94,8 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _end(error: BaseException) -> None:
     """Ends the process where the error is one of the input, the system or a signal's."""
     number = signal_received()
+    begin_stopping()
+    remove_empty_folders()
     if number is not None:
-        begin_stopping()
         print(
             f"stopped by {signal.Signals(number).name}; a run's same command goes on after what is "
             "finished, at the newest checkpoint",

@@ -30,7 +30,8 @@ from experiments.common.plots import new_canvas, save
 from experiments.common.report import Figure, FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale
-from experiments.continual.report import Published, report_sections, report_summary, summarize
+from experiments.continual.report import report_sections, report_summary
+from experiments.continual.report_tables import Published, summarize
 from experiments.continual.run import save_outcomes, train_rows
 from experiments.continual.runner import Outcomes, Runner
 

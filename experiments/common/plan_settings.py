@@ -29,19 +29,26 @@ def take_plan_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, An
     """The other arguments, and the plan's settings by name, as Python's values where they are.
 
     Raises:
-      DataError: one without a value.
+      DataError: one without a value, or with several that no comma joins.
     """
     rest, found = [], {}
-    following = iter(arguments)
-    for argument in following:
+    left = list(arguments)
+    while left:
+        argument = left.pop(0)
         if not argument.startswith(OPTION):
             rest.append(argument)
             continue
         name, equals, value = argument.removeprefix(OPTION).partition("=")
         if not equals:
-            value = next(following, "")
+            value = left.pop(0) if left else ""
         if not value:
             raise DataError(f"{OPTION}{name} without a value")
+        # A text may be the command's own, such as a benchmark's name.
+        if left and not isinstance(_value(left[0]), str):
+            raise DataError(
+                f"{OPTION}{name} {value} {left[0]}: several values of one setting are joined by "
+                f"commas, as in {OPTION}{name} {value},{left[0]}"
+            )
         found[name.replace("-", "_")] = _value(value)
     return rest, found
 

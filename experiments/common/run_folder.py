@@ -4,12 +4,14 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 import tempfile
 import time
+import weakref
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,11 @@ def name_differences(stored: dict, chosen: dict) -> str:
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
+_OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
+"""By this process, and still in use."""
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
+"""Beginnings of the environment's names that may change numbers, but for those of caches."""
 
 
 class RunFolder:
@@ -105,28 +111,30 @@ class RunFolder:
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
-            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)))
+            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
 
     def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
+        self._made = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         self._remove_unfinished_units()
         chosen = as_json(dataclasses.asdict(settings))
         # How many processes there are changes nothing that is computed.
         chosen.pop("distributed", None)
         config = self.path / "config.json"
-        # A run that was refused or stopped before it saved anything claims nothing.
-        begun = any(path.name not in (config.name, LOCK) for path in self.path.iterdir())
+        # A run that was killed before it saved anything claims nothing.
+        begun = self._holds_work()
         try:
-            if begun:
-                _refuse_other_settings(config, chosen, widening)
+            told = _told_before(config, chosen, widening) if begun else {}
             self._continued = begun
-            _write_config(config, chosen)
+            _write_config(config, chosen, told)
         except DataError:
             self._lock.release()
             raise
+        self._written = _state_of(config)
+        _OPENED.add(self)
         if self._shared:
             self._lock.release()
         where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
@@ -136,6 +144,32 @@ class RunFolder:
             flush=True,
         )
 
+    def _holds_work(self) -> bool:
+        return any(path.name not in ("config.json", LOCK) for path in self.path.iterdir())
+
+    def remove_empty(self) -> None:
+        """Removes the folder where it holds nothing but what opening it wrote.
+
+        One that was there before, or that another process has opened since, stays.
+        """
+        # A folder that cannot be removed is in nobody's way.
+        with contextlib.suppress(OSError, DataError):
+            # Asking for the lock would make the folder.
+            lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
+            if lock is None:
+                return
+            gone = self._is_as_opened()
+            if gone:
+                (self.path / "config.json").unlink()
+                Path(lock.lock_file).unlink()
+                self.path.rmdir()
+            # Of a file that is gone it would keep nobody out.
+            lock.release(force=gone)
+
+    def _is_as_opened(self) -> bool:
+        unchanged = self._made and _state_of(self.path / "config.json") == self._written
+        return unchanged and not self._holds_work()
+
     def duration(self) -> str:
         """How long the run has taken, and on what, for its report."""
         before = "; continued: what was done before is not counted" if self._continued else ""
@@ -144,12 +178,23 @@ class RunFolder:
 
     def tell_plan(self, plan: Any) -> None:
         """Writes the plan in force into config.json, what nobody changed included."""
+        self._tell(lambda content: {"plan": as_json(plan)})
+
+    def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Writes what a method was made with into config.json, its defaults included."""
+        self._tell(
+            lambda content: {"methods": {**content.get("methods", {}), name: as_json(settings)}}
+        )
+
+    def _tell(self, more: Callable[[dict], dict]) -> None:
+        """Adds to config.json, where nothing is compared with what a later start has."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
         content = read_json(config, WAY_OUT)
         with written_whole(config) as unfinished:
-            unfinished.write_text(json.dumps({**content, "plan": as_json(plan)}, indent=2))
+            unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
+        self._written = _state_of(config)
         if lock is not None:
             lock.release()
 
@@ -294,13 +339,26 @@ class RunFolder:
         return path
 
 
-def _write_config(config: Path, chosen: dict) -> None:
+def remove_empty_folders() -> None:
+    """Removes what this process opened for runs that ended before they saved anything."""
+    for folder in list(_OPENED):
+        folder.remove_empty()
+
+
+def _state_of(config: Path) -> tuple[int, int]:
+    """Another one after every writing, which replaces the file."""
+    state = config.stat()
+    return state.st_ino, state.st_mtime_ns
+
+
+def _write_config(config: Path, chosen: dict, told: dict) -> None:
     content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
     with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2))
+        unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
 
-def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) -> None:
+def _told_before(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
+    """What config.json holds, where it is of a run with these settings."""
     way_out = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."
@@ -318,6 +376,7 @@ def _refuse_other_settings(config: Path, chosen: dict, widening: Sequence[str]) 
             f"{config.parent} holds a run with other settings ({changed}). "
             "Give this one a --tag of its own, or delete that folder."
         )
+    return content
 
 
 def _checksum(settings: dict) -> int:
@@ -346,7 +405,12 @@ def _commit() -> str | None:
 def _made_with() -> dict:
     return {
         "commit": _commit(),
-        "device": jax.devices()[0].device_kind,
+        "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},
+        "flags": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(FLAGS) and "CACHE" not in name
+        },
         "python": platform.python_version(),
         "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
     }

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from data_pipelines.errors import DataError
-from experiments.common.cells import spread
+from experiments.common.cells import dash, spread
 from experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
@@ -27,8 +27,19 @@ from experiments.common.settings import Count, Scale, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Option, Seeds
-from experiments.continual.report import left_out_table, strengths_table
-from experiments.continual.run import arrays_of, rows_of, train_rows
+from experiments.continual.report_tables import (
+    forgetting_cell,
+    left_out_table,
+    median_seconds,
+    strengths_table,
+)
+from experiments.continual.run import (
+    NETS_KEPT,
+    arrays_of,
+    refuse_joined_nets,
+    rows_of,
+    train_rows,
+)
 from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
@@ -59,6 +70,8 @@ class GridRun(PlannedRun):
     """In the place of images, as in `continual run`."""
     tuning_orders: Count = 2
     """Unreported draws whose validation samples choose strengths."""
+    keep_nets: bool = False
+    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
 
 
 class Place(NamedTuple):
@@ -80,17 +93,20 @@ def run_grid(settings: GridRun) -> Path:
       DataError: a benchmark, scale or method that there is not, or data that cannot be used.
     """
     check_methods(settings.methods, METHODS)
-    plans = _plans(settings)
-    asked = {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
+    refuse_joined_nets(settings.keep_nets, settings.distributed)
+    asked = settings_of(settings)
     if not asked:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
+    # All before the first is trained: one whose data are missing is then known.
+    loaded = {name: BENCHMARKS[each.benchmark](each) for name, each in asked.items()}
     folder = RunFolder("continual", "grid", settings, shared=True, widening=WIDENING)
     benchmarks, outcomes = {}, {}
     for name, each in asked.items():
-        benchmark = BENCHMARKS[each.benchmark](each).opened(folder)
+        benchmark = loaded[name].opened(folder)
         rows = rows_of(benchmark, each)
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        runner = Runner(folder, benchmark, each.seed, each.tuning_orders, f"{name}-")
+        orders = each.tuning_orders
+        runner = Runner(folder, benchmark, each.seed, orders, name, settings.keep_nets)
         outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
     folder.tell_plan({name: plan_in_force(each.plan) for name, each in benchmarks.items()})
@@ -122,11 +138,22 @@ def run_grid(settings: GridRun) -> Path:
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
+        *([NETS_KEPT] if settings.keep_nets else []),
     ]
     title = f"Continual learning: {len(rows)} methods on {', '.join(benchmarks)}"
     return write_report(
         folder.path, title, summary, _sections(folder.path, benchmarks, outcomes, rows)
     )
+
+
+def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
+    """Those of every benchmark, by its name in the grid.
+
+    Raises:
+      DataError: a benchmark or scale that there is not, or a plan of none of them.
+    """
+    plans = _plans(settings)
+    return {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
 
 
 def _plans(settings: GridRun) -> dict[str, dict[str, Any]]:
@@ -187,6 +214,7 @@ def _sections(
         method.name: [ranked[method.name] for ranked in ranks.values() if method.name in ranked]
         for method in rows
     }
+    found_on = list(columns.values())
     order = sorted(
         (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
     )
@@ -211,6 +239,29 @@ def _sections(
             for name in order
         ],
     )
+    forgotten = Table(
+        "Forgetting, the loss since a task's best, in the same measure and order; – where nothing "
+        "is learnt before the last task, or a benchmark does not tell. Seconds are the median "
+        "run's on every benchmark where the method was run, added up, with what was compiled for "
+        "it, on a machine that may have done other things; – where a run's are not known.",
+        [
+            Column("method"),
+            *(Column(place.title, "forgetting") for place in columns),
+            Column("in all", "seconds a run"),
+            Column("on how many", "seconds a run"),
+        ],
+        [
+            [
+                name,
+                *("–" if name not in each else forgetting_cell(each[name]) for each in found_on),
+                dash(
+                    f"{sum(median_seconds(each[name]) for each in found_on if name in each):,.1f}"
+                ),
+                str(len(found[name])),
+            ]
+            for name in order
+        ],
+    )
     picture = _plot(
         path / "grid.png",
         order,
@@ -228,7 +279,7 @@ def _sections(
         ("How strengths were chosen", strengths_table("final score", titled)),
     )
     return [
-        Section("Every strategy on every benchmark", items=[figure, table]),
+        Section("Every strategy on every benchmark", items=[figure, table, forgotten]),
         *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
 

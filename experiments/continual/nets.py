@@ -2,11 +2,15 @@
 
 net = load_net("runs/continual-run-digits-demo", "ER", seed=0, task=4)
 best = net.predict(images).argmax(axis=1)
+net = load_net("runs/continual-grid-demo", "ER", seed=0, task=4, benchmark="digits")
 """
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +25,16 @@ from everlight.continual.engine.evaluation import over_samples
 from experiments.common.checkpoint import open_existing
 from experiments.common.run_folder import RunFolder, name_differences
 from experiments.common.settings import check_name
-from experiments.continual.benchmark import Benchmark, Draw, RunData
+from experiments.continual.benchmark import Draw, RunData
+from experiments.continual.grid import WIDENING as OF_GRIDS
+from experiments.continual.grid import GridRun, settings_of
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING
 from experiments.continual.run import rows_of
 from experiments.continual.runner import NETS, Runner, are_images, nets_folder, stored_images
 from experiments.continual.table import BENCHMARKS, ContinualRun
 
-_WAY_OUT = "Name the folder of a `continual run` with --keep-nets."
+_WAY_OUT = "Name the folder of a `continual run` or `continual grid` with --keep-nets."
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,12 @@ class KeptNet:
 
 
 def load_net(
-    run: Path | str, method: str, seed: int, task: int, scenario: str | None = None
+    run: Path | str,
+    method: str,
+    seed: int,
+    task: int,
+    scenario: str | None = None,
+    benchmark: str | None = None,
 ) -> KeptNet:
     """Reads the net that a run with `--keep-nets` left after a task.
 
@@ -103,15 +114,16 @@ def load_net(
       seed: from the run's `--seed` on, one a row of `results.npz`.
       task: after which it is taken, from 0, as in the rows of the accuracy matrices.
       scenario: told, not told, online or the benchmark's own; None where the run has one.
+      benchmark: of a grid, by its name there, as in icifar:cpu; None where it has one.
 
     Raises:
       MissingDataError: the folder, the run's data or its nets are not there.
-      DataError: a method, seed, task or scenario that was not kept, with those that were; a net
-        that is damaged, or of other data.
+      DataError: a benchmark, method, seed, task or scenario that was not kept, with those that
+        were; a net that is damaged, or of other data.
     """
     run = Path(run)
-    settings = _settings(run)
-    kept = run / NETS
+    settings, part, opened = _asked(run, benchmark)
+    kept = run / NETS / part
     if not kept.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     scenarios = _there(kept)
@@ -125,63 +137,96 @@ def load_net(
     check_name("scenario", scenario, scenarios)
     labels = _there(kept / scenario)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
-    benchmark = _benchmark(run, settings)
+    loaded = BENCHMARKS[settings.benchmark](settings)
+    if loaded.prepare is not None:
+        loaded = loaded.opened(opened())
     own = [load_strategy(asked) for asked in settings.strategy]
-    row = next(each for each in rows_of(benchmark, settings, own) if each.name == method)
-    if row.label not in labels:
+    # Those of earlier starts, too.
+    every = dataclasses.replace(settings, methods=None, published=True)
+    rows = rows_of(loaded, every, own)
+    row = next((each for each in rows if each.name == method), None)
+    if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} is of another version of your file")
     seeds = _there(kept / scenario / row.label)
     check_name("seed", str(seed), seeds)
-    checkpoints = open_existing(nets_folder(run, scenario, row, seed))
+    checkpoints = open_existing(nets_folder(run, part, scenario, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    runner = Runner(None, benchmark, settings.seed)
+    runner = Runner(None, loaded, settings.seed)
     draw = Draw("reported", settings.seed, seed - settings.seed)
-    sequence = benchmark.sequence(scenario, row, draw)
+    sequence = loaded.sequence(scenario, row, draw)
     facts = checkpoints.facts(task)
     own_facts = {"scenario": scenario, "method": row.name, "order": draw.order}
     changed = name_differences(
-        facts, {**own_facts, "strength": facts["strength"], **benchmark.facts(scenario, row)}
+        facts, {**own_facts, "strength": facts["strength"], **loaded.facts(scenario, row)}
     )
     if changed:
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
     net = checkpoints.restore(task, runner.net(scenario, row)).state
     return KeptNet(
-        () if benchmark.images is None else tuple(benchmark.images.class_names),
+        () if loaded.images is None else tuple(loaded.images.class_names),
         np.asarray(sequence.class_task),
         *net,
         runner.build(scenario, row),
-        RunData(
-            benchmark.shared(scenario, row), benchmark.own(scenario, sequence, facts["strength"])
-        ),
-        benchmark.protocol(scenario, row).evaluation_batch,
-        "class scores" in benchmark.offers(scenario),
+        RunData(loaded.shared(scenario, row), loaded.own(scenario, sequence, facts["strength"])),
+        loaded.protocol(scenario, row).evaluation_batch,
+        "class scores" in loaded.offers(scenario),
     )
 
 
-def _settings(run: Path) -> ContinualRun:
+class _Asked(NamedTuple):
+    """One of a folder's benchmarks."""
+
+    settings: ContinualRun
+    part: str
+    """Its name among several."""
+    opened: Callable[[], RunFolder]
+
+
+def _asked(run: Path, benchmark: str | None) -> _Asked:
+    settings = _settings(run)
+    if isinstance(settings, GridRun):
+        every, name, widening = settings_of(settings), "grid", OF_GRIDS
+    else:
+        every, name, widening = (
+            {settings.benchmark: settings},
+            f"run-{settings.benchmark}",
+            WIDENING,
+        )
+    if benchmark is None:
+        if len(every) > 1:
+            raise DataError(f"{run} has several benchmarks; give one: {', '.join(every)}")
+        (benchmark,) = every
+    check_name("benchmark", benchmark, list(every))
+    part = benchmark if isinstance(settings, GridRun) else ""
+    return _Asked(every[benchmark], part, partial(_opened, run, name, settings, widening))
+
+
+def _settings(run: Path) -> ContinualRun | GridRun:
     """As the run was begun with, wherever its folder lies now."""
     path = run / "config.json"
     stored = read_json(path, _WAY_OUT)
     with refusing(path, _WAY_OUT):
-        given = {"benchmark": "digits", **stored["settings"], "runs": run.parent}
+        given = {**stored["settings"], "runs": run.parent}
         if given.get("images") is not None:
             given["images"] = Path(given["images"])
         plain = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-        return ContinualRun(**plain)
+        if "benchmarks" in plain:
+            return GridRun(**plain)
+        return ContinualRun(**{"benchmark": "digits", **plain})
+
+
+def _opened(
+    run: Path, name: str, settings: ContinualRun | GridRun, widening: Sequence[str]
+) -> RunFolder:
+    folder = RunFolder("continual", name, settings, True, widening)
+    if folder.path.resolve() != run.resolve():
+        folder.remove_empty()
+        raise DataError(f"{run} was {folder.path.name}; give it its name again")
+    return folder
 
 
 def _there(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def _benchmark(run: Path, settings: ContinualRun) -> Benchmark:
-    benchmark = BENCHMARKS[settings.benchmark](settings)
-    if benchmark.prepare is None:
-        return benchmark
-    folder = RunFolder("continual", f"run-{settings.benchmark}", settings, True, WIDENING)
-    if folder.path.resolve() != run.resolve():
-        raise DataError(f"{run} was {folder.path.name}; give it its name again")
-    return benchmark.opened(folder)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -1,64 +1,40 @@
 """The one report of strategies on a benchmark, and what papers' reports take from it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
-from everlight.continual import TaskSequence
-from everlight.metrics import (
-    CRITERIA,
-    WEIGHTINGS,
-    Costs,
-    RunSummary,
-    backward_transfer,
-    cl_score,
-    cl_stability,
-    counted_model_memory,
-    forgetting,
-    forward_transfer,
-    summarize_runs,
-)
-from experiments.common.cells import dash, deviation, plus_minus, spread
+from experiments.common.cells import deviation, spread
 from experiments.common.plots import plot_curves, plot_matrices
-from experiments.common.report import PAPER, Column, Figure, FirstScreen, Section, Table
-from experiments.common.settings import said_in_words
+from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.continual.benchmark import Benchmark
-from experiments.continual.methods import METHODS, Demand, Method, why_not
+from experiments.continual.methods import METHODS, Method
 from experiments.continual.plots import plot_finals
+from experiments.continual.report_tables import (
+    NOTHING_PUBLISHED,
+    Published,
+    class_types_tables,
+    costs_table,
+    criteria_tables,
+    expected_table,
+    forgetting_cell,
+    left_out_table,
+    own_table,
+    paired_differences,
+    scores_table,
+    settings_table,
+    strengths_table,
+)
 from experiments.continual.runner import Outcome, Outcomes
 from experiments.continual.selection import RULE
 
-REGULARISERS = ("EWC", "online EWC", "SI", "MAS", "LwF")
-METRICS: Mapping[str, Callable] = {
-    "forgetting": forgetting,
-    "backward transfer": backward_transfer,
-    "forward transfer": forward_transfer,
-}
 _MEANING = {
     "told": "Told: every task has a head of its own, and the test tells the task.",
     "not told": "Not told: one head over all classes seen so far.",
     "online": "Online: not told, and every sample comes once; strategies that need to know where a "
     "task ends are told.",
 }
-
-
-class Published(NamedTuple):
-    """A paper's own numbers, which stand beside ours."""
-
-    name: str = ""
-    """How they are marked."""
-    curves: Mapping[str, Mapping[str, Sequence[float]]] = {}
-    """Of the measure over time, by scenario and method."""
-    criteria: Mapping[str, Mapping[str, Sequence[float]]] = {}
-    """The seven criteria, CL scores and CL stabilities, by scenario and method."""
-
-
-NOTHING_PUBLISHED = Published()
 
 
 def report_summary(
@@ -115,8 +91,8 @@ def report_sections(
             Section(title, [], [table])
             for title, table in (
                 ("What methods were made with", settings_table(outcomes)),
-                ("Your own strategy beside the others", _own_beside(outcomes, rows)),
-                ("The order that the literature leads one to expect", _findings(outcomes)),
+                ("Your own strategy beside the others", own_table(outcomes, rows)),
+                ("The order that the literature leads one to expect", expected_table(outcomes)),
                 ("How strengths were chosen", strengths_table(benchmark.criterion, outcomes)),
                 ("What makes no sense here", left_out_table(rows, offers)),
             )
@@ -198,7 +174,7 @@ def _sentence(
 
 def _ahead(best: Outcome, second: str, other: Outcome) -> str:
     """How far the best is before the next, and whether that says anything."""
-    difference = _differences(best, other)
+    difference = paired_differences(best, other)
     said = f", before {second} with {spread(other.final)}"
     if np.isnan(difference).any():
         return said
@@ -222,9 +198,7 @@ def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
         for by_name in outcomes.values():
             outcome = by_name.get(name)
             row += (
-                ["–"] * 2
-                if outcome is None
-                else [spread(outcome.final), _known(outcome, _of_runs(forgetting, outcome))]
+                ["–"] * 2 if outcome is None else [spread(outcome.final), forgetting_cell(outcome)]
             )
         rows.append(row)
     caption = f"{benchmark.note}. Mean ± standard deviation over seeds, after the last task."
@@ -269,333 +243,19 @@ def _scenario(
     matrices = {name: outcome.matrices.mean(axis=0) for name, outcome in by_name.items()}
     path = folder / f"matrices_{scenario.replace(', ', '_').replace(' ', '_')}.png"
     items = [
-        _scores(benchmark, by_name, naive),
-        *_criteria(by_name, naive, published, scenario),
-        *_class_types(benchmark, by_name),
+        scores_table(benchmark, by_name, naive),
+        *criteria_tables(by_name, naive, published, scenario),
+        *class_types_tables(benchmark, by_name),
         Figure(
             f"{sentence(benchmark.measure)}, mean over seeds: after learning the task of the "
             "row, on the task of the column; white where nothing is told, or a run diverged.",
             plot_matrices(path, matrices, benchmark.measure),
         ),
-        _costs(by_name),
+        costs_table(by_name),
     ]
     return Section(sentence(scenario), [], items)
-
-
-def _scores(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
-    measure = benchmark.measure
-    columns = [Column("method"), Column(f"final {measure}"), Column("mean over time")]
-    columns += map(Column, METRICS)
-    if naive in by_name:
-        columns += [
-            Column(f"final {measure} minus {naive}'s", "paired by seed"),
-            Column(f"seeds above {naive}", "paired by seed"),
-        ]
-    rows = []
-    for name, outcome in by_name.items():
-        over_time = outcome.over_time.mean(axis=1)
-        over_time = np.where(_learns_at_once(outcome), np.nan, over_time)
-        row = [name, spread(outcome.final), _known(outcome, over_time)]
-        row += [_known(outcome, _of_runs(metric, outcome)) for metric in METRICS.values()]
-        if name == naive:
-            row += ["–", "–"]
-        elif naive in by_name:
-            row += _paired(outcome, by_name[naive])
-        rows.append(row)
-    caption = (
-        f"Forgetting is the loss since a task's best {measure}, backward transfer the mean change "
-        "since it was learnt (R[i, j] − R[j, j] over all tasks j < i, after every task), forward "
-        f"transfer the {measure} on tasks not learnt yet, chance included; – where the benchmark "
-        "does not tell, or no class of a task to come can be named."
-    )
-    return Table(caption, columns, rows)
-
-
-def _paired(above: Outcome, below: Outcome) -> list[str]:
-    """Over the seeds that both have: the difference in the end, and where it is positive."""
-    difference = _differences(above, below)
-    return [spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"]
-
-
-def _differences(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:
-    """In the end, over the seeds that both have."""
-    seeds = min(len(above.final), len(below.final))
-    return above.final[:seeds] - below.final[:seeds]
-
-
-def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
-    """The criteria of a method's runs; a pass over a task is one of naive's steps."""
-    seeds, tasks = outcome.steps.shape
-    cost, samples = outcome.cost, outcome.samples
-    model = counted_model_memory(cost.parameters, cost.parameter_copies, tasks)
-    steps = np.diff(outcome.steps, prepend=0)
-    passes = np.ceil(samples / naive.cost.batch_size)
-    costs = Costs(
-        model_memory=jnp.broadcast_to(model, (seeds, tasks)),
-        sample_memory=jnp.asarray(outcome.stored_samples, jnp.float32),
-        lifetime_memory=jnp.asarray(samples.sum(axis=1), jnp.float32),
-        operations=jnp.asarray(cost.operations * steps, jnp.float32),
-        pass_operations=jnp.asarray(naive.cost.operations * passes, jnp.float32),
-    )
-    # Means of shares may round above 1.
-    return summarize_runs(jnp.clip(jnp.asarray(outcome.matrices, jnp.float32), 0, 1), costs)
-
-
-def _criteria(
-    by_name: Mapping[str, Outcome], naive: str, published: Published, scenario: str
-) -> list[Table]:
-    """Nothing without naive, whose steps are what a pass takes."""
-    if naive not in by_name:
-        return []
-    printed = published.criteria.get(scenario)
-    groups = {
-        "criteria": CRITERIA,
-        "CL score": tuple(WEIGHTINGS),
-        "CL stability": tuple(WEIGHTINGS),
-    }
-    columns = [Column(name, group) for group, names in groups.items() for name in names]
-    rows = []
-    for name, outcome in by_name.items():
-        mean, of = summarize(outcome, by_name[naive])
-        row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
-        if not _names_ahead(outcome):
-            row[1 + CRITERIA.index("FWT")] = "–"
-        row += [dash(f"{float(cl_score(mean, w)):.3f}") for w in WEIGHTINGS.values()]
-        row += [dash(f"{float(cl_stability(of, w)):.3f}") for w in WEIGHTINGS.values()]
-        if printed is not None:
-            theirs = printed.get(name)
-            row += ["–"] * len(columns) if theirs is None else [f"{x:.4f}" for x in theirs]
-        rows.append(row)
-    if printed is not None:
-        theirs = (f"{each.group} {each.name}".removeprefix("criteria ") for each in columns)
-        columns += [Column(name, PAPER) for name in [*theirs]]
-    caption = (
-        "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher: accuracy "
-        "over all times (A), efficiency of model size (MS), of samples storage (SSS) and of "
-        "computation (CE: ten passes over the data as a share of what learning took, in the mean "
-        "over tasks and at most 1, so that whatever takes ten passes or fewer has 1), backward "
-        "transfer where it is positive (BWT+) and 1 less its loss where it is negative (REM), of "
-        "BWT = the mean of R[i, j] − R[j, j] over all tasks j < i, and forward transfer (FWT, the "
-        "mean of R[i, j] over j > i; – where no class of a task to come can be named, which "
-        "counts as 0 in the score); their weighted means with the paper's weights (W2 as its own "
-        "numbers have it, not as printed), and 1 less their weighted deviations. – where the "
-        f"benchmark does not tell.{' ' * bool(printed)}{published.name if printed else ''}"
-    )
-    return [Table(caption, [Column("method"), *columns], rows)]
-
-
-def _class_types(benchmark: Benchmark, by_name: Mapping[str, Outcome]) -> list[Table]:
-    if benchmark.by_type is None:
-        return []
-    kinds = list(dict.fromkeys(kind for each in by_name.values() for kind in each.by_type))
-    rows = [
-        [name, *(dash(spread(each.by_type[kind])) if each.by_type else "nan" for kind in kinds)]
-        for name, each in by_name.items()
-    ]
-    caption = (
-        f"{benchmark.measure} after the last task if the labels of one type were all there is, "
-        "over the samples that carry one; – where there are none."
-    )
-    columns = [Column("method"), *(Column(kind, "labels that are") for kind in kinds)]
-    return [Table(caption, columns, rows)]
-
-
-def _costs(by_name: Mapping[str, Outcome]) -> Table:
-    rows = []
-    for name, outcome in by_name.items():
-        cost, held = outcome.cost, outcome.stored_samples[:, -1].mean()
-        rows.append(
-            [
-                name,
-                f"{cost.parameters:,}",
-                f"{1 + cost.parameter_copies}",
-                f"{4 * cost.parameters / 1e6:.2f}",
-                f"{cost.memory_bytes / 1e6:.2f}",
-                f"{held:,.0f}",
-                f"{held * cost.sample_bytes / 1e6:.2f}" if cost.sample_bytes else "–",
-                f"{cost.operations / 1e6:,.1f}",
-                f"{outcome.steps[:, -1].mean():,.0f}",
-                _seconds(outcome.seconds),
-            ]
-        )
-    columns = [
-        Column("method"),
-        Column("parameters", "model"),
-        Column("copies counted (MS)", "model"),
-        Column("parameters, MB", "model"),
-        Column("strategy's memory, MB", "model"),
-        Column("held in the last task", "samples"),
-        Column("MB", "samples"),
-        Column("MFLOP a step", "computation"),
-        Column("steps", "computation"),
-        Column("seconds a run", "computation"),
-    ]
-    caption = (
-        "What it costs. Copies by the criteria's counting, of a regulariser's anchor and "
-        "importances, not of a teacher net; bytes are those really occupied. Samples of earlier "
-        "tasks held while the last is learnt, and steps of the optimizer, are means over runs; "
-        "operations are the compiled step's, without a sweep a task for importances; seconds are "
-        "the median run's, with what was compiled for it (where strengths were chosen that was "
-        "done before), on a machine that may have done other things; – where not known."
-    )
-    return Table(caption, columns, rows)
-
-
-def _findings(outcomes: Outcomes) -> Table:
-    orders = [("joint", "DER++"), ("DER++", "ER"), ("ER", "naive")]
-    pairs: dict[str, list[tuple[str, str]]] = {
-        "told": [(name, "naive") for name in REGULARISERS],
-        "online": [("DER++", "naive")],
-    }
-    return _pairs(outcomes, {scenario: pairs.get(scenario, orders) for scenario in outcomes})
-
-
-def _own_beside(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
-    own = [row.name for row in rows if row.version]
-    return _pairs(
-        outcomes,
-        {
-            scenario: [(mine, name) for mine in own for name in by_name if name not in own]
-            for scenario, by_name in outcomes.items()
-        },
-    )
-
-
-def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -> Table:
-    rows = []
-    for scenario, by_name in outcomes.items():
-        for above, below in pairs[scenario]:
-            if above not in by_name or below not in by_name:
-                continue
-            found = _paired(by_name[above], by_name[below])
-            rows.append([f"{above} above {below}", scenario, *found])
-    columns = [
-        Column("which"),
-        Column("scenario"),
-        Column("difference", "paired by seed"),
-        Column("seeds where it holds", "paired by seed"),
-    ]
-    return Table("Differences after the last task on the same seeds.", columns, rows)
-
-
-def strengths_table(criterion: str, outcomes: Outcomes) -> Table:
-    """Of every method that has one: the grid, or that it was given."""
-    rows = [
-        [f"{name}, {scenario}", outcome.choice.told or "given", outcome.choice.chosen]
-        for scenario, by_name in outcomes.items()
-        for name, outcome in by_name.items()
-        if outcome.choice.strength
-    ]
-    caption = (
-        f"The {criterion} on validation samples of draws that are not reported, by strength; the "
-        "greatest is chosen. One that diverges counts as 0."
-    )
-    columns = [Column("method"), Column(f"strength: {criterion}"), Column("chosen")]
-    return Table(caption, columns, rows)
-
-
-def settings_table(outcomes: Outcomes) -> Table:
-    """What every method was made with, in a row for all scenarios where it is the same."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for scenario, by_name in outcomes.items():
-        for name, outcome in by_name.items():
-            drawn = {"samples drawn a step": outcome.drawn} if outcome.drawn else {}
-            said = said_in_words({**outcome.settings, **drawn})
-            if said:
-                rows.setdefault((name, said), []).append(scenario)
-    caption = (
-        "Arguments of each method's function, by which its page of the documentation explains "
-        "them; the optimizer, epochs and batches that all share stand under Training. A strength "
-        "of two or more that were tried is the chosen one."
-    )
-    columns = [Column("method"), Column("scenarios"), Column("settings")]
-    return Table(
-        caption, columns, [[name, ", ".join(where), said] for (name, said), where in rows.items()]
-    )
-
-
-def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
-    """Methods that make no sense in some of the scenarios, by what these offer."""
-    reasons = [
-        [f"{method.name}, {scenario}", reason]
-        for scenario, offered in offers.items()
-        for method in rows
-        if (reason := why_not(method, offered)) is not None
-    ]
-    return Table("Methods that were not run.", [Column("method"), Column("it")], reasons)
-
-
-def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
-    """Classes and samples of tasks, a row a sequence."""
-    rows = []
-    for name, sequence in sequences.items():
-        tasks = sequence.tasks
-        sizes = np.asarray(tasks.train.mask).sum(axis=1)
-        classes = np.asarray(tasks.classes).sum(axis=1)
-        rows.append(
-            [
-                name,
-                str(len(sizes)),
-                f"{classes[0]}, then {classes[1:].min()} to {classes[1:].max()}",
-                f"{np.count_nonzero(classes[1:])}",
-                f"{sizes.sum():,}",
-                f"{sizes[0]:,}",
-                f"{sizes[1:].mean():,.0f} ({sizes[1:].min():,} to {sizes[1:].max():,})",
-                f"{np.asarray(tasks.valid.mask).sum():,}",
-                f"{np.asarray(sequence.test.mask).sum():,}",
-            ]
-        )
-    columns = [
-        Column("order"),
-        Column("tasks"),
-        Column("new ones a task", "classes"),
-        Column("later tasks that bring some", "classes"),
-        Column("all tasks", "training samples"),
-        Column("first task", "training samples"),
-        Column("later tasks, mean (least to most)", "training samples"),
-        Column("in-task validation samples"),
-        Column("test samples"),
-    ]
-    caption = "A sample that two tasks train on, under different labels, counts twice."
-    return Table(caption, columns, rows)
 
 
 def sentence(name: str) -> str:
     """A name as it begins a sentence."""
     return name[:1].upper() + name[1:]
-
-
-def _names_ahead(outcome: Outcome) -> bool:
-    """Whether something was ever right of a task to come: where none of its classes is among the
-    outputs, all is 0 for that reason alone."""
-    ahead = np.triu(np.ones(outcome.matrices.shape[1:], bool), 1)
-    return bool(np.any(outcome.matrices[:, ahead] != 0))
-
-
-def _learns_at_once(outcome: Outcome) -> bool:
-    """Whether nothing is learnt before the last task, so that nothing can be forgotten."""
-    return outcome.steps.shape[1] > 1 and not outcome.steps[:, -2].any()
-
-
-def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:
-    matrices = outcome.matrices
-    tells = _names_ahead(outcome) if metric is forward_transfer else not _learns_at_once(outcome)
-    if not tells:
-        return np.full(len(matrices), np.nan)
-    if metric is not forward_transfer:
-        # Of tasks to come they want nothing but a maximum, which those do not raise.
-        ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
-        matrices = np.where(ahead & np.isnan(matrices), 0, matrices)
-    values = np.asarray(jax.vmap(metric)(jnp.asarray(matrices)))
-    # A maximum or a minimum may pass over NaN.
-    return np.where(outcome.diverged_at[:, 0] >= 0, np.nan, values)
-
-
-def _known(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
-    """As `spread`; – where runs that have not diverged do not tell."""
-    alive = outcome.diverged_at[:, 0] < 0
-    return "–" if np.isnan(values[alive]).any() else spread(values)
-
-
-def _seconds(values: Float[np.ndarray, "seeds"]) -> str:
-    return "–" if np.all(np.isnan(values)) else f"{np.nanmedian(values):.1f}"

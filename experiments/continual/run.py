@@ -26,6 +26,7 @@ from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = ("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side")
 """Options of which the papers' benchmarks have their own kind in their plans."""
+NETS_KEPT = ("Nets", f"after every task, in {NETS}/; `load_net` reads them")
 
 
 def run_continual(settings: ContinualRun) -> Path:
@@ -80,8 +81,7 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
       DataError: as `run_continual`.
     """
     check_methods(settings.methods, METHODS)
-    if settings.keep_nets and settings.distributed is not None:
-        raise DataError("--keep-nets is for runs of one process; leave out --distributed")
+    refuse_joined_nets(settings.keep_nets, settings.distributed)
     own = [load_strategy(asked) for asked in settings.strategy]
     if len({each.name for each in own}) < len(own):
         raise DataError("two --strategy of one name; rename one")
@@ -99,10 +99,20 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     draws = settings.seed, settings.seeds, settings.tuning_orders
     summary = report_summary(benchmark, *draws, folder.duration())
     if settings.keep_nets:
-        summary.append(("Nets", f"after every task, in {NETS}/; `load_net` reads them"))
+        summary.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(rows)} methods"
     first, sections = report_sections(folder.path, benchmark, outcomes, rows)
     return write_report(folder.path, title, summary, sections, first)
+
+
+def refuse_joined_nets(keep_nets: bool, distributed: str | None) -> None:
+    """Refuses to keep nets where several processes train them together.
+
+    Raises:
+      DataError: both were asked for.
+    """
+    if keep_nets and distributed is not None:
+        raise DataError("--keep-nets is for runs of one process; leave out --distributed")
 
 
 def rows_of(

@@ -157,9 +157,9 @@ def are_images(part: Any) -> bool:
     return isinstance(part, StoredImages)
 
 
-def nets_folder(run: Path, scenario: str, method: Method, order: int) -> Path:
+def nets_folder(run: Path, part: str, scenario: str, method: Method, order: int) -> Path:
     """Where a run's nets are, each a checkpoint whose number is that of its task, from 0."""
-    return run / NETS / scenario / method.label / str(order)
+    return run / NETS / part / scenario / method.label / str(order)
 
 
 class Runner:
@@ -171,12 +171,12 @@ class Runner:
         benchmark: Benchmark,
         seed: int,
         tuning_draws: int = 1,
-        prefix: str = "",
+        part: str = "",
         keep_nets: bool = False,
     ):
-        """Of a run's seed; `prefix` begins the names of units where a folder has several."""
+        """Of a run's seed; `part` begins the names of units and nets where a folder has several."""
         self.benchmark, self.seed = benchmark, seed
-        self._folder, self._prefix = folder, prefix
+        self._folder, self._part, self._prefix = folder, part, f"{part}-" if part else ""
         self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
         self._builds: dict[tuple[str, Method], Build] = {}
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
@@ -197,6 +197,9 @@ class Runner:
         ]
         for unit, scores in zip(units, found, strict=True):
             self._folder.log(unit=unit.name, over_time=scores.over_time)
+        settings = self._settings(scenario, method, choice.strength)
+        if settings:
+            self._folder.tell_method(f"{self._prefix}{scenario}-{method.label}", settings)
         tasks = len(found[0].over_time)
         samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
         return Outcome(
@@ -212,7 +215,7 @@ class Runner:
             self._by_type(kept, units),
             self.cost(scenario, method),
             choice,
-            self._settings(scenario, method, choice.strength),
+            settings,
             self._drawn(scenario, method),
         )
 
@@ -337,7 +340,9 @@ class Runner:
             if why_not(method, self.benchmark.offers(scenario)) is None
         )
         print(
-            f"--keep-nets: about {amount(needed)} in all, in {self._folder.path / NETS}", flush=True
+            f"--keep-nets: about {amount(needed)} in all, in "
+            f"{self._folder.path / NETS / self._part}",
+            flush=True,
         )
 
     def _nets_bytes(self, scenario: str, method: Method) -> int:
@@ -456,7 +461,8 @@ class Runner:
 
         def keep(unit: Unit, task: int, result: SequenceResult) -> None:
             tasks = unit.sequence.tasks.id.shape[0]
-            path = nets_folder(self._folder.path, scenario, method, unit.facts["order"])
+            order = unit.facts["order"]
+            path = nets_folder(self._folder.path, self._part, scenario, method, order)
             Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
 
         return keep

@@ -22,12 +22,16 @@ class Choice(NamedTuple):
     """What each came to on the unreported draws, in the mean."""
     strength: float
     """The one chosen; 0 where there is none."""
+    flat: bool = False
+    """Whether the draws tell it from no other: none diverges, and the mean of each one's
+    differences from it is within one standard error."""
 
     @property
     def at_the_edge(self) -> bool:
-        """Whether it is the least or greatest that was tried."""
+        """Whether it is the least or greatest that was tried, and better than others."""
         tried = self.strengths
-        return bool(len(tried)) and self.strength in (min(tried), max(tried))
+        ends = bool(len(tried)) and self.strength in (min(tried), max(tried))
+        return ends and not self.flat
 
     @property
     def told(self) -> str:
@@ -40,8 +44,9 @@ class Choice(NamedTuple):
 
     @property
     def chosen(self) -> str:
-        """The strength, and whether it lies at the edge."""
-        return f"{self.strength:g}{' (edge of the grid)' if self.at_the_edge else ''}"
+        """The strength, and whether the grid is flat or it lies at its edge."""
+        said = " (flat)" if self.flat else " (edge of the grid)" if self.at_the_edge else ""
+        return f"{self.strength:g}{said}"
 
 
 def fixed_strength(strength: float = 0.0) -> Choice:
@@ -57,7 +62,17 @@ def choose_strength(strengths: Sequence[float], found: Float[np.ndarray, "s draw
       found: what each came to on each unreported draw; NaN where that diverged.
     """
     gone = np.isnan(found)
-    tried = np.where(gone, 0, found).mean(axis=1)
-    chosen = float(strengths[int(np.argmax(tried))])
-    # Where every draw diverged a number would say too much.
-    return Choice(np.array(strengths, float), np.where(gone.all(axis=1), np.nan, tried), chosen)
+    counted = np.where(gone, 0, found)
+    tried = counted.mean(axis=1)
+    best = int(np.argmax(tried))
+    behind = counted[best] - counted
+    draws = found.shape[1]
+    # Of one draw no error is known: then equals alone are flat.
+    error = np.std(behind, axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else 0.0
+    return Choice(
+        np.array(strengths, float),
+        # Where every draw diverged a number would say too much.
+        np.where(gone.all(axis=1), np.nan, tried),
+        float(strengths[best]),
+        not gone.any() and bool(np.all(behind.mean(axis=1) <= error)),
+    )

@@ -26,7 +26,8 @@ from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, Scale, check_methods
 from experiments.continual.benchmark import Benchmark, Draw
 from experiments.continual.methods import Method
-from experiments.continual.report import Published, report_sections, report_summary
+from experiments.continual.report import report_sections, report_summary
+from experiments.continual.report_tables import Published
 from experiments.continual.run import save_outcomes
 from experiments.continual.runner import Outcomes, Runner
 from experiments.core50 import CITATION

@@ -10,7 +10,7 @@ from everlight.continual.base import TaskSequence
 from experiments.common.cells import percent
 from experiments.common.plots import plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
-from experiments.continual.report import sizes_table
+from experiments.continual.report_tables import sizes_table
 from experiments.core50.findings import findings_table
 from experiments.core50.plots import Published, plot_roc, plot_sessions
 from experiments.core50.record import FIXED

@@ -198,7 +198,7 @@ class _Benchmark:
             return {"confidence": jax.nn.softmax(evaluate(result)())}
 
         kept = benchmark._replace(keep=keep)
-        runner = Runner(self._folder, kept, self._seed, prefix=f"{level}-")
+        runner = Runner(self._folder, kept, self._seed, part=level)
         (found,) = runner.train(scenario, naive, 0.0, 1)
         return found["confidence"]
 

@@ -119,7 +119,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         wanted = dataclasses.replace(wanted, seeds=settings.seeds or wanted.seeds)
         fact_set, images = source.make(wanted.size)
         benchmark = record(name, wanted, plan.net, fact_set, images, plan.chosen)
-        runner = Runner(folder, benchmark, settings.seed, prefix=f"{name}-")
+        runner = Runner(folder, benchmark, settings.seed, part=name)
         shown = shown_samples(fact_set), pictures(fact_set, images)
         before = next(reversed(results.values())).learnt if results else {}
         learnt, groups = _train(runner, wanted, before), group_tests(fact_set)

@@ -104,7 +104,7 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
 
     def with_exemplars(count: int) -> Float[np.ndarray, "runs"]:
         ours = record(replace(plan, exemplars=count), data, settings.seed, store)
-        other = Runner(folder, ours, settings.seed, prefix=f"{count}-exemplars-")
+        other = Runner(folder, ours, settings.seed, part=f"{count}-exemplars")
         return other.outcome(SCENARIO, FORMS[ABLATED], runs).final
 
     outcomes = {row.name: scored(row) for row in rows}

@@ -11,7 +11,7 @@ from everlight.continual.base import TaskSequence
 from experiments.common.cells import spread
 from experiments.common.plots import plot_curves
 from experiments.common.report import Column, Figure, Section, Table
-from experiments.continual.report import sizes_table
+from experiments.continual.report_tables import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
 from experiments.iirc.plots import plot_confusion, plot_exemplars
 from experiments.iirc.record import ABLATED, Data

@@ -252,8 +252,11 @@ def left_out(data: ImageSet) -> dict[str, str]:
     return reasons
 
 
-def learners(data: ImageSet) -> dict[str, Learner]:
-    """The methods whose fit is one function, by name; FFCC's settings are another camera's."""
+def every_learner(data: ImageSet) -> dict[str, Learner]:
+    """The methods whose fit is one function, by name, those too that cannot be had here.
+
+    FFCC's settings are another camera's.
+    """
     methods = {
         f"Corrected moments, {count} of {what}": Learner(look, _correct)
         for what, look_at in (("colours", _moments_of_image), ("edges", edge_moments))
@@ -283,9 +286,13 @@ def learners(data: ImageSet) -> dict[str, Learner]:
     if data.camera in FOURIER_SETTINGS:
         own = partial(_fourier, FOURIER_SETTINGS[data.camera])
         methods[TUNED_HERE] = Learner(_histograms, own)
-    for name in left_out(data):
-        del methods[name]
     return methods
+
+
+def learners(data: ImageSet) -> dict[str, Learner]:
+    """Those of them that can be had."""
+    missing = left_out(data)
+    return {name: each for name, each in every_learner(data).items() if name not in missing}
 
 
 def check_learners(data: ImageSet, methods: Sequence[str] | None) -> None:
@@ -294,7 +301,7 @@ def check_learners(data: ImageSet, methods: Sequence[str] | None) -> None:
     Raises:
       DataError: which, and those that there are.
     """
-    check_methods(methods, [*learners(data), *left_out(data)])
+    check_methods(methods, every_learner(data))
 
 
 def look_at_all(look: Look, data: ImageSet) -> Array:

@@ -85,6 +85,10 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
         ("data prepare imagenet x", "imagenet is read as it is published: put tasks 1 and 2"),
         ("two_camera s20", "EVERLIGHT_DATA is not set"),
+        ("two_camera nus --scale cpu", "EVERLIGHT_DATA is not set"),
+        ("two_camera calibrate nowhere", "nowhere/main is no folder"),
+        ("core50 batches --scale paper", "EVERLIGHT_DATA is not set"),
+        ("continual grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
         ("continual run", "no benchmark ''. There are 'digits', 'procedural', 'tiny-imagenet'"),
         ("continual run tiny", "no benchmark 'tiny'. There are"),
@@ -104,8 +108,9 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("", "usage: python -m experiments"),
     ],
 )
-def test_what_cannot_be_done_is_said(capsys, command, message):
+def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, command, message):
     assert message in refusal(capsys, *command.split())
+    assert not list(somewhere.glob("runs/*"))
 
 
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):

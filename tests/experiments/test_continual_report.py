@@ -11,16 +11,16 @@ from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 from experiments.common.cells import deviation, percent, spread
 from experiments.common.report import PAPER
 from experiments.continual.methods import METHODS, Needs
-from experiments.continual.report import (
+from experiments.continual.report import _sentence
+from experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
-    _class_types,
-    _criteria,
-    _own_beside,
-    _paired,
-    _scores,
-    _sentence,
+    class_types_tables,
+    criteria_tables,
     left_out_table,
+    own_table,
+    paired,
+    scores_table,
     settings_table,
     strengths_table,
     summarize,
@@ -99,7 +99,7 @@ def test_the_criteria_of_two_runs_are_those_by_hand(method, naive):
 def test_the_criteria_stand_beside_the_papers(method, naive):
     by_name = {"Naive": naive, "LwF": method, "one's own": method}
     published = Published("theirs", criteria={"told": PRINTED})
-    (table,) = _criteria(by_name, "Naive", published, "told")
+    (table,) = criteria_tables(by_name, "Naive", published, "told")
     _, paper, own = table.rows
     mean, of = summarize(method, naive)
     ours = [f"{float(mean[c]):.3f} ± {float(of[c]):.3f}" for c in CRITERIA]
@@ -112,14 +112,14 @@ def test_the_criteria_stand_beside_the_papers(method, naive):
     assert own == ["one's own", *ours, *["–"] * 13]
     assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
     # Where the paper has no rows of a scenario, and without a learner whose pass is known.
-    assert len(_criteria(by_name, "Naive", published, "not told")[0].columns) == 14
-    assert _criteria(by_name, "", NOTHING_PUBLISHED, "told") == []
+    assert len(criteria_tables(by_name, "Naive", published, "not told")[0].columns) == 14
+    assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "told") == []
 
 
 def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
     ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
     unknown = method._replace(matrices=np.where(ahead, np.nan, ACCURACY))
-    (table,) = _criteria({"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "told")
+    (table,) = criteria_tables({"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "told")
     row = dict(zip([column.name for column in table.columns[:8]], table.rows[1], strict=False))
     assert row["FWT"] == "–"
     assert row["A"] == spread(np.array([4.35, 4.2]) / 6)
@@ -129,17 +129,17 @@ def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
 def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method, naive):
     """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
     blind = method._replace(matrices=np.tril(ACCURACY))
-    (table,) = _criteria({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "not told")
+    (table,) = criteria_tables({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "not told")
     place = [column.name for column in table.columns].index("FWT")
     assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
-    scores = _scores(SimpleNamespace(measure="accuracy"), {"naive": naive, "x": blind}, "")
+    scores = scores_table(SimpleNamespace(measure="accuracy"), {"naive": naive, "x": blind}, "")
     place = [column.name for column in scores.columns].index("forward transfer")
     assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
 
 
 def test_what_learns_all_at_once_forgets_nothing(naive):
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    scores = _scores(SimpleNamespace(measure="accuracy"), {"naive": naive, "joint": joint}, "")
+    scores = scores_table(SimpleNamespace(measure="accuracy"), {"naive": naive, "joint": joint}, "")
     names = ["mean over time", "forgetting", "backward transfer"]
     places = [[column.name for column in scores.columns].index(name) for name in names]
     assert [scores.rows[1][place] for place in places] == ["–"] * 3
@@ -170,18 +170,18 @@ def test_ones_own_strategy_is_compared_with_every_other(naive):
     best = naive._replace(over_time=naive.over_time + 0.1)
     own = METHODS["ER"]._replace(name="mine", version="12ab")
     outcomes = {"told": {"naive": naive, "mine": best}, "not told": {"naive": naive}}
-    table = _own_beside(outcomes, [NAIVE, own])
+    table = own_table(outcomes, [NAIVE, own])
     assert table.rows == [["mine above naive", "told", "+0.100 ± 0.000", "2 of 2"]]
-    assert not _own_beside(outcomes, [NAIVE]).rows
+    assert not own_table(outcomes, [NAIVE]).rows
 
 
 def test_types_of_classes_are_a_table_where_there_are_any(method):
     benchmark = SimpleNamespace(by_type=print, measure="pw-JS")
     typed = method._replace(by_type={"fine": np.array([0.1, 0.3]), "none": np.full(2, np.nan)})
     gone = method._replace(by_type={})
-    (table,) = _class_types(benchmark, {"a": typed, "gone": gone})
+    (table,) = class_types_tables(benchmark, {"a": typed, "gone": gone})
     assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "nan", "nan"]]
-    assert _class_types(SimpleNamespace(by_type=None), {"a": method}) == []
+    assert class_types_tables(SimpleNamespace(by_type=None), {"a": method}) == []
 
 
 def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
@@ -213,7 +213,7 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
     # Of fewer seeds those that both have are paired.
     first = naive._replace(over_time=naive.over_time[:1])
-    assert _paired(best, first) == ["+0.100", "1 of 1"]
+    assert paired(best, first) == ["+0.100", "1 of 1"]
 
 
 def test_strengths_and_what_was_left_out_are_said(naive):

@@ -57,7 +57,7 @@ def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
     one = Learner(image_methods._NINE_MOMENTS, image_methods._correct)
-    monkeypatch.setattr(image_methods, "learners", lambda data: {f"of {data.camera}": one})
+    monkeypatch.setattr(image_methods, "every_learner", lambda data: {f"of {data.camera}": one})
     monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", (2,))
 
 
@@ -263,7 +263,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
         return jnp.ones((len(lesson.asked), 3))
 
     spy = Learner(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
-    monkeypatch.setattr(image_methods, "learners", lambda data: {"spy": spy})
+    monkeypatch.setattr(image_methods, "every_learner", lambda data: {"spy": spy})
     monkeypatch.setattr(image_methods, "fit_gamut", lambda *given: None)
     monkeypatch.setattr(
         image_methods, "estimate_all", lambda look, images, *given: np.ones((len(images), 3))
@@ -293,10 +293,18 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     assert {DUAL_MAPPING, POOLED} <= set(learners(of_known))
     assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
 
+    asked = []
+
     def missing():
+        asked.append(1)
         raise MissingDataError("not installed")
 
     monkeypatch.setattr(image_methods, "check_efficientnet_lite0", missing)
+    # A name is known, whether its method can be had or not; that is asked where it is run.
+    image_methods.check_learners(of_known, [POOLED])
+    assert not asked
+    assert POOLED not in learners(of_known)
+    assert len(asked) == 1
     assert left_out(of_known) == {POOLED: "not installed"}
     assert set(learners(of_known)) == set(learners(in_folds)) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))

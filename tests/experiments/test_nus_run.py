@@ -220,7 +220,7 @@ def small():
 def one_learner(monkeypatch):
     """One method that learns by one function, in the place of them all."""
     one = Learner(ESTIMATORS["GW"], image_methods._correct)
-    monkeypatch.setattr(image_methods, "learners", lambda data: {"Homography (GW)": one})
+    monkeypatch.setattr(image_methods, "every_learner", lambda data: {"Homography (GW)": one})
 
 
 def test_nothing_that_learns_sees_its_test_images(small, one_learner):

@@ -38,6 +38,10 @@ def test_options_are_taken_out_of_the_arguments():
     }
     with pytest.raises(DataError, match=r"--plan\.rate without a value"):
         take_plan_options(["--plan.rate"])
+    # What is no number may be the command's own, as digits above.
+    with pytest.raises(DataError, match=r"--plan\.sizes 100 50: .* as in --plan\.sizes 100,50$"):
+        take_plan_options(["--plan.sizes", "100", "50"])
+    assert take_plan_options(["--plan.sizes", "100,50"])[1] == {"sizes": (100, 50)}
 
 
 def test_settings_are_changed_wherever_they_stand():

@@ -1,7 +1,5 @@
 """The papers' benchmarks as records: what their sequences, scores and refusals are, by hand."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from everlight.continual import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
 from experiments.continual.benchmark import Draw, of_matrix
-from experiments.continual.grid import GridRun, ranks_of, run_grid
 from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
 from experiments.continual.table import (
     BENCHMARKS,
@@ -181,31 +178,3 @@ def test_every_plan_says_how_it_was_chosen(plan):
     """On what is not reported, or in words that hide nothing."""
     known = ("published", "not chosen", "validation", "by hand", "not reported", "test scores")
     assert any(word in plan.chosen for word in known)
-
-
-def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
-    found = ranks_of({"a": 0.5, "b": np.nan, "c": 0.9, "d": 0.5})
-    assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
-
-
-def test_a_grid_has_every_method_everywhere_or_says_why(tmp_path):
-    asked = {"benchmarks": ("digits",), "methods": ("nearest mean", "HAT"), "seeds": 1}
-    report = run_grid(GridRun(runs=tmp_path, plan={"digits.tasks": "2"}, **asked))
-    with np.load(report.parent / "results.npz") as results:
-        assert results["digits/not told/naive/over_time"].shape == (1, 2)
-        names = {key.rsplit("/", 1)[0] for key in results}
-        assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
-        finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
-    assert finals["digits/not told/nearest mean"] > finals["digits/not told/naive"]
-    page = report.read_text()
-    assert WHY_NOT["told"] in page
-    assert f"{finals['digits/not told/nearest mean']:.3f} (1)" in page
-    for name, message in (("digit", "did you mean 'digits'"), ("digits:big", "no scale 'big'")):
-        with pytest.raises(DataError, match=message):
-            run_grid(dataclasses.replace(GridRun(runs=tmp_path, tag="x"), benchmarks=(name,)))
-    for plan, message in (
-        ({"facts.tasks": "2"}, "no benchmark in this grid for --plan.facts.tasks: 'facts'"),
-        ({"digits.task": "2"}, "did you mean 'tasks'"),
-    ):
-        with pytest.raises(DataError, match=message):
-            run_grid(GridRun(runs=tmp_path, tag="x", plan=plan, **asked))

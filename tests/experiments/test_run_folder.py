@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import filelock
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
 from everlight.checks import Between
-from experiments.common.run_folder import RunFolder
+from experiments.common.run_folder import RunFolder, remove_empty_folders
 from experiments.common.settings import Count, RunSettings
 
 
@@ -60,6 +61,36 @@ def test_config_holds_settings_versions_and_commit(settings):
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     assert config["made_with"]["commit"] == (git.stdout.strip() or None)
     assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
+
+
+def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/somewhere")
+    monkeypatch.setenv("OTHER", "1")
+    made_with = config_of(RunFolder("paper", "run", settings))["made_with"]
+    assert made_with["devices"] == {"number": jax.device_count(), "kind": "cpu"}
+    flags = made_with["flags"]
+    assert flags["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=true"
+    assert flags["JAX_DEFAULT_MATMUL_PRECISION"] == "bfloat16"
+    assert not {"JAX_COMPILATION_CACHE_DIR", "OTHER"} & set(flags)
+
+
+def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
+    folder = RunFolder("paper", "run", settings, shared=True)
+    folder.tell_method("told-EWC", {"strength": 1.0, "layers": ("a", "b")})
+    folder.log(step=0)
+    config = folder.path / "config.json"
+    devices = {"number": 8, "kind": "TPU v4"}
+    made_with = {"devices": devices, "flags": {"XLA_FLAGS": "--other"}}
+    config.write_text(json.dumps(config_of(folder) | {"made_with": made_with}))
+    folder = RunFolder("paper", "run", settings, shared=True)
+    folder.tell_method("told-ER", {"per_class": 5})
+    assert config_of(folder)["made_with"]["devices"]["kind"] == "cpu"
+    assert config_of(folder)["methods"] == {
+        "told-EWC": {"strength": 1.0, "layers": ["a", "b"]},
+        "told-ER": {"per_class": 5},
+    }
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -143,6 +174,37 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
     RunFolder("paper", "run", settings)
     folder = RunFolder("paper", "run", replace(settings, rate=0.2))
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
+    empty = RunFolder("paper", "empty", settings, shared)
+    empty.tell_plan({"epochs": 3})
+    used = RunFolder("paper", "used", settings, shared)
+    used.save_unit("EWC-0", FACTS, **ARRAYS)
+    # As a start that was killed leaves it; the next one did not make it.
+    found = RunFolder("paper", "found", settings, shared)
+    del found
+    gc.collect()
+    found = RunFolder("paper", "found", settings, shared)
+    remove_empty_folders()
+    assert sorted(path.name for path in settings.runs.iterdir()) == [
+        found.path.name,
+        used.path.name,
+    ]
+    assert found.path.exists()
+    # The same process may begin anew, and keeps others out again.
+    again = RunFolder("paper", "empty", settings, shared)
+    assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
+
+
+def test_a_shared_folder_that_another_process_opened_since_stays(settings):
+    """Here the other one is played by this one: its object writes config.json anew."""
+    first = RunFolder("paper", "run", settings, shared=True)
+    second = RunFolder("paper", "run", settings, shared=True)
+    first.remove_empty()
+    second.remove_empty()
+    assert config_of(second)["settings"]["rate"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -288,7 +350,7 @@ def test_what_a_kill_left_is_removed_by_the_next_start(settings):
 OPENER = """
 import sys, time
 from pathlib import Path
-from experiments.common.run_folder import RunFolder
+from experiments.common.run_folder import RunFolder, remove_empty_folders
 from experiments.common.settings import RunSettings
 folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
 folder.log(step=0)

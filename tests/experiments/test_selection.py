@@ -21,6 +21,22 @@ def test_an_order_that_diverges_counts_as_none_right():
     assert choice.at_the_edge
 
 
+def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
+    """Differences of .1 and -.06 have the mean .02 and the standard error .08; of .1 and .02 the
+    mean .06 and the error .04."""
+    near = choose_strength((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
+    assert (near.strength, near.chosen) == (1, "1 (flat)")
+    told = choose_strength((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
+    assert told.chosen == "1 (edge of the grid)"
+    # One that is worse is enough.
+    worse = np.array([[0.6, 0.5], [0.5, 0.56], [0.2, 0.1]])
+    assert choose_strength((1, 10, 100), worse).chosen == "1 (edge of the grid)"
+    # Of one draw equals alone.
+    assert choose_strength((1, 10), np.full((2, 1), 0.4)).chosen == "1 (flat)"
+    assert choose_strength((1, 10), np.array([[0.4], [0.39]])).chosen == "1 (edge of the grid)"
+    assert fixed_strength(3.0).chosen == "3"
+
+
 def test_of_equals_the_least_and_of_nothing_nothing():
     assert choose_strength((3, 5), np.full((2, 2), np.nan)).strength == 3
     nothing = fixed_strength()

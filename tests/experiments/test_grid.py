@@ -1,0 +1,112 @@
+"""The grid at its smallest: its table, its plans, what it refuses, and the nets that it keeps."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data_pipelines.errors import DataError
+from data_pipelines.images.digits import load_digits
+from everlight.metrics import forgetting
+from experiments.continual.grid import GridRun, ranks_of, run_grid
+from experiments.continual.methods import WHY_NOT
+from experiments.continual.nets import load_net
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("grid")
+
+ASKED = {"benchmarks": ("digits",), "methods": ("nearest mean", "HAT"), "seeds": 1}
+PLAN = {"digits.tasks": "2", "digits.epochs": "2", "digits.batch_size": "64"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    report = run_grid(GridRun(runs=runs, plan=PLAN, keep_nets=True, **ASKED))
+    with np.load(report.parent / "results.npz") as results:
+        return report, dict(results)
+
+
+def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
+    found = ranks_of({"a": 0.5, "b": np.nan, "c": 0.9, "d": 0.5})
+    assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+
+
+def test_a_grid_has_every_method_everywhere_or_says_why(finished):
+    report, results = finished
+    assert results["digits/not told/naive/over_time"].shape == (1, 2)
+    names = {key.rsplit("/", 1)[0] for key in results}
+    assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
+    finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
+    assert finals["digits/not told/nearest mean"] > finals["digits/not told/naive"]
+    config = json.loads((report.parent / "config.json").read_text())
+    # Its default, which nobody gave.
+    assert config["methods"] == {"digits-not told-nearest mean": {"directions": False}}
+    page = report.read_text()
+    assert WHY_NOT["told"] in page
+    assert f"{finals['digits/not told/nearest mean']:.3f} (1)" in page
+
+
+def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
+    report, results = finished
+    page = report.read_text()
+    (table,) = (each for each in page.split("<table")[1:] if ">forgetting<" in each)
+    for name in ("naive", "nearest mean"):
+        row = table.split(f"<td>{name}</td>")[1].split("</tr>")[0]
+        matrix = results[f"digits/not told/{name}/matrices"][0]
+        # Of two tasks the first one alone can be forgotten.
+        assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
+        assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
+        assert f"<td>{results[f'digits/not told/{name}/seconds'][0]:,.1f}</td>" in row
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"benchmarks": ("digit",)}, "did you mean 'digits'"),
+        ({"benchmarks": ("digits:big",)}, "no scale 'big'"),
+        ({"plan": {"facts.tasks": "2"}}, "no benchmark in this grid for --plan.facts.tasks: 'f"),
+        ({"plan": {"digits.task": "2"}}, "did you mean 'tasks'"),
+        ({"keep_nets": True, "distributed": "0/2@localhost:1"}, "--keep-nets is for runs of one"),
+    ],
+)
+def test_what_no_grid_has_is_refused(tmp_path, asked, message):
+    with pytest.raises(DataError, match=message):
+        run_grid(GridRun(runs=tmp_path, **(ASKED | asked)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
+    report, results = finished
+    digits = load_digits()
+    images, labels = digits.images[len(digits.train_labels) :, ..., :1], digits.test_labels
+    for benchmark in (None, "digits"):
+        net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
+        found = net.predict(images).argmax(axis=1) == labels
+        of_task = net.class_task[labels]
+        matrix = results["digits/not told/nearest mean/matrices"][0]
+        for task in (0, 1):
+            assert np.mean(found[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
+    with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):
+        load_net(report.parent, "nearest mean", seed=0, task=1, benchmark="digit")
+    # Of several one has to be named.
+    path = report.parent / "config.json"
+    before = path.read_text()
+    config = json.loads(before)
+    config["settings"]["benchmarks"] = ["digits", "facts"]
+    path.write_text(json.dumps(config))
+    with pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
+        load_net(report.parent, "nearest mean", seed=0, task=1)
+    path.write_text(before)
+
+
+def test_a_net_of_an_earlier_start_of_other_methods_is_read(finished):
+    report, _ = finished
+    path = report.parent / "config.json"
+    before = path.read_text()
+    config = json.loads(before)
+    config["settings"]["methods"] = ["joint"]
+    path.write_text(json.dumps(config))
+    assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"
+    path.write_text(before)
