@@ -208,6 +208,7 @@ def _problem_keys(seed: int, depth: int, count: int) -> Array:
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
 
 
+@partial(jax.jit, static_argnames=("depth", "width"))
 def predict_all(
     depth: int,
     models: IlluminantModel,
