@@ -191,4 +191,4 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
         cli.main(["data", "prepare", "core50", os.fsdecode(b"no\xffwhere.zip")])
     print(refused.value, file=sys.stderr, flush=True)
     said = outputs["stderr"].buffer.getvalue()
-    assert b"no\\xffwhere.zip" in said or b"no\\udcffwhere.zip" in said
+    assert b"no\\udcffwhere.zip" in said
