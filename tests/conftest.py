@@ -1,5 +1,6 @@
 """Fixtures: a seeded generator, and real data with a skip that says what is missing."""
 
+import gc
 from pathlib import Path
 
 import hypothesis
@@ -10,6 +11,8 @@ from data_pipelines.errors import MissingDataError
 from data_pipelines.locations import locate
 from experiments.common.compilation import release_programs
 
+# Tracing makes so many objects that a tenth of the time went into looking for garbage among them.
+gc.set_threshold(100_000, 20, 100)
 # The first example of a property compiles, whatever the others take.
 hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")

@@ -28,8 +28,9 @@ from data_pipelines.procedural.render import (
 from data_pipelines.procedural.shapes import PALETTES, SHAPES, TEXTURES
 from everlight.color.radiometry import illuminant_response
 
-BLOCK_PIXELS = 1 << 20
-"""Pixels that are rendered at once: bounds the memory, and makes one program per image size."""
+BLOCK_PIXELS = 1 << 18
+"""Pixels that are rendered at once, also for fewer: bounds the memory, and makes one program per
+image size."""
 
 
 def superclass_of(world: World, subclass: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:

@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Int, PRNGKeyArray, PyTree
@@ -40,6 +39,7 @@ from experiments.common.sequences import (
     epochs_done,
     train_unit,
 )
+from experiments.common.trees import rows_of, stacked
 
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
@@ -103,7 +103,7 @@ def train_units(
     at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(units))
     for wave in _claimed(folder, units, at_once, found):
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
-        runs = Runs(*_stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
+        runs = Runs(*stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
         continued = (folder.checkpoints / label).exists()
         began = time.monotonic()
         parts = (build, protocol, shared, join, mesh, after_task)
@@ -317,7 +317,7 @@ def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
 def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
     """What one run left; in every process where there are several."""
     if not mesh.is_multi_process:
-        return jax.tree.map(lambda leaf: leaf[number], state.result)
+        return rows_of(state.result, number)
     found = _taking(mesh)(state.result, np.int32(number))
     return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
 
@@ -325,11 +325,4 @@ def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
 @cache
 def _taking(mesh: Mesh) -> Callable[[PyTree, np.int32], PyTree]:
     """Takes one of the runs to all devices."""
-    return jax.jit(
-        lambda runs, number: jax.tree.map(lambda leaf: leaf[number], runs),
-        out_shardings=NamedSharding(mesh, SHARED),
-    )
-
-
-def _stacked(trees: Sequence[PyTree]) -> PyTree:
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    return jax.jit(rows_of, out_shardings=NamedSharding(mesh, SHARED))

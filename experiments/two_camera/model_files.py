@@ -146,7 +146,7 @@ class LoadedModel:
         """What the colours of both images at the same places give, as the model knows it."""
         moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
         if self.fit == "probable":
-            fit = fit_probable_transform(main, second, self.prior, weights)
+            fit = _fit_probable(main, second, self.prior, weights)
             return PairInputs(fit.transform, fit.valid, fit.distance, moments)
         fit = fit_color_transform(main, second, weights, self.fit)
         return PairInputs(fit.transform, fit.valid, jnp.array(jnp.nan), moments)
@@ -158,21 +158,37 @@ class LoadedModel:
 
     def _tell(self, light: Light, inputs: PairInputs) -> ToldLight:
         model: LightModel = getattr(self, light)
+        from_prior = self.fit == "probable" and model.given == "T"
+        distance = inputs.distance if from_prior else None
         features = inputs.features(model.given, light)
-        estimates = members_estimates(model.depth, model.members, features)
-        interval = jax.tree.map(np.asarray, chromaticity_interval(model.interval, estimates))
-        distance = feature_distance(model.familiar.distribution, features)
-        if self.fit == "probable" and model.given == "T":
-            distance = inputs.distance
-        return ToldLight(
-            np.asarray(from_chromaticity(ensemble_chromaticity(estimates))),
-            interval,
-            novelty(model.familiar, distance),
-            bool(np.isfinite(interval.degrees) and interval.degrees >= model.uninformed),
-        )
+        parts = model.members, model.interval, model.familiar, features, distance
+        illuminant, interval, found = jax.tree.map(np.asarray, _told(model.depth, *parts))
+        says_nothing = bool(np.isfinite(interval.degrees) and interval.degrees >= model.uninformed)
+        return ToldLight(illuminant, interval, found, says_nothing)
 
 
 nine_moments = jax.jit(partial(color_moments, degree=2))
+_fit_probable = jax.jit(fit_probable_transform)
+
+
+@partial(jax.jit, static_argnums=0)
+def _told(
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    scale: IntervalScale,
+    familiar: Familiarity,
+    features: Float[Array, "f"],
+    distance: Float[Array, ""] | None,
+) -> tuple[Float[Array, "3"], Interval, Novelty]:
+    """A light, its interval, and how new its inputs are; without a distance that of `features`."""
+    estimates = members_estimates(depth, members, features)
+    if distance is None:
+        distance = feature_distance(familiar.distribution, features)
+    return (
+        from_chromaticity(ensemble_chromaticity(estimates)),
+        chromaticity_interval(scale, estimates),
+        novelty(familiar, distance),
+    )
 
 
 def members_estimates(

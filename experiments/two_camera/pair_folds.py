@@ -18,6 +18,7 @@ from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from experiments.common.checkpoint import Checkpoints
+from experiments.common.trees import stacked
 from experiments.two_camera.radiometric_methods import Light
 from experiments.two_camera.tables import angular_errors
 from experiments.two_camera.training import (
@@ -240,7 +241,7 @@ def _regressions(problems: Sequence[Problem]) -> LinearRegression:
         fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
         for problem in problems
     ]
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *fitted)
+    return stacked(fitted)
 
 
 def _regressed(

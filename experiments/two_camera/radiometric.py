@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -44,6 +43,7 @@ from experiments.common.progress import progress
 from experiments.common.report import FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
+from experiments.common.trees import rows_of, stacked
 from experiments.two_camera import CITATION
 from experiments.two_camera.pair_map import PairMap, map_of_pairs
 from experiments.two_camera.radiometric_methods import (
@@ -326,7 +326,7 @@ class AllNets(NamedTuple):
             for job, model in self.models.items()
             if (job.condition, job.split, job.name) == (condition, split, name)
         ]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *models)
+        return stacked(models)
 
     def estimates(
         self, condition: Condition, split: Split, tests: Sequence[PairData]
@@ -381,7 +381,7 @@ def train_all(
         )
         best = best_of_restarts(trained, RESTARTS)
         for index, job in enumerate(jobs):
-            models[job] = jax.tree.map(lambda leaf, i=index: leaf[i], best.models[depth])
+            models[job] = rows_of(best.models[depth], index)
             losses[job] = np.asarray(best.losses[depth].valid[:, index])
     return AllNets(models, losses)
 

@@ -17,6 +17,7 @@ from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import Column, Table
+from experiments.common.trees import rows_of
 from experiments.two_camera.intervals import Coverage, calibrate_all, inside, intervals, uninformed
 from experiments.two_camera.model_files import LightModel, LoadedModel, save_model
 from experiments.two_camera.radiometric_methods import LIGHTS, Light, PairData
@@ -65,7 +66,7 @@ def train_models(
         familiar = calibrate(known, pair.distances[valid][kept])
         lights = {}
         for place, light in enumerate(LIGHTS):
-            members = jax.tree.map(lambda leaf, i=index, k=place: leaf[i, k], trained)
+            members = rows_of(trained, (index, place))
             told = _tell(members, pair.inputs["T"][valid][kept])
             truth = pair.targets(valid, light)[kept]
             scale, alone = calibrate_all(told, truth), uninformed(truth).degrees

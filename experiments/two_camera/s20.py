@@ -46,6 +46,7 @@ from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
+from experiments.common.trees import rows_of
 from experiments.two_camera import CITATION
 from experiments.two_camera.intervals import Coverage, calibrate_all, cross_coverage, uninformed
 from experiments.two_camera.model_files import LightModel, LoadedModel, save_model
@@ -326,7 +327,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
         rows = np.concatenate(
             [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]
         )
-        members = jax.tree.map(lambda leaf, r=rows: leaf[r], models)
+        members = rows_of(models, rows)
         estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
         scale, alone = calibrate_all(estimates, truth), uninformed(truth).degrees
         names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)

@@ -25,6 +25,7 @@ from everlight.models.illuminant_training import (
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import uninterrupted
 from experiments.common.progress import progress
+from experiments.common.trees import rows_of, stacked
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
 """The paper names its nets by their number of parameters; keys are hidden layers."""
@@ -162,7 +163,7 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
         valid = np.where(np.isnan(trained.valid), np.inf, trained.valid)
         least = np.min(valid, axis=0).reshape(-1, restarts)
         chosen = np.arange(len(least)) * restarts + np.argmin(least, axis=1)
-        models[depth] = jax.tree.map(lambda leaf, c=chosen: leaf[c], nets.models[depth])
+        models[depth] = rows_of(nets.models[depth], chosen)
         losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
     return TrainedNets(models, losses)
 
@@ -192,9 +193,7 @@ def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
         least = np.min(np.where(np.isnan(valid), np.inf, valid), axis=1)
         best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
         rows = np.repeat(best, group), np.arange(least.shape[1])
-        models[depth] = jax.tree.map(
-            lambda *leaves, r=rows: jnp.stack(leaves)[r], *(each.models[depth] for each in trained)
-        )
+        models[depth] = rows_of(stacked([each.models[depth] for each in trained]), rows)
         losses[depth] = jax.tree.map(
             lambda *curves, r=rows: np.stack(curves, axis=2)[:, r[1], r[0]],
             *(each.losses[depth] for each in trained),
@@ -208,6 +207,7 @@ def _problem_keys(seed: int, depth: int, count: int) -> Array:
     return jax.vmap(lambda index: jax.random.fold_in(key, index))(jnp.arange(count))
 
 
+@partial(jax.jit, static_argnames=("depth", "width"))
 def predict_all(
     depth: int,
     models: IlluminantModel,

@@ -1,5 +1,6 @@
 """The command line: what it cannot do it says in one line, without a traceback."""
 
+import io
 import os
 import re
 import subprocess
@@ -177,13 +178,22 @@ def child(*arguments, **options):
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
 
 
-def test_a_full_output_and_names_that_are_no_text_leave_no_traceback(request, somewhere):
-    root = request.config.rootpath
+def test_a_full_output_leaves_no_traceback(request, somewhere):
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = child("--help", root=root, stdout=full)
+        done = child("--help", root=request.config.rootpath, stdout=full)
     assert done.returncode == 1
     assert b"error: the output: No space left on device" in done.stderr
     assert b"Traceback" not in done.stderr
-    done = child("core50", "prepare", b"no\xffwhere.zip", root=root, stdout=subprocess.PIPE)
-    assert done.returncode == 1
-    assert b"Traceback" not in done.stderr
+
+
+def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
+    """As a process gets them, to streams that take nothing but text."""
+    monkeypatch.setenv("EVERLIGHT_DATA", str(somewhere))
+    outputs = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
+    for name, output in outputs.items():
+        monkeypatch.setattr(sys, name, output)
+    with pytest.raises(SystemExit) as refused:
+        cli.main(["data", "prepare", "core50", os.fsdecode(b"no\xffwhere.zip")])
+    print(refused.value, file=sys.stderr, flush=True)
+    said = outputs["stderr"].buffer.getvalue()
+    assert b"no\\udcffwhere.zip" in said

@@ -21,7 +21,7 @@ from experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data
 TINY = Plan(
     data="procedural",
     side=8,
-    blocks=1,
+    blocks=0,
     protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
     configurations=2,
     methods=("LUCIR",),

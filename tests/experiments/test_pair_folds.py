@@ -124,7 +124,7 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
 
 def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
     """At a rate of nothing a net stays what it was."""
-    only = {"good": good}
+    only, pairs = {"good": good}, pairs._replace(inputs={"T": pairs.inputs["T"]})
     outcome = cross_validate(
         pairs, only, "honest", (0, 1), SETTINGS, Checkpoints(tmp_path), rates=(1e-9, 1e-2)
     )
@@ -140,7 +140,8 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
 def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
     """Exactly, as the features are linear in it, and not in the main camera's."""
     other = pairs.main[:, ::-1] ** 2
-    asked = pairs._replace(main=other, second=pairs.main, asked="second")
+    inputs = {"T": pairs.inputs["T"]}
+    asked = pairs._replace(inputs=inputs, main=other, second=pairs.main, asked="second")
     outcome = cross_validate(
         asked, {"good": good}, "honest", (0,), SETTINGS, Checkpoints(tmp_path), {"T": (2,)}
     )

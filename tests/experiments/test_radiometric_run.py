@@ -24,6 +24,8 @@ from experiments.two_camera.s20 import S20Run, run_s20
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")
+# Everywhere as many, so that each program is compiled once.
+SCENES = 100
 
 
 def test_pairs_are_different_and_drawn_by_the_seed():
@@ -49,7 +51,7 @@ def test_no_seed_at_all_is_refused(tmp_path, seeds):
 def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     training = {"demo": TrainingSettings(40, 64, 1e-2, validate_every=4)}
-    return run_radiometric(RadiometricRun(scenes=150, runs=runs), training).parent
+    return run_radiometric(RadiometricRun(scenes=SCENES, runs=runs), training).parent
 
 
 def test_it_leaves_what_a_run_leaves(folder):
@@ -63,7 +65,7 @@ def test_it_leaves_what_a_run_leaves(folder):
     for condition, nets in NETS.items():
         for split in ("random", "illuminant"):
             for name in (*nets, *others):
-                assert results[f"{condition}/{split}/{name}"].shape == (2, 30)
+                assert results[f"{condition}/{split}/{name}"].shape == (2, SCENES // 5)
     for name in NETS["noisy"]:
         assert results[f"variants/illuminant/colours 1/{name}"].shape == (2,)
         assert np.isfinite(results[f"variants/illuminant/colours 1/{name}"]).all()
@@ -90,7 +92,7 @@ def test_its_models_can_be_loaded_and_answer(folder):
 def prepared():
     """One pair, exact and noisy, of few scenes."""
     library = embedded_library()
-    settings = RadiometricRun(scenes=100)
+    settings = RadiometricRun(scenes=SCENES)
     return library, settings, prepare_data(library, [library.camera_names], settings)
 
 

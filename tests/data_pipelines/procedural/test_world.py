@@ -66,12 +66,12 @@ def test_frames_are_images_and_each_id_changes_them():
 
 
 def test_a_frame_alone_is_the_frame_in_a_block_and_across_blocks():
-    """1,030 frames are more than one block of 1,024."""
-    number = np.arange(1030)
+    """262 frames are more than one block of 256."""
+    number = np.arange(262)
     ids = (number % 20, number, number % 7, number // 3)
     block = render_frames(WORLD, *ids)
     np.testing.assert_array_equal(render_frames(WORLD, *ids), block)
-    for chosen in (0, 500, 1023, 1024, 1029):
+    for chosen in (0, 100, 255, 256, 261):
         alone = render_frames(WORLD, *(part[[chosen]] for part in ids))
         np.testing.assert_array_equal(alone[0], block[chosen])
 
