@@ -87,6 +87,40 @@ def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
     assert halves == [whole / 2] * 2
 
 
+@pytest.fixture(scope="module")
+def devices(real_data, tmp_path_factory):
+    """What `stream_devices` prints; four classes of 12 + 3 small files."""
+    root = tmp_path_factory.mktemp("tree")
+    mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
+    write_tree(root, mosaics, dict.fromkeys(WNIDS[:4], (12, 3)), smallest=30, greatest=60)
+    return json.loads(end_child(start_child("stream_devices", root, JAX_NUM_CPU_DEVICES="2")))
+
+
+@pytest.mark.parametrize("name", ["naive", "icarl"])
+def test_two_devices_stream_to_the_bits_of_one(devices, name):
+    """Validation, herding, replayed exemplars and evaluation stream too."""
+    one, two = devices[name]
+    assert [len(run["bits"]) > 10 for run in one] == [True, True]
+    assert one[0] != one[1]
+    assert one == two
+
+
+def test_streamed_they_learn_what_they_learn_from_memory(devices):
+    for streamed, stored in zip(devices["naive"][0], devices["stored"], strict=True):
+        np.testing.assert_allclose(streamed["losses"], stored["losses"], rtol=1e-5)
+        assert np.all(np.isfinite(stored["losses"]))
+
+
+def test_what_both_devices_will_read_is_announced_in_turn(devices):
+    """A batch of eight of the first run, one of the second, and so on."""
+    first = devices["announced"][0]
+    assert sorted(devices["read"][:2]) == sorted([first[:8], first[8:16]])
+
+
+def test_a_broken_file_of_the_second_device_is_named(devices):
+    assert devices["error"].startswith(f"{devices['broken']} is no whole image")
+
+
 GROWTH = 64_000_000
 """The limit on the process."""
 
