@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,16 @@ class JpegStore:
         """
         self.shape = (side, side, 3)
         self.failure: DataError | None = None
-        """The last error of a reading, since JAX passes on its text alone."""
+        """The error of a reading, since JAX passes on its text alone. Every later reading raises it
+        too, so that programs of other devices end as well."""
         self._folder, self._files = folder, files
         self._workers = workers or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._workers)
         self._changed = threading.Condition()
         self._memory_limit = memory_limit
         self._room, self._room_ahead = memory_limit // 2, memory_limit // 2
-        self._ahead: dict[int, tuple[int, Future]] = {}
-        self._wanted = np.zeros(len(files), bool)
+        self._ahead: dict[int, list[tuple[int, Future]]] = {}
+        self._wanted = np.zeros(len(files), int)
         self._coming: Iterator[int] = iter(())
 
     @property
@@ -84,16 +86,14 @@ class JpegStore:
     def announce(self, order: Int[np.ndarray, "k"]) -> None:
         """Decodes these images ahead, in this order, each for one reading; forgets earlier orders.
 
-        What is read does not depend on it.
+        An image that stands there twice is for two readings. What is read does not depend on it.
         """
-        _, first = np.unique(order, return_index=True)
-        coming = iter(order[np.sort(first)])
+        coming = iter(order)
         with self._changed:
-            for size, future in self._ahead.values():
+            for size, future in chain.from_iterable(self._ahead.values()):
                 future.add_done_callback(partial(self._give_back_ahead, size))
             self._ahead.clear()
-            self._wanted[:] = False
-            self._wanted[order] = True
+            self._wanted[:] = np.bincount(order, minlength=len(self._wanted))
             self._coming = coming
             self._changed.notify_all()
         for _ in range(self._workers):
@@ -113,7 +113,10 @@ class JpegStore:
         Raises:
           UndecodableError: a file is no whole image; named.
           DataError: a file cannot be read or, decoded, is larger than half the memory limit; named.
+            After one of these, always that.
         """
+        if self.failure is not None:
+            raise self.failure
         images = np.empty((index.size, *self.shape), np.uint8)
         draws = [None] * index.size if keys is None else keys.reshape(index.size, -1)
         try:
@@ -142,8 +145,9 @@ class JpegStore:
         self, index: int, key: UInt32[np.ndarray, "words"] | None, crop: UInt8[np.ndarray, "..."]
     ) -> None:
         with self._changed:
-            self._wanted[index] = False
-            size, future = self._ahead.pop(index, (0, None))
+            self._wanted[index] = max(self._wanted[index] - 1, 0)
+            held = self._ahead.get(index)
+            size, future = held.pop(0) if held else (0, None)
             self._changed.notify_all()
         if future is None:
             self._with_image(index, lambda image: _crop(image, key, crop))
@@ -176,12 +180,15 @@ class JpegStore:
     def _decode_ahead(self, coming: Iterator[int]) -> None:
         """Decodes from a shared order until it ends or another one is announced."""
 
+        def enough(index: int) -> bool:
+            return len(self._ahead.get(index, ())) >= self._wanted[index]
+
         def needless() -> bool:
-            return coming is not self._coming or not self._wanted[index]
+            return coming is not self._coming or enough(index)
 
         while True:
             with self._changed:
-                index = next((place for place in coming if self._wanted[place]), None)
+                index = next((place for place in coming if not enough(place)), None)
             if index is None or coming is not self._coming:
                 return
             try:
@@ -195,7 +202,7 @@ class JpegStore:
                     image.close()
                     continue
                 self._room_ahead -= size
-                self._ahead[index] = size, future
+                self._ahead.setdefault(index, []).append((size, future))
             try:
                 future.set_result(self._decode(index, image))
             except DataError as error:

@@ -26,7 +26,7 @@ from everlight.continual import (
     runs_mesh,
 )
 from everlight.continual.engine.runs import Join, shared_alone
-from everlight.continual.engine.sequence import Announce
+from everlight.continual.engine.state import Announce
 from everlight.meshes import AXIS, RUNS, SHARED, whole
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import saving_when_stopped, uninterrupted
@@ -74,6 +74,7 @@ def train_units(
     keep: Callable[[SequenceResult], dict[str, Any]],
     join: Join = shared_alone,
     after_task: AfterTask | None = None,
+    announce: Announce | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Trains runs of one shape together; what was trained before is read back.
 
@@ -95,18 +96,23 @@ def train_units(
       join: from `shared` and a unit's `own` to its data; a function that lives as long as `build`,
         since programs are compiled once for both.
       after_task: told of every task that is learnt here.
+      announce: as for `drive_runs`, where images are read as steps ask for them.
 
     Raises:
       DataError: the folder holds one of the units, or their checkpoints, with other facts.
     """
-    mesh, found = runs_mesh(), {}
-    at_once = mesh.size if jax.default_backend() == "cpu" else max(1, len(units))
+    every, found = runs_mesh(), {}
+    at_once = every.size if jax.default_backend() == "cpu" else max(1, len(units))
     for wave in _claimed(folder, units, at_once, found):
+        mesh = every
+        if announce is not None and not every.is_multi_process:
+            # A device without a run of its own would read the last one's images again.
+            mesh = runs_mesh(jax.devices()[: len(wave)])
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         runs = Runs(*stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
         continued = (folder.checkpoints / label).exists()
         began = time.monotonic()
-        parts = (build, protocol, shared, join, mesh, after_task)
+        parts = (build, protocol, shared, join, mesh, after_task, announce)
         state = _train(folder, label, wave, runs, *parts)
         gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
@@ -124,24 +130,22 @@ def train_units(
     return [found[unit.name] for unit in units]
 
 
-def train_streamed(
+def train_one_by_one(
     folder: RunFolder,
     units: Sequence[Unit],
     build: Build,
     protocol: Protocol,
     shared: Any,
     keep: Callable[[SequenceResult], dict[str, Any]],
-    announce: Announce | None = None,
     join: Join = shared_alone,
     after_task: AfterTask | None = None,
 ) -> list[dict[str, np.ndarray]]:
-    """The same one run after another, for images that are read as steps ask for them.
+    """The same one run after another, each by a driver of its own.
 
     Seconds that are logged are those of a run that was not stopped.
 
     Args:
       folder, units, build, protocol, shared, keep, join, after_task: as for `train_units`.
-      announce: as for `drive_sequence`.
 
     Raises:
       DataError: as by `train_units`; or processes were joined.
@@ -150,7 +154,7 @@ def train_streamed(
     for (unit,) in _claimed(folder, units, 1, found):
         data = join(shared, unit.own)
         told = None if after_task is None else partial(after_task, unit)
-        parts = (build, protocol, data, unit.sequence, unit.key, keep, announce, told)
+        parts = (build, protocol, data, unit.sequence, unit.key, keep, told)
         continued = (folder.checkpoints / unit.name).exists()
         began = time.monotonic()
         try:
@@ -230,6 +234,7 @@ def _train(
     join: Join,
     mesh: Mesh,
     after_task: AfterTask | None,
+    announce: Announce | None,
 ) -> SequenceState:
     """The state at the end, or where all of them have diverged."""
     facts = {
@@ -245,7 +250,7 @@ def _train(
 
     checkpoints = Checkpoints(folder.checkpoints / label)
     done, state = checkpoints.resume(facts, like) or (0, None)
-    driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state)
+    driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state, announce)
 
     def save() -> None:
         epochs = 0 if state is None else epochs_done(state, protocol)

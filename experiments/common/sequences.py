@@ -16,7 +16,6 @@ from data_pipelines.images.image_set import Channels, ImageSet
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.sequence import (
-    Announce,
     DivergedError,
     Protocol,
     drive_sequence,
@@ -69,7 +68,6 @@ def train_sequence(
     key: PRNGKeyArray,
     folder: Path,
     facts: dict,
-    announce: Announce | None = None,
     after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> SequenceResult:
     """Drives a sequence; stopped at any moment and called again, it goes on to the same bits.
@@ -81,7 +79,6 @@ def train_sequence(
       folder: of the checkpoints.
       facts: what else tells this configuration from any other: strategy, its settings, data, task
         order; stored with every checkpoint, beside protocol and key.
-      announce: as for `drive_sequence`.
       after_task: told of every task that is learnt here, from 0, what it left.
 
     Raises:
@@ -107,7 +104,7 @@ def train_sequence(
 
     try:
         with saving_when_stopped(save), progress(folder.name, total, done, "epoch") as bar:
-            for reached in drive_sequence(*parts, state, announce):
+            for reached in drive_sequence(*parts, state):
                 with uninterrupted():
                     # Before the checkpoint from which it would not come again.
                     if after_task is not None and int(reached.epoch) == 0:
@@ -141,7 +138,6 @@ def train_unit(
     sequence: TaskSequence,
     key: PRNGKeyArray,
     keep: Callable[[SequenceResult], dict[str, Any]],
-    announce: Announce | None = None,
     after_task: Callable[[int, SequenceResult], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """A sequence as a part of a run, trained once: its numbers are read back ever after.
@@ -152,7 +148,6 @@ def train_unit(
       facts: what tells this configuration from any other.
       build, protocol, data, sequence, key: as for `drive_sequence`.
       keep: from what the sequence left to the arrays that the run keeps.
-      announce: as for `drive_sequence`.
       after_task: as for `train_sequence`.
 
     Raises:
@@ -165,9 +160,7 @@ def train_unit(
         # A run that was killed while it removed them left some.
         shutil.rmtree(checkpoints, ignore_errors=True)
         return done
-    result = train_sequence(
-        build, protocol, data, sequence, key, checkpoints, facts, announce, after_task
-    )
+    result = train_sequence(build, protocol, data, sequence, key, checkpoints, facts, after_task)
     arrays = {name: np.asarray(value) for name, value in keep(result).items()}
     folder.save_unit(unit, facts, **arrays)
     # What is kept of a finished sequence is its numbers; its nets would be most of the disk.

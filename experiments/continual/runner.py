@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from experiments.common.many_runs import (
     Unit,
     has_diverged,
     refuse_diverged,
-    train_streamed,
+    train_one_by_one,
     train_units,
 )
 from experiments.common.run_folder import RunFolder
@@ -448,11 +447,12 @@ class Runner:
             keep,
         )
         store, after_task = benchmark.store, self._keeper(scenario, method, use)
-        if store is None and not benchmark.one_by_one:
+        if benchmark.one_by_one:
+            return train_one_by_one(*parts, RunData, after_task)
+        if store is None:
             return train_units(*parts, RunData, after_task)
-        with nullcontext() if store is None else naming_files(store):
-            announce = None if store is None else store.announce
-            return train_streamed(*parts, announce, RunData, after_task)
+        with naming_files(store):
+            return train_units(*parts, RunData, after_task, store.announce)
 
     def _keeper(self, scenario: str, method: Method, use: Use) -> AfterTask | None:
         """Writes the nets of reported runs where they are to be kept, each once."""

@@ -38,7 +38,7 @@ from everlight.models.caffe_nets import (
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS
-from experiments.common.many_runs import DIVERGED_AT, Unit, refuse_diverged, train_streamed
+from experiments.common.many_runs import DIVERGED_AT, Unit, refuse_diverged, train_one_by_one
 from experiments.common.run_folder import RunFolder
 from experiments.common.sequences import store_images
 from experiments.core50.plans import Plan, Pretraining
@@ -226,7 +226,7 @@ def _learn_other_objects(
     )
     unit = Unit("pretraining", facts, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
-    (arrays,) = train_streamed(
+    (arrays,) = train_one_by_one(
         folder,
         [unit],
         build,

@@ -403,6 +403,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "join": lambda shared, own: shared,
         "chunk": 1,
         "mesh": continual.runs_mesh(),
+        "announce": lambda index: None,
     },
     "continual.drive_sequence": lambda: {**a_run(), "announce": lambda index: None},
     "continual.evaluate": lambda: {

@@ -4,6 +4,7 @@ import dataclasses
 import resource
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -11,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual.engine.sequence import drive_sequence
 from everlight.scenarios.core50 import core50
+from experiments.common import sequences
 from experiments.common.checkpoint import Checkpoints
-from experiments.common.sequences import train_sequence
 from experiments.continual.benchmark import RunData, own_of
 from experiments.continual.runner import build_with
 from experiments.core50.plans import PLANS, Length, protocol_of
@@ -40,8 +42,11 @@ def main() -> None:
     build = build_with(begin, "NIC", FIXED["cumulative"])
     Checkpoints.due = due_every(1)
     peaks = []
+    # Told once a batch, before its first step.
+    told = partial(drive_sequence, announce=lambda _: peaks.append(peak()))
+    sequences.drive_sequence = told
     with tempfile.TemporaryDirectory() as folder:
-        train_sequence(
+        sequences.train_sequence(
             build,
             protocol_of(Length(2, 2, 1e-3), 16),
             data,
@@ -49,8 +54,6 @@ def main() -> None:
             jax.random.key(0),
             Path(folder),
             {},
-            # Told once a batch, before its first step.
-            announce=lambda _: peaks.append(peak()),
         )
     print(peaks[10], peak())
 

@@ -1,16 +1,19 @@
-"""A sequence streamed from JPEG files that kills itself: `FOLDER RESULT MOMENT`, or no moment.
+"""Runs streamed from JPEG files, one of which may kill them all: `FOLDER DISTRIBUTED [MOMENT]`.
 
-Experience replay, three tasks of two classes. The memory limit holds four or more images, so that
-most are decoded when they are asked for and some ahead, as threads have it.
+Experience replay, three tasks of two classes in two orders. The memory limit holds four or more
+images, so that most are decoded when they are asked for and some ahead, as threads have it. Beside
+the folder each process leaves the number of images that it read.
 """
 
 import sys
 import threading
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -22,15 +25,19 @@ from everlight.continual.engine.steps import Protocol
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.replay import experience_replay
 from everlight.models.convolution import Convolution
-from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.shapes import same_shapes
+from experiments import cli
 from experiments.common.checkpoint import Checkpoints
-from experiments.common.sequences import train_sequence
+from experiments.common.many_runs import Unit, train_units
+from experiments.common.run_folder import RunFolder
+from experiments.common.settings import RunSettings
 from experiments.common.streaming import channels, stream
-from tests.experiments.killed_sequence import kill_at
 from tests.experiments.rhythm import due_every
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")
 PROTOCOL = Protocol(epochs=3, batch_size=8, evaluation_batch=8)
+ORDERS = (((0, 1), (2, 3), (4, 5)), ((5, 2), (0, 4), (1, 3)))
 
 
 class Net(nn.Module):
@@ -49,24 +56,54 @@ def make_build(source):
     return build
 
 
-def make_sequence(files):
-    tasks = equal_tasks(range(len(WNIDS)), 3)
-    return class_incremental(files.train_labels, files.test_labels, tasks, len(WNIDS))
+def units(files):
+    """A run of each order."""
+    labels = files.train_labels, files.test_labels
+    sequences = same_shapes([class_incremental(*labels, order, len(WNIDS)) for order in ORDERS])
+    return [
+        Unit(f"ER-{number}", {"order": number}, sequence, jax.random.key(number))
+        for number, sequence in enumerate(sequences)
+    ]
 
 
-def main() -> None:
-    folder, result, *moment = sys.argv[1:]
+def keep(result):
+    """All that a run left."""
+    leaves = jax.tree.leaves(result)
+    return {str(number): jnp.asarray(leaf) for number, leaf in enumerate(leaves)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """None but how many processes there are."""
+
+    distributed: str | None = None
+
+
+def run(settings: Settings) -> None:
+    folder, _, *moment = sys.argv[1:]
     files = list_imagenet(WNIDS)
     store = JpegStore(files.folder, files.images, 32, 12_000_000, workers=3)
+    read, counts = store.read, []
+
+    def counting(index, keys=None):
+        counts.append(index.size)
+        return read(index, keys)
+
+    store.read = counting
+    shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
     if moment:
-        threading.Thread(target=kill_at, args=(Path(folder), int(moment[0])), daemon=True).start()
+        # It computes where it is imported, before which processes must have been joined.
+        from tests.experiments.killed_sequence import kill_at
+
+        killed = shared.checkpoints / "ER-0 and 1 more", int(moment[0])
+        threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    parts = (make_build(partial(stream, store)), PROTOCOL, channels(), make_sequence(files))
-    trained = train_sequence(
-        *parts, jax.random.key(5), Path(folder), {"strategy": "er"}, store.announce
-    )
-    np.savez(result, *jax.tree.leaves(trained))
+    build = make_build(partial(stream, store))
+    parts = (units(files), build, PROTOCOL, channels(), keep)
+    train_units(shared, *parts, announce=store.announce)
+    Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 
 
 if __name__ == "__main__":
-    main()
+    cli.RUNS["test stream"] = (Settings, run)
+    cli.main(["test", "stream", "--distributed", sys.argv[2]])

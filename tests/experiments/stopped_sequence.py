@@ -3,13 +3,15 @@
 import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from everlight.continual import drive_sequence
 from experiments import cli
-from experiments.common.sequences import train_sequence
+from experiments.common import sequences
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 
@@ -29,7 +31,8 @@ def run(settings: Settings) -> None:
             os.kill(os.getpid(), int(stop[0]))
 
     parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
-    trained = train_sequence(*parts, Path(folder), {}, announce=announce)
+    sequences.drive_sequence = partial(drive_sequence, announce=announce)
+    trained = sequences.train_sequence(*parts, Path(folder), {})
     np.savez(result, *jax.tree.leaves(trained))
 
 

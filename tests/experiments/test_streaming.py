@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,30 +30,95 @@ def mosaics(real_data):
     return Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
 
 
-def run_child(module, root, *arguments):
+def start_child(module, root, *arguments, **environment):
     command = [sys.executable, "-m", f"tests.experiments.{module}", *map(str, arguments)]
-    environment = os.environ | {"EVERLIGHT_DATA": str(root)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = os.environ | {"EVERLIGHT_DATA": str(root)} | environment
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes)
+
+
+def end_child(child):
+    output, errors = child.communicate()
+    assert child.returncode == 0, errors
+    return output
+
+
+def start_stream(root, folder, *moment, distributed=None, devices=2):
+    arguments = (root / folder, distributed, *moment)
+    return start_child("killed_stream", root, *arguments, JAX_NUM_CPU_DEVICES=str(devices))
+
+
+def units_of(root, folder):
+    kept = root / folder / "paper-run-demo" / "units"
+    return {path.name: path.read_bytes() for path in kept.iterdir() if path.suffix == ".npz"}
 
 
 @pytest.mark.slow
-def test_killed_anywhere_it_ends_with_the_same_bits(mosaics, tmp_path):
+def test_killed_anywhere_they_end_with_the_same_bits(mosaics, tmp_path):
+    """Two runs on two devices, or one after another on one."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)))
-
-    def run(folder, *moment):
-        return run_child(
-            "killed_stream", tmp_path, tmp_path / folder, tmp_path / f"{folder}.npz", *moment
-        )
-
-    whole = run("whole")
-    assert whole.returncode == 0, whole.stderr
-    killed = [run("killed", moment).returncode for moment in range(3)]
+    end_child(start_stream(tmp_path, "whole"))
+    end_child(start_stream(tmp_path, "one", devices=1))
+    killed = [start_stream(tmp_path, "killed", moment).wait() for moment in range(3)]
+    end_child(start_stream(tmp_path, "killed"))
     assert killed.count(-9) >= 2, "few processes lived to their kill"
-    assert run("killed").returncode == 0
-    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as resumed:
-        assert len(whole.files) > 10
-        for name in whole.files:
-            np.testing.assert_array_equal(whole[name], resumed[name])
+    whole = units_of(tmp_path, "whole")
+    assert sorted(whole) == ["ER-0.npz", "ER-1.npz"]
+    assert units_of(tmp_path, "killed") == units_of(tmp_path, "one") == whole
+
+
+@pytest.mark.slow
+def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
+    write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)), smallest=40, greatest=60)
+    end_child(start_stream(tmp_path, "one"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = "127.0.0.1:{1}".format(*free.getsockname())
+    for child in [
+        start_stream(tmp_path, "two", distributed=f"{number}/2@{address}", devices=1)
+        for number in range(2)
+    ]:
+        end_child(child)
+    assert units_of(tmp_path, "two") == units_of(tmp_path, "one")
+    whole, *halves = (
+        int((tmp_path / name).read_text()) for name in ("one-read-0", "two-read-0", "two-read-1")
+    )
+    # Runs of equal shapes read equally often.
+    assert halves == [whole / 2] * 2
+
+
+@pytest.fixture(scope="module")
+def devices(real_data, tmp_path_factory):
+    """What `stream_devices` prints; four classes of 12 + 3 small files."""
+    root = tmp_path_factory.mktemp("tree")
+    mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
+    write_tree(root, mosaics, dict.fromkeys(WNIDS[:4], (12, 3)), smallest=30, greatest=60)
+    return json.loads(end_child(start_child("stream_devices", root, JAX_NUM_CPU_DEVICES="2")))
+
+
+@pytest.mark.parametrize("name", ["naive", "icarl"])
+def test_two_devices_stream_to_the_bits_of_one(devices, name):
+    """Validation, herding, replayed exemplars and evaluation stream too."""
+    one, two = devices[name]
+    assert [len(run["bits"]) > 10 for run in one] == [True, True]
+    assert one[0] != one[1]
+    assert one == two
+
+
+def test_streamed_they_learn_what_they_learn_from_memory(devices):
+    for streamed, stored in zip(devices["naive"][0], devices["stored"], strict=True):
+        np.testing.assert_allclose(streamed["losses"], stored["losses"], rtol=1e-5)
+        assert np.all(np.isfinite(stored["losses"]))
+
+
+def test_what_both_devices_will_read_is_announced_in_turn(devices):
+    """A batch of eight of the first run, one of the second, and so on."""
+    first = devices["announced"][0]
+    assert sorted(devices["read"][:2]) == sorted([first[:8], first[8:16]])
+
+
+def test_a_broken_file_of_the_second_device_is_named(devices):
+    assert devices["error"].startswith(f"{devices['broken']} is no whole image")
 
 
 GROWTH = 64_000_000
@@ -64,13 +130,12 @@ def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
     """A quarter is the store's; 37 MB of growth come without any tree, from checkpoints and JAX."""
     sizes = {"smallest": 500, "greatest": 1000, "quality": 95}
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (345, 6)), **sizes)
-    done = run_child("stream_memory", tmp_path, tmp_path / "checkpoints", GROWTH // 4)
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    child = start_child("stream_memory", tmp_path, tmp_path / "runs", GROWTH // 4)
+    answer = json.loads(end_child(child).splitlines()[-1])
     print(answer, end=" ")
     assert answer["tree"] >= 10 * GROWTH
     assert answer["growth"] < GROWTH
-    assert np.all(np.isfinite(answer["losses"]))
+    assert answer["finite"]
 
 
 HIERARCHY = {"fish": WNIDS[:3], "dog": WNIDS[3:5]}

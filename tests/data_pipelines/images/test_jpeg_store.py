@@ -166,6 +166,19 @@ def test_a_reading_takes_what_was_decoded_ahead(files, monkeypatch):
     assert before.shape == (6, SIDE, SIDE, 3)
 
 
+def test_what_is_announced_twice_is_decoded_for_two_readings(files, monkeypatch):
+    """As by runs that learn the same images in other orders."""
+    store = open_store(files)
+    store.announce(np.array([3, 5, 3]))
+    size = [4 * np.prod(pixels_of(files[0], name).size) for name in files[1]]
+    wait_for(lambda: store.held == 2 * size[3] + size[5])
+    monkeypatch.setattr(Image, "open", None)
+    first = store.read(np.array([3, 5]))
+    assert store.held == size[3]
+    np.testing.assert_array_equal(store.read(np.array([3]))[0], first[0])
+    assert store.held == 0
+
+
 def wait_for(condition):
     deadline = time.monotonic() + 20
     while not condition():

@@ -40,7 +40,9 @@ class StoredImages(NamedTuple):
 class StreamedImages(NamedTuple):
     """Images that a function of the host reads when a step asks for them.
 
-    The function is no array, so it is closed over by whoever builds the setup, not given as data.
+    Several devices call it at the same time, each in the process that it belongs to and for its
+    own runs; devices that share the batches of a run cannot. The function is no array, so it is
+    closed over by whoever builds the setup, not given as data.
     """
 
     read: Callable[..., UInt8[np.ndarray, "*b h w c"]]

@@ -2,7 +2,8 @@
 
 Runs are dealt to the devices of the mesh's axis "runs", each of which advances its own without a
 word to the others (`shard_map`); on a device they are vmapped, on CPU one after another, where
-grouped convolutions have no fast kernel. The devices of the axis "data", where the mesh has it,
+grouped convolutions have no fast kernel. Images that are streamed are read by the process whose
+device asks for them (`StreamedImages`). The devices of the axis "data", where the mesh has it,
 share each batch of a run; the compiler (GSPMD) adds up what they found. All advance in step, a
 chunk of epochs at a time, so that their state can be saved between chunks: a kill costs a chunk.
 """
@@ -14,19 +15,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Bool, PRNGKeyArray, PyTree, Shaped
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
 from everlight.checks import Count, checked
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
     PROGRAMS,
+    Announce,
     Build,
     SequenceState,
     begin_state,
     begin_task_state,
     close_task_state,
     learn_epochs,
+    open_epoch_state,
 )
 from everlight.continual.engine.steps import Protocol
 from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh, whole
@@ -63,6 +66,7 @@ def drive_runs(
     chunk: Count = 10,
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
+    announce: Announce | None = None,
 ) -> Iterator[SequenceState]:
     """All runs together: yields their state after every chunk of epochs and after every task.
 
@@ -77,10 +81,12 @@ def drive_runs(
       shared: data of all runs, on every device once.
       runs: of equal shapes (`scenarios.same_shapes`).
       join: from `shared` and a run's `own` to its data.
-      chunk: epochs between two states, at most; a task's end is one too.
+      chunk: epochs between two states, at most; a task's end is one too. With `announce` it is 1.
       mesh: of `runs_mesh`; None is all devices, a run each. One that spans processes takes as
         many runs as its axis is long or a multiple of it, and all processes call this alike.
       state: to go on from, whose arrays are taken; None is the beginning.
+      announce: told before every epoch what the runs of this process's devices will read, batch by
+        batch in turn; None is nobody.
 
     Raises:
       ValueError: fewer than one epoch a chunk, runs that do not fill a mesh over several
@@ -88,7 +94,7 @@ def drive_runs(
     """
     refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
-    count = runs.key.shape[0]
+    count, chunk = runs.key.shape[0], chunk if announce is None else 1
     missing = -count % mesh.shape[AXIS]
     if missing and mesh.is_multi_process:
         raise ValueError(f"{count} runs on {mesh.shape[AXIS]} devices; give a multiple of these")
@@ -106,6 +112,8 @@ def drive_runs(
     while (task := int(state.task)) < tasks:
         if int(state.epoch) == 0:
             state = parts.begin_task(shared, runs, state)
+        if announce is not None:
+            announce(_coming(parts, protocol.batch_size, *parts.orders(shared, runs, state)))
         left = protocol.epochs_of(task) - int(state.epoch)
         epochs = place(mesh, SHARED, np.int32(min(chunk, left)))
         state = parts.learn_epochs(shared, runs, state, epochs)
@@ -137,8 +145,12 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
 
 
 class _Parts(NamedTuple):
+    one_by_one: bool
+    """Whether a device advances its runs one after another."""
     begin: Callable[..., SequenceState]
     begin_task: Callable[..., SequenceState]
+    orders: Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]
+    """Every run's samples of the next epoch in their order, and how many are no padding."""
     learn_epochs: Callable[..., SequenceState]
     close_task: Callable[..., SequenceState]
 
@@ -151,6 +163,16 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
     """
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
+
+    def over_mesh(on_device: Callable, *given: Any, out_specs: Any) -> Callable:
+        return jax.shard_map(
+            on_device,
+            mesh=mesh,
+            in_specs=(SHARED, RUNS, *given),
+            out_specs=out_specs,
+            axis_names={AXIS},
+            check_vma=False,
+        )
 
     def compiled(part: Callable[..., SequenceState], *given: Any) -> Callable:
         """A part that takes the state, but at the beginning, and what is shared by all runs."""
@@ -165,19 +187,23 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
             axes = (0, *((_OVER_RUNS,) if takes_state else ()), *[None] * (len(rest) - takes_state))
             return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(runs, *rest)
 
-        sharded = jax.shard_map(
-            on_device,
-            mesh=mesh,
-            in_specs=(SHARED, RUNS, *given),
-            out_specs=of_state,
-            axis_names={AXIS},
-            check_vma=False,
-        )
+        sharded = over_mesh(on_device, *given, out_specs=of_state)
         return jax.jit(sharded, donate_argnums=(2,) if takes_state else ())
 
+    def orders(shared: Any, runs: Runs, state: SequenceState) -> tuple:
+        def of_run(run: Runs, state: SequenceState) -> tuple:
+            data = join(shared, run.own)
+            given = (build, protocol, data, run.sequence, run.key, state)
+            epoch, order = open_epoch_state(*given)
+            return epoch.samples.index[order.slots], order.count
+
+        return jax.vmap(of_run, in_axes=(0, _OVER_RUNS))(runs, state)
+
     return _Parts(
+        one_by_one,
         compiled(begin_state),
         compiled(begin_task_state, of_state),
+        jax.jit(over_mesh(orders, of_state, out_specs=RUNS)),
         compiled(learn_epochs, of_state, SHARED),
         compiled(close_task_state, of_state),
     )
@@ -198,6 +224,21 @@ def _one_by_one(
 
         every = jax.lax.map(advance, (runs, state.result, state.best))
     return every._replace(task=every.task[0], epoch=every.epoch[0])
+
+
+def _coming(
+    parts: _Parts, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
+) -> Int[np.ndarray, "k"]:
+    """What this process's runs read in an epoch: a batch of each, then the next batch of each."""
+    samples, moments = [], []
+    for indices, counts in zip(index.addressable_shards, count.addressable_shards, strict=True):
+        own = zip(np.asarray(indices.data), np.asarray(counts.data), strict=True)
+        for turn, (order, length) in enumerate(own):
+            samples.append(order[:length])
+            # Where a device takes its runs in turn, the second one's reading begins much later.
+            waits = turn * index.shape[1] if parts.one_by_one else 0
+            moments.append(waits + np.arange(length) // size)
+    return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]
 
 
 def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:

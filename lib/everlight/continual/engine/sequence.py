@@ -14,10 +14,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
-from everlight.continual.base import Epoch, Memory, TaskSequence
+from everlight.continual.base import Epoch, TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
     PROGRAMS,
+    Announce,
     Build,
     SequenceResult,
     SequenceState,
@@ -28,6 +29,7 @@ from everlight.continual.engine.state import (
     epoch_key,
     learn_epoch,
     nan_where_ended_badly,
+    open_epoch_state,
     progress_of,
 )
 from everlight.continual.engine.steps import (
@@ -40,13 +42,9 @@ from everlight.continual.engine.steps import (
     count_steps,
     epoch_step,
     not_reached,
-    open_epoch,
     take_task,
     task_keys,
 )
-
-Announce = Callable[[Int[np.ndarray, "n"]], None]
-"""Told the samples of an epoch, in their order, so that reading them can begin before its steps."""
 
 
 class DivergedError(FloatingPointError):
@@ -153,9 +151,9 @@ def drive_sequence(
             state = parts.begin_task(*given, state)
         # A copy, which every step takes back for the next one; the state stays the caller's.
         progress = jax.device_put(progress_of(state), may_alias=False)
-        opened = parts.open_epoch(*given, task, epoch, progress.memory)
+        opened = parts.open_epoch(*given, state)
         if announce is not None:
-            announce(_epoch_order(*opened))
+            announce(_order_of(*opened))
         losses = []
         for step in range(int(count_steps(opened[1], protocol))):
             progress, loss = parts.epoch_step(*given, task, epoch, step, progress, opened)
@@ -199,8 +197,8 @@ def compile_step(
     which are not there.
     """
     parts, given = _compiled(build, protocol), (data, sequence, key)
-    progress = progress_of(initial_state(build, protocol, *given))
-    opened = jax.eval_shape(parts.open_epoch, *given, 0, 0, progress.memory)
+    state = initial_state(build, protocol, *given)
+    progress, opened = progress_of(state), jax.eval_shape(parts.open_epoch, *given, state)
     placed = {leaf.sharding for leaf in jax.tree.leaves(data) if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
@@ -223,7 +221,7 @@ def operations_per_step(
     return float(compile_step(build, protocol, data, sequence, key).cost_analysis()["flops"])
 
 
-def _epoch_order(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
+def _order_of(epoch: Epoch, order: Order) -> Int[np.ndarray, "n"]:
     index, slots = np.asarray(epoch.samples.index), np.asarray(order.slots)
     return index[slots[: int(order.count)]]
 
@@ -251,7 +249,7 @@ class _Parts(NamedTuple):
 @lru_cache(PROGRAMS)
 def _compiled(build: Build, protocol: Protocol) -> _Parts:
     """The driver's parts, so that a second sequence with the same setup compiles nothing."""
-    parts = (begin_state, begin_task_state, _open_epoch, _epoch_step)
+    parts = (begin_state, begin_task_state, open_epoch_state, _epoch_step)
     parts += (close_epoch_state, close_task_state)
     return _Parts(
         *(
@@ -259,22 +257,6 @@ def _compiled(build: Build, protocol: Protocol) -> _Parts:
             for part in parts
         )
     )
-
-
-def _open_epoch(
-    build: Build,
-    protocol: Protocol,
-    data: Any,
-    sequence: TaskSequence,
-    key: PRNGKeyArray,
-    number: Int[Array, ""] | int,
-    epoch: Int[Array, ""] | int,
-    memory: Memory,
-) -> tuple[Epoch, Order]:
-    _, strategy = build(data)
-    task = take_task(strategy, protocol, sequence, number)
-    key_epoch = epoch_key(key, number, epoch)
-    return open_epoch(strategy, memory, task, key_epoch)
 
 
 def _epoch_step(

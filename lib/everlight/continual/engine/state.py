@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Learner, Memory, Setup, Strategy, Task, TaskSequence
+from everlight.continual.base import Epoch, Learner, Memory, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.steps import (
     Best,
+    Order,
     Progress,
     Protocol,
     Usage,
@@ -35,6 +37,9 @@ more."""
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """From the data on the device to the setup and the strategy; called while tracing, so that the
 data are an argument of the compiled program and not a constant inside it."""
+
+Announce = Callable[[Int[np.ndarray, "n"]], None]
+"""Told the samples of an epoch, in their order, so that reading them can begin before its steps."""
 
 
 class SequenceResult(NamedTuple):
@@ -101,6 +106,20 @@ def begin_task_state(
     key_begin = task_keys(key, state.task).begin
     begun = begin_task(setup, strategy, protocol, progress_of(state), task, key_begin)
     return with_progress(state, begun)
+
+
+def open_epoch_state(
+    build: Build,
+    protocol: Protocol,
+    data: Any,
+    sequence: TaskSequence,
+    key: PRNGKeyArray,
+    state: SequenceState,
+) -> tuple[Epoch, Order]:
+    """The samples of the state's next epoch, and their order."""
+    _, strategy = build(data)
+    task = take_task(strategy, protocol, sequence, state.task)
+    return open_epoch(strategy, state.result.memory, task, epoch_key(key, state.task, state.epoch))
 
 
 def learn_epoch(

@@ -1,0 +1,106 @@
+"""Two strategies that learn from files on one device and on two; prints JSON.
+
+Of each what is left in the end, on one device and on two; of the first from images in memory too.
+Then what is announced and read first, and what is said of a file of the second device's run that
+is no whole image.
+"""
+
+import json
+import zlib
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from data_pipelines.errors import DataError
+from data_pipelines.images.imagenet import list_imagenet
+from data_pipelines.images.jpeg_store import JpegStore
+from everlight.continual import StoredImages, flax_setup
+from everlight.continual.engine.runs import Runs, drive_runs
+from everlight.continual.strategies.naive import naive
+from everlight.meshes import runs_mesh
+from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.shapes import same_shapes
+from experiments.common.streaming import channels, naming_files, stream_centers
+from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
+
+WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")
+ORDERS = (((0, 1), (2, 3)), ((2, 3), (0, 1)))
+SIDE = 8
+
+
+@cache
+def make_build(name, store=None):
+    objective, strategy = {**STRATEGIES, "naive": (STRATEGIES["ewc"][0], naive)}[name]
+
+    def build(data):
+        images = data if store is None else stream_centers(store, data)
+        setup = flax_setup(FourClasses(), images, objective, optax.sgd(0.05))
+        return setup, strategy(setup)
+
+    return build
+
+
+def some_runs(files):
+    labels = files.train_labels, files.test_labels
+    sequences = same_shapes([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
+    return Runs(stacked, jax.random.split(jax.random.key(3)))
+
+
+def left(name, runs, data, store=None, announce=None):
+    """Of every run checksums of all that is left, and the losses; a run a device."""
+    given = (make_build(name, store), PROTOCOL, data, runs)
+    mesh = runs_mesh(jax.devices()[: len(runs.key)])
+    *_, last = drive_runs(*given, mesh=mesh, announce=announce)
+    found = []
+    for number in range(len(runs.key)):
+        leaves = [np.asarray(leaf[number]) for leaf in jax.tree.leaves(last.result)]
+        bits = [zlib.crc32(np.ascontiguousarray(leaf)) for leaf in leaves]
+        found.append({"bits": bits, "losses": np.asarray(last.result.losses[number]).tolist()})
+    return found
+
+
+def left_in_turn(name, runs, *given):
+    """The same on one device, one run after another."""
+    alone = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], runs) for n in range(len(runs.key))]
+    return [found for run in alone for found in left(name, run, *given)]
+
+
+def noted(store):
+    """The calls of a store from here on."""
+    read, found = store.read, []
+
+    def noting(index):
+        found.append(index.tolist())
+        return read(index)
+
+    store.read = noting
+    return found
+
+
+def main() -> None:
+    files = list_imagenet(WNIDS)
+    runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
+    stored = StoredImages(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
+    streamed = channels(), store, store.announce
+    answer = {"stored": left_in_turn("naive", runs, stored)}
+    for name in ("naive", "icarl"):
+        answer[name] = [each(name, runs, *streamed) for each in (left_in_turn, left)]
+    told, answer["read"] = [], noted(store)
+    left("naive", runs, channels(), store, told.append)
+    answer["announced"] = [order.tolist() for order in told]
+    path = files.folder / files.images[files.train_labels.tolist().index(2)].decode()
+    path.write_bytes(path.read_bytes()[:300])
+    answer["broken"] = str(path)
+    try:
+        with naming_files(store):
+            left("naive", runs, *streamed)
+    except DataError as error:
+        answer["error"] = str(error)
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
