@@ -78,7 +78,8 @@ def train_units(
 ) -> list[dict[str, np.ndarray]]:
     """Trains runs of one shape together; what was trained before is read back.
 
-    On CPU as many at once as there are devices, one each; elsewhere all of them. Stopped at any
+    On CPU, and where images are streamed, as many at once as there are devices, one each;
+    elsewhere all of them. Stopped at any
     moment and called again, they go on to the same bits. Where the folder is shared, other
     processes train some of them meanwhile, and what one that dies was at is taken over. A run that
     diverges is told and leaves its neighbours alone; what it kept says so under `DIVERGED_AT`.
@@ -102,7 +103,8 @@ def train_units(
       DataError: the folder holds one of the units, or their checkpoints, with other facts.
     """
     every, found = runs_mesh(), {}
-    at_once = every.size if jax.default_backend() == "cpu" else max(1, len(units))
+    one_each = jax.default_backend() == "cpu" or announce is not None
+    at_once = every.size if one_each else max(1, len(units))
     for wave in _claimed(folder, units, at_once, found):
         mesh = every
         if announce is not None and not every.is_multi_process:

@@ -106,6 +106,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, {}
         self._told_of_units, self._opened = False, time.monotonic()
+        self._made, self._written = False, None
         told_by_first(lambda: self._open(settings, widening))
         if not is_first():
             # What this process writes nobody reads.
@@ -145,23 +146,28 @@ class RunFolder:
         )
 
     def _holds_work(self) -> bool:
-        return any(path.name not in ("config.json", LOCK) for path in self.path.iterdir())
+        """Whether there is any file but those that say who works here and with which settings."""
+        return any(
+            path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+            for path in self.path.rglob("*")
+        )
 
     def remove_empty(self) -> None:
-        """Removes the folder where it holds nothing but what opening it wrote.
+        """Removes the folder where no work lies in it, ending this process's claims.
 
         One that was there before, or that another process has opened since, stays.
         """
         # A folder that cannot be removed is in nobody's way.
         with contextlib.suppress(OSError, DataError):
-            # Asking for the lock would make the folder.
+            for name in list(self._claims):
+                self.give_up_unit(name)
             lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
             if lock is None:
                 return
             gone = self._is_as_opened()
             if gone:
-                (self.path / "config.json").unlink()
-                Path(lock.lock_file).unlink()
+                for path in sorted(self.path.rglob("*"), reverse=True):
+                    path.rmdir() if path.is_dir() else path.unlink()
                 self.path.rmdir()
             # Of a file that is gone it would keep nobody out.
             lock.release(force=gone)
@@ -191,10 +197,11 @@ class RunFolder:
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
-        content = read_json(config, WAY_OUT)
+        content, since = read_json(config, WAY_OUT), _state_of(config)
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
-        self._written = _state_of(config)
+        if since == self._written:
+            self._written = _state_of(config)
         if lock is not None:
             lock.release()
 
@@ -249,12 +256,15 @@ class RunFolder:
         return bool(found.all()) if len(found) else None
 
     def _held(self, names: Sequence[str]) -> list[bool]:
-        """Of the unfinished ones, which others hold; what is free is claimed for the moment."""
+        """Of the unfinished ones, which others hold."""
         held = []
         for name in names:
-            if not self._unit(name).exists():
+            path = self._unit(name)
+            if not path.exists():
                 mine = name in self._claims
-                held.append(not (mine or self._claim(name)))
+                # Without a file to lock it is free, and not claimed from those who look for work.
+                locked = path.with_name(path.name + LOCK).exists()
+                held.append(locked and not mine and not self._claim(name))
                 if not mine:
                     self.give_up_unit(name)
         return held

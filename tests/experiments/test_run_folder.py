@@ -59,7 +59,8 @@ def test_config_holds_settings_versions_and_commit(settings):
     assert packages["jax"] == importlib.metadata.version("jax")
     assert {"everlight", "flax", "optax", "numpy", "orbax-checkpoint"} <= set(packages)
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    assert config["made_with"]["commit"] == (git.stdout.strip() or None)
+    commit = config["made_with"]["commit"]
+    assert (commit and commit.partition(",")[0]) == (git.stdout.strip() or None)
     assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
 
 
@@ -202,9 +203,23 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
     """Here the other one is played by this one: its object writes config.json anew."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
+    first.tell_plan({})
     first.remove_empty()
     second.remove_empty()
     assert config_of(second)["settings"]["rate"] == 0.1
+
+
+def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
+    folder = RunFolder("paper", "run", settings, shared=True)
+    assert folder.claim_unit("first")
+    (folder.checkpoints / "first").mkdir(parents=True)
+    folder.remove_empty()
+    assert not folder.path.exists()
+    kept = RunFolder("paper", "run", settings, shared=True)
+    kept.save_unit("first", {}, values=np.zeros(1))
+    assert kept.claim_unit("second")
+    kept.remove_empty()
+    assert [path.name for path in (kept.path / "units").iterdir()] == ["first.npz"]
 
 
 @pytest.mark.parametrize(
@@ -350,7 +365,7 @@ def test_what_a_kill_left_is_removed_by_the_next_start(settings):
 OPENER = """
 import sys, time
 from pathlib import Path
-from experiments.common.run_folder import RunFolder, remove_empty_folders
+from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
 folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
 folder.log(step=0)
@@ -425,6 +440,8 @@ def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
     others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
     others[0].acquire()
     assert folder.are_elsewhere(names) is False
+    # Who looks for work meanwhile finds what is free.
+    assert not (folder.path / "units" / "second.npz.lock").exists()
     assert folder.claim_unit("second")
     assert folder.are_elsewhere(names) is False
     folder.give_up_unit("second")
