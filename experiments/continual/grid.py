@@ -220,9 +220,9 @@ def _sections(
     )
     table = Table(
         "After the last task, mean ± standard deviation over seeds, in each benchmark's own "
-        "measure; in brackets the rank among the methods that were run there. – : makes no sense "
-        "there, see below. The mean rank is over the benchmarks where a method was run, of which "
-        "those with fewer are not comparable with the others.",
+        "measure; in brackets the rank among the methods that were run there, one that diverged "
+        "being the last. – : makes no sense there, see below. The mean rank is over the benchmarks "
+        "where a method was run, of which those with fewer are not comparable with the others.",
         [
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
@@ -232,7 +232,10 @@ def _sections(
         [
             [
                 name,
-                *(_cell(columns[place].get(name), ranks[place].get(name)) for place in columns),
+                *(
+                    score_cell(columns[place].get(name), ranks[place].get(name))
+                    for place in columns
+                ),
                 f"{np.mean(found[name]):.2f}",
                 str(len(found[name])),
             ]
@@ -288,8 +291,13 @@ def _final(outcome: Outcome | None) -> float:
     return np.nan if outcome is None else float(outcome.final.mean())
 
 
-def _cell(outcome: Outcome | None, rank: float | None) -> str:
-    return "–" if outcome is None else f"{spread(outcome.final)} ({rank:g})"
+def score_cell(outcome: Outcome | None, rank: float | None) -> str:
+    """Mean, deviation and rank; how many runs diverged, where any did; a dash where none was."""
+    if outcome is None:
+        return "–"
+    gone = np.count_nonzero(outcome.diverged_at[:, 0] >= 0)
+    told = f"diverged in {gone} of {len(outcome.final)}" if gone else spread(outcome.final)
+    return f"{told} ({rank:g})"
 
 
 def _plot(

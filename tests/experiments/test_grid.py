@@ -1,6 +1,7 @@
 """The grid at its smallest: its table, its plans, what it refuses, and the nets that it keeps."""
 
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from data_pipelines.errors import DataError
 from data_pipelines.images.digits import load_digits
 from everlight.metrics import forgetting
-from experiments.continual.grid import GridRun, ranks_of, run_grid
+from experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
 from experiments.continual.methods import WHY_NOT
 from experiments.continual.nets import load_net
 
@@ -26,6 +27,17 @@ def finished(tmp_path_factory):
     report = run_grid(GridRun(runs=runs, plan=PLAN, keep_nets=True, **ASKED))
     with np.load(report.parent / "results.npz") as results:
         return report, dict(results)
+
+
+def test_a_cell_tells_how_many_runs_diverged():
+    def outcome(final, places):
+        return SimpleNamespace(final=np.array(final), diverged_at=np.array(places))
+
+    nowhere = (-1, -1)
+    assert score_cell(outcome([0.4, 0.6], [nowhere] * 2), 1.5) == "0.500 ± 0.141 (1.5)"
+    gone = outcome([0.4, np.nan, np.nan], [nowhere, (1, 0), (0, 3)])
+    assert score_cell(gone, 7.0) == "diverged in 2 of 3 (7)"
+    assert score_cell(None, None) == "–"
 
 
 def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
