@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -35,13 +36,8 @@ def sensors_section(
     apart = sensor_differences(quasi)
     middle = int(np.argsort(apart)[len(apart) // 2])
     colors = {
-        camera: _balanced(charts[middle], lights[middle])[quasi.usable[middle]]
-        for camera, charts, lights in zip(
-            cameras,
-            (quasi.charts_main, quasi.charts_second),
-            (quasi.illuminants_main, quasi.illuminants_second),
-            strict=True,
-        )
+        camera: np.asarray(charts[middle])[quasi.usable[middle]]
+        for camera, charts in zip(cameras, _balanced_charts(quasi), strict=True)
     }
     rows = farthest_lights(quasi)
     return Section(
@@ -74,14 +70,7 @@ def sensors_section(
 
 def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
     """Mean angle between a patch's white-balanced colours in the two cameras, in degrees."""
-    main, second = (
-        np.stack([_balanced(*each) for each in zip(charts, lights, strict=True)])
-        for charts, lights in (
-            (quasi.charts_main, quasi.illuminants_main),
-            (quasi.charts_second, quasi.illuminants_second),
-        )
-    )
-    return np.mean(angular_errors(main, second), axis=1, where=quasi.usable)
+    return np.mean(angular_errors(*_balanced_charts(quasi)), axis=1, where=quasi.usable)
 
 
 def farthest_lights(quasi: QuasiReal) -> tuple[int, int]:
@@ -120,8 +109,15 @@ def made_of_pairs(
     }
 
 
-def _balanced(colors: Float[np.ndarray, "k 3"], light: Float[np.ndarray, "3"]) -> Array:
-    return white_balance(jnp.asarray(colors, jnp.float32), jnp.asarray(light, jnp.float32))
+def _balanced_charts(quasi: QuasiReal) -> list[Float[Array, "n 24 3"]]:
+    """Every pair's charts, main and second, each divided by its own light."""
+    return [
+        jax.vmap(white_balance)(jnp.asarray(charts, jnp.float32), jnp.asarray(lights, jnp.float32))
+        for charts, lights in (
+            (quasi.charts_main, quasi.illuminants_main),
+            (quasi.charts_second, quasi.illuminants_second),
+        )
+    ]
 
 
 def _name(quasi: QuasiReal, row: int) -> str:
