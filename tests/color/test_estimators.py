@@ -286,7 +286,9 @@ class TestGamut:
             rows, limits = constraints(DIRECTIONS, np.asarray(canonical.extent), extremes)
             ray = image_peak / (peak * estimate)
             trace = ray.sum() / (rows @ ray / limits).max()
-            assert trace == pytest.approx(largest_trace(rows, limits).sum(), rel=0.01)
+            best = largest_trace(rows, limits)
+            assert trace == pytest.approx(best.sum(), rel=1e-5)
+            assert degrees(estimate, image_peak / (peak * best)) < 0.1
 
             corners = pixels[ConvexHull(pixels).vertices]
             exact = largest_trace(*constraints(facets[:, :3], GROWTH - facets[:, 3], corners))
