@@ -4,6 +4,8 @@ import ctypes
 import gc
 import math
 import os
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -27,6 +29,19 @@ def keep_compiled_programs() -> None:
         return
     jax.config.update("jax_compilation_cache_dir", str(caches / "everlight"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+
+
+def compile_faster() -> None:
+    """Where the CPU computes, LLVM's second level: as fast programs as by its third, twice as soon.
+
+    To be called before JAX computes anything. A level that `XLA_FLAGS` names stays.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    accelerated = bool(entry_points(group="jax_plugins")) or find_spec("libtpu") is not None
+    if os.environ.get("JAX_PLATFORMS") != "cpu" and accelerated:
+        return
+    if "xla_backend_optimization_level" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_optimization_level=2".strip()
 
 
 def release_programs() -> None:

@@ -4,6 +4,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from experiments.common import compilation
+
 CODE = """
 import jax, logging
 from experiments.common.compilation import keep_compiled_programs
@@ -42,3 +46,28 @@ def test_a_second_process_compiles_nothing_anew(tmp_path):
 def test_the_user_s_own_choice_of_folder_stands(tmp_path):
     folder = str(tmp_path / "mine")
     assert run(JAX_COMPILATION_CACHE_DIR=folder)[2] == folder
+
+
+@pytest.mark.parametrize(
+    ("given", "plugins", "expected"),
+    [
+        ({}, (), "--xla_backend_optimization_level=2"),
+        ({"XLA_FLAGS": "--xla_a=1"}, (), "--xla_a=1 --xla_backend_optimization_level=2"),
+        (
+            {"XLA_FLAGS": "--xla_backend_optimization_level=0"},
+            (),
+            "--xla_backend_optimization_level=0",
+        ),
+        ({}, ("cuda",), None),
+        ({"JAX_PLATFORMS": "cpu"}, ("cuda",), "--xla_backend_optimization_level=2"),
+    ],
+)
+def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, expected):
+    for name in ("XLA_FLAGS", "JAX_PLATFORMS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(compilation, "entry_points", lambda group: plugins)
+    monkeypatch.setattr(compilation, "find_spec", lambda name: None)
+    compilation.compile_faster()
+    assert os.environ.get("XLA_FLAGS") == expected

@@ -164,28 +164,30 @@ def _largest_map(
 ) -> Float[Array, "3"]:
     """The map u of largest sum with `half_spaces[d] @ (u * extremes[e]) <= 1` for all d and e."""
     fixed = jax.lax.stop_gradient((half_spaces, extremes))
-    beyond = len(half_spaces) * len(extremes) + 3 + jnp.arange(3)
-    start = (beyond, *_most_broken(*fixed, beyond), jnp.int32(0))
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
-        _, _, excess, pivots = state
+        _, excess, pivots = state
         return (excess > BROKEN) & (pivots < MOST_PIVOTS)
 
     def pivot(state: tuple) -> tuple:
-        basis, entering, _, pivots = state
-        inverse = _inverse(jax.vmap(partial(_constraint, *fixed))(basis)[0])
+        basis, _, pivots = state
+        vertex, inverse = _crossing(*fixed, basis)
+        entering, excess = _most_broken(*fixed, vertex)
         normal, _ = _constraint(*fixed, entering)
         # The sum is a combination of the three normals without negative weights, and stays one.
         weights = jnp.maximum(jnp.sum(inverse, axis=0), 0)
         change = jnp.sum(normal[:, None] * inverse, axis=0)
         falls = change > 1e-6
         leaving = jnp.argmin(jnp.where(falls, weights / jnp.where(falls, change, 1), jnp.inf))
-        basis = basis.at[leaving].set(entering)
-        return basis, *_most_broken(*fixed, basis), pivots + 1
+        enters = (jnp.arange(3) == leaving) & (excess > BROKEN)
+        return jnp.where(enters, entering, basis), excess, pivots + 1
 
     # Which constraints cross in the solution has no gradient, where they cross has one.
+    beyond = len(half_spaces) * len(extremes) + 3 + jnp.arange(3)
+    start = beyond, jnp.float32(jnp.inf), jnp.int32(0)
     basis, *_ = jax.lax.while_loop(unfinished, pivot, start)
-    return _vertex(half_spaces, extremes, basis)
+    vertex, _ = _crossing(half_spaces, extremes, basis)
+    return vertex
 
 
 def _constraint(
@@ -205,19 +207,23 @@ def _constraint(
     return normal, jnp.where(of_gamut, 1.0, bound)
 
 
-def _vertex(
+def _crossing(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
-) -> Float[Array, "3"]:
-    """Where three constraints cross."""
+) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
+    """Where three constraints cross, and the inverse of their normals."""
     normals, bounds = jax.vmap(partial(_constraint, half_spaces, extremes))(basis)
-    return jnp.sum(_inverse(normals) * bounds, axis=1)
+    first, second, third = normals
+    columns = jnp.stack(
+        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
+    )
+    inverse = columns / jnp.sum(first * columns[:, 0])
+    return jnp.sum(inverse * bounds, axis=1), inverse
 
 
 def _most_broken(
-    half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
+    half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], vertex: Float[Array, "3"]
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """The number of the constraint that a vertex exceeds most, and by how much."""
-    vertex = _vertex(half_spaces, extremes, basis)
     scaled = half_spaces * vertex
     plane = jnp.argmax(jnp.max(_project(extremes, scaled), axis=0))
     of_plane = _project(extremes, scaled[plane][None])[:, 0]
@@ -226,8 +232,3 @@ def _most_broken(
     lower = len(half_spaces) * len(extremes) + axis
     number = jnp.where(below > excess, lower, plane * len(extremes) + color)
     return number, jnp.maximum(excess, below)
-
-
-def _inverse(rows: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-    columns = jnp.cross(jnp.roll(rows, -1, axis=0), jnp.roll(rows, -2, axis=0)).T
-    return columns / jnp.sum(rows[0] * columns[:, 0])
