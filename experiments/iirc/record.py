@@ -264,15 +264,16 @@ def iirc_begin(
         images: StoredImages | StreamedImages = data.shared
         if store is not None:
             images = stream(store, data.shared)
+        rate = plan.rates.get(method.name, plan.rate)
         optimizer = optax.chain(
-            optax.add_decayed_weights(WEIGHT_DECAY),
-            optax.sgd(plan.rates.get(method.name, plan.rate), momentum=MOMENTUM),
+            optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(rate, momentum=MOMENTUM)
         )
         augment = None if on_features or store is not None else crop_and_flip
         module = net(method.trains, method.head)
         setup = flax_setup(module, images, binary_objective(), optimizer, augment)
         own = 1 if method.setting == "joint" else tasks
-        return setup, Needs(own, classes, plan.exemplars, labels=LABELS)
+        reach = rate / (1 - MOMENTUM)
+        return setup, Needs(own, classes, plan.exemplars, reach=reach, labels=LABELS)
 
     return begin
 

@@ -10,6 +10,7 @@ from data_pipelines.images.iirc_metadata import Metadata
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
+from experiments.continual.benchmark import RunData
 from experiments.continual.methods import METHODS
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
@@ -64,7 +65,7 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
 def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     pytest.importorskip("iirc")
     monkeypatch.setattr(iirc_record, "PLANS", {"demo": TINY, "paper": TINY})
-    asked = {"methods": ("joint", "GDumb"), "seeds": 2, "tuning_orders": 1}
+    asked = {"methods": ("joint", "GDumb", "EWC"), "seeds": 2, "tuning_orders": 1}
     report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
     with np.load(report.parent / "results.npz") as results:
         kept = {key: results[key] for key in results}
@@ -74,7 +75,19 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.isnan(kept[f"{name}/matrices"]), upper)
     assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
     assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
+    # Steps on its penalty are implicit: at the least strength of its grid explicit ones diverge.
+    assert np.isfinite(kept[f"{SCENARIO}/EWC/over_time"]).all()
     assert "task configuration" in report.read_text()
+
+
+def test_penalties_know_how_far_momentum_carries():
+    plan = replace(TINY, rate=0.3, rates={"EWC": 0.2})
+    benchmark = record(plan, load_data(plan, 0), 0)
+    for name, reach in (("EWC", 2), ("MAS", 3)):
+        method = METHODS[name]
+        data = RunData(benchmark.shared(SCENARIO, method), None)
+        _, needs = benchmark.begin(SCENARIO, method, data)
+        assert needs.reach == pytest.approx(reach)
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
