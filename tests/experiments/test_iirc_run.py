@@ -75,7 +75,6 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     np.testing.assert_array_equal(np.isnan(kept[f"{name}/matrices"]), upper)
     assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
     assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
-    # Steps on its penalty are implicit, which no strength makes diverge.
     assert np.isfinite(kept[f"{SCENARIO}/EWC/over_time"]).all()
     assert "task configuration" in report.read_text()
 
