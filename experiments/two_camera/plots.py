@@ -131,16 +131,21 @@ def plot_pair_map(path: Path, errors: Float[np.ndarray, "c c"], cameras: Sequenc
     return save(canvas, path)
 
 
-def plot_series(
-    path: Path, panels: Mapping[str, tuple[str, Mapping[str, tuple[Sequence, Sequence]]]]
-) -> Path:
-    """Mean errors against a quantity on a logarithmic axis: a panel per title, named curves."""
+Curves = Mapping[str, Mapping[float, Float[np.ndarray, "p"]]]
+"""Mean errors of several camera pairs by a quantity, of every named curve."""
+
+
+def plot_series(path: Path, panels: Mapping[str, tuple[str, Curves]]) -> Path:
+    """Errors against a quantity on a logarithmic axis: a panel per title, means and their range."""
     canvas, axes = new_canvas(len(panels), 3.9, 3.6)
     for axis, (title, (label, curves)) in zip(axes, panels.items(), strict=True):
-        for color, marker, (name, (places, means)) in zip(
-            COLORS, "os^", curves.items(), strict=False
-        ):
+        for color, marker, (name, by_place) in zip(COLORS, "os^", curves.items(), strict=False):
+            places, errors = list(by_place), np.stack(list(by_place.values()))
+            means = errors.mean(axis=1)
             axis.plot(places, means, color=color, marker=marker, markersize=4, label=name)
+            axis.fill_between(
+                places, errors.min(axis=1), errors.max(axis=1), color=color, alpha=0.15
+            )
         axis.set(title=title, xlabel=label, ylabel="mean angular error (degrees)", xscale="log")
         axis.set_ylim(bottom=0)
     axes[0].legend()

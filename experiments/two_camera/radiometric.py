@@ -25,7 +25,6 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.color.radiometric import (
-    PATCHES,
     RadiometricSettings,
     Scenes,
     Split,
@@ -48,6 +47,9 @@ from experiments.two_camera import CITATION
 from experiments.two_camera.pair_map import PairMap, map_of_pairs
 from experiments.two_camera.radiometric_methods import (
     LIGHTS,
+    REPORTED,
+    REPORTED_NOISE,
+    VARIANTS,
     WIDTHS,
     Input,
     PairData,
@@ -93,7 +95,6 @@ TRAINING = {
 
 TRAINING_NOISE = (0.002, 0.05)
 """Read noise of the noisy training scenes, drawn evenly in its logarithm, as a share of white."""
-REPORTED_NOISE = 0.01
 SWEEP_SCENES = 1_200
 """Test scenes photographed anew under each of `VARIANTS`."""
 
@@ -121,22 +122,6 @@ NETS: dict[Condition, dict[str, Net]] = {
         "Net on moments, 470 parameters": Net("moments", 5),
         "Net on T and moments, 551 parameters": Net("T and moments", 5),
     },
-}
-
-
-class Variant(NamedTuple):
-    """Test scenes photographed in one way."""
-
-    read_noise: float = REPORTED_NOISE
-    colors: int = PATCHES
-    dominant: int = 0
-
-
-VARIANTS: dict[str, Variant] = {
-    "reported": Variant(),
-    **{f"noise {level:g}": Variant(read_noise=level) for level in (0.001, 0.003, 0.03, 0.1)},
-    **{f"colours {count}": Variant(colors=count) for count in (1, 2, 3, 4, 8)},
-    "one dominant colour": Variant(dominant=20),
 }
 
 
@@ -194,7 +179,7 @@ def radiometric_sections(
         for split in SPLITS:
             photographed = photograph_variants(library, pairs, data, split, settings)
             tests["exact", split] = data["exact", split]
-            tests["noisy", split] = photographed["reported"]
+            tests["noisy", split] = photographed[REPORTED]
             for condition in NETS:
                 compared = []
                 for pair, test in zip(data[condition, split], tests[condition, split], strict=True):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from data_pipelines.color.radiometric import Scenes, photograph
+from data_pipelines.color.radiometric import PATCHES, Scenes, photograph
 from data_pipelines.color.spectra import SpectralLibrary
 from data_pipelines.errors import DataError
 from everlight.color.chromagenic import (
@@ -49,6 +49,38 @@ LIGHTS: tuple[Light, ...] = ("main", "second")
 MISFIT = 0.05
 """Of noisy scenes' transforms (`TransformPrior`); of .015, .05 and .15 the best on camera pairs
 and scenes that are not reported (BUILD_NOTES.md)."""
+
+REPORTED_NOISE = 0.01
+"""Read noise of the noisy test scenes, as a share of white."""
+
+
+class Variant(NamedTuple):
+    """Test scenes photographed in one way."""
+
+    read_noise: float = REPORTED_NOISE
+    colors: int = PATCHES
+    dominant: int = 0
+    """How many of the patches are in one color; 0 is as it comes."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        seen = f"{self.colors} colours" if self.colors > 1 else "1 colour"
+        if self.dominant:
+            seen = f"{self.dominant} of {PATCHES} patches in one colour"
+        return f"{seen}, {100 * self.read_noise:g}% noise"
+
+
+_NOISES = (REPORTED_NOISE, 0.001, 0.003, 0.03, 0.1)
+VARIANTS: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        *(Variant(read_noise=level) for level in _NOISES),
+        *(Variant(colors=count) for count in (1, 2, 3, 4, 8)),
+        Variant(dominant=20),
+    )
+}
+REPORTED = Variant().name
 
 thumbnails = jax.jit(jax.vmap(patch_thumbnail))
 all_moments = jax.jit(jax.vmap(color_moments))

@@ -8,14 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.color.radiometric import SAME_LIGHT
+from data_pipelines.color.radiometric import PATCHES, SAME_LIGHT
 from data_pipelines.color.spectra import SpectralLibrary
 from everlight.color.chromaticity import to_chromaticity
 from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.two_camera import plots
 from experiments.two_camera.pair_map import PairMap
 from experiments.two_camera.paper_tables import TABLE_1_RADIOMETRIC
-from experiments.two_camera.radiometric_methods import PairData
+from experiments.two_camera.radiometric_methods import (
+    REPORTED_NOISE,
+    VARIANTS,
+    PairData,
+    Variant,
+)
 from experiments.two_camera.radiometric_models import PairCoverage, coverage_table
 from experiments.two_camera.tables import (
     Comparison,
@@ -142,7 +147,7 @@ def report_sections(
             )
         )
     conditions = {
-        f"{condition}, {SPLIT_NAMES[split].split(':')[0].lower()}": by_method
+        f"{condition}, {_short(split).lower()}": by_method
         for (condition, split), by_method in errors.items()
     }
     picture = Figure(
@@ -192,7 +197,12 @@ def _added_section(folder: Path, results: RadiometricResults) -> Section:
         for variant, by_net in by_variant.items():
             gains = by_net[ALONE] - by_net[TOGETHER]
             rows.append(
-                [split, variant, *(spread(by_net[name]) for name in ADDED.values()), spread(gains)]
+                [
+                    _short(split),
+                    variant,
+                    *(spread(by_net[name]) for name in ADDED.values()),
+                    spread(gains),
+                ]
             )
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(given, "net given, degrees") for given in ADDED]
@@ -206,25 +216,29 @@ def _added_section(folder: Path, results: RadiometricResults) -> Section:
         rows,
     )
 
-    def series(split: str, kind: str, reported: float) -> dict[str, tuple[list, list]]:
-        means = {
-            float(variant.split()[1]): by_net
-            for variant, by_net in errors[split].items()
-            if variant.startswith(kind)
-        } | {reported: errors[split]["reported"]}
-        places = sorted(means)
+    def series(split: str, asked: Literal["read_noise", "colors"]) -> plots.Curves:
+        usual = Variant()
+        places = {
+            getattr(variant, asked): name
+            for name, variant in VARIANTS.items()
+            if variant._replace(**{asked: getattr(usual, asked)}) == usual
+        }
         return {
-            given: (places, [float(np.mean(means[place][name])) for place in places])
+            given: {place: errors[split][places[place]][name] for place in sorted(places)}
             for given, name in ADDED.items()
         }
 
     panels = {}
-    for split, title in (("random", "random split"), ("illuminant", "no light shared")):
-        panels[f"{title}, 24 colours"] = (
+    for split in errors:
+        title = _short(split).lower()
+        panels[f"{title}, {PATCHES} colours"] = (
             "read noise (share of white)",
-            series(split, "noise", 0.01),
+            series(split, "read_noise"),
         )
-        panels[f"{title}, noise 1%"] = ("colours in the scene", series(split, "colours", 24))
+        panels[f"{title}, {100 * REPORTED_NOISE:g}% noise"] = (
+            "colours in the scene",
+            series(split, "colors"),
+        )
     return Section(
         "What the second camera adds",
         (_verdict(errors),),
@@ -232,7 +246,7 @@ def _added_section(folder: Path, results: RadiometricResults) -> Section:
             table,
             Figure(
                 "Mean angular error of the three nets against noise, and against the number of "
-                "colours in the scene.",
+                "colours in the scene; the bands reach from the least camera pair to the largest.",
                 plots.plot_series(folder / "second_camera.png", panels),
             ),
         ],
@@ -249,12 +263,16 @@ def _verdict(errors: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p
             if np.all(by_net[TOGETHER] < by_net[ALONE])
         ]
         rest = [variant for variant in by_variant if variant not in helps]
-        name = SPLIT_NAMES[split].split(":")[0]
         sentences.append(
-            f"{name}: with both inputs the error is less on every pair of cameras for "
-            f"{', '.join(helps) or 'nothing'}; not for {', '.join(rest) or 'nothing'}."
+            f"{_short(split)}: with both inputs the error is less on every pair of cameras for "
+            f"{'; '.join(helps) or 'nothing'}. Not for {'; '.join(rest) or 'nothing'}."
         )
     return " ".join(sentences)
+
+
+def _short(split: str) -> str:
+    """A split's name alone."""
+    return SPLIT_NAMES[split].split(":")[0]
 
 
 def _look_section(folder: Path, results: RadiometricResults, every: int) -> Section:
@@ -349,7 +367,9 @@ def _map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Sec
         (
             f"Linear regression on all {count} ordered pairs, random split. Scenes without a "
             f"transform: {pair_map.invalid}, not scored. Rank correlation of the two maps: "
-            f"{agree:.2f}.",
+            f"{agree:.2f}. Exact responses are fitted by least squares, noisy ones by the most "
+            "probable transform, which leaves out what is the scene's and not the light's: where "
+            "noise seems to help, it is this fit.",
             *paragraphs,
         ),
         [
