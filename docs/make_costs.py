@@ -1,4 +1,4 @@
-"""Writes `docs/costs.md`: what a training step of every strategy takes; compiles all, runs none.
+"""Writes `docs/costs.md`: what a training step of every strategy takes; traces all, runs none.
 
 python docs/make_costs.py
 """
@@ -23,7 +23,7 @@ Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy):
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the task not told
 (HAT and PackNet: told), ten exemplars a class and a hundred in memories that classes share.
 
-- **Operations** of one training step, by the compiler's analysis of the compiled step, in which a
+- **Operations** of one training step, by the compiler's analysis of its program, in which a
   loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint
   learn from all samples so far, GDumb begins anew before every evaluation. What comes once a task
   (importances, herding, a ridge's solution) is in no step.

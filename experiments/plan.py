@@ -28,8 +28,8 @@ from everlight.continual import (
     Protocol,
     StoredImages,
     TaskSequence,
-    compile_step,
     initial_state,
+    lower_step,
 )
 from everlight.metrics.ranking import Facts
 from everlight.scenarios import class_incremental, core50, equal_tasks, fact_sequence, iirc
@@ -135,7 +135,7 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
     data, sequence, key = placed((work.data, work.sequence, jax.random.key(0)))
     parts = (work.build, work.protocol, data, sequence, key)
     state = initial_state(*parts)
-    compiled = compile_step(*parts)
+    compiled = lower_step(*parts).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
     seconds = cost.get("optimal_seconds") if device.platform == "tpu" else None
     return Estimate(

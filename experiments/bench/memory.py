@@ -16,8 +16,8 @@ from everlight.continual import (
     Protocol,
     Samples,
     StoredImages,
-    compile_step,
     flax_setup,
+    lower_step,
     naive,
     softmax_objective,
     validate,
@@ -70,13 +70,15 @@ def resnet_step(**settings: object) -> jax.stages.Compiled:
         return setup, naive(setup)
 
     protocol = Protocol(batch_size=BATCH, select="last")
-    return compile_step(build, protocol, stored, sequence, jax.random.key(0))
+    return lower_step(build, protocol, stored, sequence, jax.random.key(0)).compile()
 
 
 def planned_step(number: int) -> jax.stages.Compiled:
     """A training step of one of the plan's sequences, as it is driven."""
     work = WORKS[number]()
-    return compile_step(work.build, work.protocol, work.data, work.sequence, jax.random.key(0))
+    return lower_step(
+        work.build, work.protocol, work.data, work.sequence, jax.random.key(0)
+    ).compile()
 
 
 ROWS: dict[str, Callable[[], jax.stages.Compiled]] = {

@@ -209,7 +209,7 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
         "What it costs. Copies by the criteria's counting, of a regulariser's anchor and "
         "importances, not of a teacher net; bytes are those really occupied. Samples of earlier "
         "tasks held while the last is learnt, and steps of the optimizer, are means over runs; "
-        "operations are the compiled step's, without a sweep a task for importances; seconds are "
+        "operations are the step's program's, without a sweep a task for importances; seconds are "
         "the median run's, with what was compiled for it (where strengths were chosen that was "
         "done before), on a machine that may have done other things; – where not known."
     )

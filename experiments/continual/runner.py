@@ -67,7 +67,7 @@ class Cost(NamedTuple):
     batch_size: int
     """Samples a step."""
     operations: float
-    """Of one step, from the compiled step's cost analysis."""
+    """Of one step, from its program's cost analysis."""
 
 
 class Outcome(NamedTuple):
@@ -296,14 +296,14 @@ class Runner:
         return sum(each.index.size for each in drawn if isinstance(each, Batch))
 
     def cost(self, scenario: str, method: Method) -> Cost:
-        """Counted from shapes and from the compiled step."""
+        """Counted from shapes and from the step's program."""
         build, protocol = self.build(scenario, method), self.protocol(scenario, method)
         if (build, protocol) not in self._costs:
             self._costs[build, protocol] = self._cost(scenario, method)
         return self._costs[build, protocol]
 
     def _cost(self, scenario: str, method: Method) -> Cost:
-        """A unit of its own: the step is compiled for it alone."""
+        """A unit of its own: the step is traced for it alone."""
         name = f"{self._prefix}cost-{scenario}-{method.label}"
         facts = {"scenario": scenario, **self.benchmark.facts(scenario, method)}
         kept = self._folder.read_unit(name, facts)

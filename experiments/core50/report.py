@@ -53,7 +53,7 @@ def paper_sections(
                 "The paper asks to judge by the accuracy relative to cumulative training, the "
                 "extra storage and the computation. Extra storage is the strategy's memory and "
                 "the earlier samples it holds at most (frames, or features where the trunk is "
-                "frozen). Operations are the compiled step's times the steps, and the frozen "
+                "frozen). Operations are the step's program's times the steps, and the frozen "
                 "trunk's once a training frame. Evaluation's share is that of measured passes over "
                 "the test set, one a batch, in the sequence's time with compilation; – where "
                 "it was stopped and continued."

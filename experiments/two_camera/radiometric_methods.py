@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from data_pipelines.color.radiometric import PATCHES, Scenes, photograph
 from data_pipelines.color.spectra import SpectralLibrary
@@ -87,7 +87,15 @@ all_moments = jax.jit(jax.vmap(color_moments))
 
 
 PIECE = 1_200
-"""Images that are made or looked at at once, so that programs are compiled for one number."""
+"""Scenes that are made or looked at at once, so that programs are compiled for one number."""
+BATCH = 60
+"""Of a piece's scenes in a step; what does not divide a piece is compiled twice, for the rest."""
+
+
+def _in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:
+    """What a function gives of `PIECE` scenes at a time, put together."""
+    pieces = [of_rows(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *pieces)
 
 
 def _photographs(
@@ -96,9 +104,8 @@ def _photographs(
     read_noise: Float[Array, "n"],
     means: bool,
 ) -> Float[Array, "n ..."]:
-    pieces = [slice(start, start + PIECE) for start in range(0, len(colors), PIECE)]
-    return jnp.concatenate(
-        [_take_piece(keys[rows], colors[rows], read_noise[rows], means) for rows in pieces]
+    return _in_pieces(
+        lambda rows: _take_piece(keys[rows], colors[rows], read_noise[rows], means), len(colors)
     )
 
 
@@ -114,7 +121,7 @@ def _take_piece(
         image = take_photograph(key, exact, Sensor(read_noise=noise))
         return patch_means(image) if means else image
 
-    return jax.lax.map(one, (keys, colors, read_noise), batch_size=64)
+    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BATCH)
 
 
 class View(NamedTuple):
@@ -211,7 +218,9 @@ def pair_exact(main: View, second: View, scenes: Scenes) -> PairData:
 
 def pair_noisy(main: View, second: View, scenes: Scenes, prior: TransformPrior) -> PairData:
     """The most probable transforms given the prior, and moments."""
-    fit = _probable(main.colors, second.colors, prior)
+    fit = _in_pieces(
+        lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
+    )
     transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
     inputs = {
         "T": transforms,
@@ -234,7 +243,7 @@ _learn_prior = jax.jit(learn_transform_prior)
 @jax.jit
 def _probable(main: Array, second: Array, prior: TransformPrior):
     return jax.lax.map(
-        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=256
+        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BATCH
     )
 
 
@@ -248,13 +257,14 @@ def _fit_all(main: Array, second: Array, normalize: str | None):
     return jax.vmap(partial(fit_color_transform, normalize=normalize))(main, second)
 
 
-def _in_pieces(
+def _estimates(
     estimator: Callable, images: Float[Array, "n h w 3"], *fitted: Any
 ) -> Float[Array, "n 3"]:
-    pieces = [images[start : start + PIECE] for start in range(0, len(images), PIECE)]
-    return jnp.concatenate(
-        [estimate_all(estimator, piece, jnp.ones(piece.shape[:3]), *fitted) for piece in pieces]
-    )
+    def of_rows(rows: slice) -> Float[Array, "k 3"]:
+        piece = images[rows]
+        return estimate_all(estimator, piece, jnp.ones(piece.shape[:3]), *fitted)
+
+    return _in_pieces(of_rows, len(images))
 
 
 REGRESSIONS: dict[str, Input] = {
@@ -276,7 +286,7 @@ def compare_methods(
     """
     train = pair.scenes.train
     images = test.main.images(rows)
-    estimates = {name: _in_pieces(method, images) for name, method in ESTIMATORS.items()}
+    estimates = {name: _estimates(method, images) for name, method in ESTIMATORS.items()}
     # A gamut is a hull; a tenth of the scenes holds 26,000 colours, enough to find its corners.
     sample = slice(train.start, train.stop, 10)
     examples = pair.main.images(sample)
@@ -284,7 +294,7 @@ def compare_methods(
         gamut = fit_gamut(
             examples, jnp.ones(examples.shape[:3]), pair.main.illuminants[sample], order
         )
-        estimates[name] = _in_pieces(gamut_estimate, images, gamut)
+        estimates[name] = _estimates(gamut_estimate, images, gamut)
     for name, given in REGRESSIONS.items():
         inputs, targets = _whole(pair, given, train)
         linear = fit_linear_regression(jnp.asarray(inputs), jnp.asarray(targets))

@@ -44,7 +44,7 @@ def estimate_all(
     estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
 ) -> Float[Array, "n 3"]:
     """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory."""
-    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=32)
+    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
 
 
 class Comparison(NamedTuple):

@@ -425,7 +425,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         **several_runs(),
         "join": lambda shared, own: shared,
     },
-    "continual.compile_step": a_run,
+    "continual.lower_step": a_run,
     "continual.initial_state": a_run,
     "continual.online_protocol": lambda: {"batch_size": 10},
     "continual.operations_per_step": a_run,
@@ -758,7 +758,7 @@ def test_the_rows_examples_are_accepted(name):
         function(**given)
         return 0
 
-    if name in ("continual.compile_step", "continual.operations_per_step", "continual.train"):
+    if name in ("continual.lower_step", "continual.operations_per_step", "continual.train"):
         pytest.skip("compiles; its own tests call it")
     call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 

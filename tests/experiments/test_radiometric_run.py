@@ -20,12 +20,14 @@ from experiments.two_camera.radiometric import (
     prepare_data,
     run_radiometric,
 )
+from experiments.two_camera.radiometric_methods import Variant
 from experiments.two_camera.s20 import S20Run, run_s20
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")
 # Everywhere as many, so that each program is compiled once.
 SCENES = 100
+ONE_COLOR = Variant(colors=1).name
 
 
 def test_pairs_are_different_and_drawn_by_the_seed():
@@ -67,8 +69,8 @@ def test_it_leaves_what_a_run_leaves(folder):
             for name in (*nets, *others):
                 assert results[f"{condition}/{split}/{name}"].shape == (2, SCENES // 5)
     for name in NETS["noisy"]:
-        assert results[f"variants/illuminant/colours 1/{name}"].shape == (2,)
-        assert np.isfinite(results[f"variants/illuminant/colours 1/{name}"]).all()
+        assert results[f"variants/illuminant/{ONE_COLOR}/{name}"].shape == (2,)
+        assert np.isfinite(results[f"variants/illuminant/{ONE_COLOR}/{name}"]).all()
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     means = {(x["condition"], x["split"], x["method"]): x["mean_error"] for x in lines}
     expected = results["exact/random/GW"].mean(axis=1)
@@ -143,7 +145,7 @@ def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(pr
     """Of one colour: sum-normalised least squares has none, the most probable one exists."""
     library, settings, data = prepared
     photographed = photograph_variants(library, [library.camera_names], data, "random", settings)
-    (one_colour,) = photographed["colours 1"]
+    (one_colour,) = photographed[ONE_COLOR]
     assert np.isfinite(one_colour.inputs["T"]).all()
     (noisy,) = data["noisy", "random"]
     lost = ~np.isfinite(noisy.inputs["T of sum-normalised"]).all(axis=1)

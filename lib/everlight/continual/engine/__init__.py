@@ -16,9 +16,9 @@ from everlight.continual.engine.runs import (
 )
 from everlight.continual.engine.sequence import (
     DivergedError,
-    compile_step,
     drive_sequence,
     initial_state,
+    lower_step,
     operations_per_step,
     run_sequence,
 )
@@ -35,7 +35,6 @@ __all__ = [
     "StoredImages",
     "StreamedImages",
     "Usage",
-    "compile_step",
     "diverged",
     "drive_runs",
     "drive_sequence",
@@ -43,6 +42,7 @@ __all__ = [
     "flax_setup",
     "initial_runs_state",
     "initial_state",
+    "lower_step",
     "online_protocol",
     "operations_per_step",
     "predict_samples",
