@@ -1,7 +1,7 @@
 """One style for all pictures, drawn without a display."""
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +24,8 @@ from experiments.common.fonts import make_drawable
 mpl.rcParams["text.parse_math"] = False
 
 LINES = ("-", "--", ":", "-.")
+MARKERS = "os^D"
+"""Of one line and color, the second and later curves have another."""
 COLUMNS = 6
 """Matrices side by side."""
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
@@ -92,14 +94,15 @@ def plot_curves(
 ) -> Path:
     """Means over runs with bands of one deviation: a panel a title, a curve a method.
 
-    What has one value alone, learnt all at once, is a level line.
+    What has one value alone, learnt all at once, is a level line. The legend goes from the curve
+    that ends highest, in the mean over panels, to the lowest.
 
     Args:
       path: of the picture.
       panels: curves by title and method.
       ylabel: of all panels, or of each.
       xlabel: of all panels.
-      order: of names, which begins that of the legend and of colours.
+      order: of names, which begins that of colours.
       published: dashed curves in the methods' colours, by title and method.
       paper: their name in the legend.
       top: of the vertical axis; None is as the curves have it, the same for panels of one
@@ -107,21 +110,22 @@ def plot_curves(
       rows: of panels.
     """
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
-    looks = dict(zip(names, itertools.cycle(itertools.product(LINES, COLORS)), strict=False))
+    every = itertools.cycle(itertools.product(MARKERS, LINES, COLORS))
+    looks = dict(zip(names, every, strict=False))
     columns = -(-len(panels) // rows)
     height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
-    canvas, axes = new_canvas(columns, 5.0, height, rows)
+    canvas, axes = new_canvas(columns, max(5.0, height), height, rows)
     drawn = {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, values in curves.items():
-            line, color = looks[name]
+            shape, line, color = looks[name]
             mean = values.mean(axis=0)
             if len(mean) == 1:
                 drawn[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
                 continue
             spread = deviation(values)
             places = 1 + np.arange(len(mean))
-            marker = "o" if len(places) < 20 else None
+            marker = shape if len(places) < 20 else None
             (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)
             axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
             axis.set_xticks(places[:: -(-len(places) // 10)])
@@ -135,14 +139,23 @@ def plot_curves(
         highest = max(axis.get_ylim()[1] for axis in axes)
         for axis in axes:
             axis.set_ylim(0, highest)
-    handles = [drawn[name] for name in [*names, paper] if name in drawn]
+    shown = sorted(
+        names.keys() & drawn.keys(), key=lambda name: (-_end(panels.values(), name), name)
+    )
+    shown += [paper] if paper in drawn else []
     canvas.legend(
-        handles,
-        [name for name in [*names, paper] if name in drawn],
+        [drawn[name] for name in shown],
+        shown,
         loc="outside right center",
         fontsize="small",
     )
     return save(canvas, path)
+
+
+def _end(panels: Iterable[Curves], name: str) -> float:
+    """Where a method's curves end, in the mean over the panels that have it; diverged, lowest."""
+    ends = [curves[name].mean(axis=0)[-1] for curves in panels if name in curves]
+    return float(np.nan_to_num(np.mean(ends), nan=-np.inf))
 
 
 def plot_matrices(

@@ -27,7 +27,7 @@ def plot_finals(
                 axis.errorbar(values.mean(), place, xerr=deviation(values), fmt="o", color=color)
         axis.set(title=title, xlabel=f"final {measure}", ylim=(len(names) - 0.5, -0.5))
         axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
-    left = min(axis.get_xlim()[0] for axis in axes)
+    ends = [axis.get_xlim() for axis in axes]
     for axis in axes:
-        axis.set_xlim(left, 1.02)
+        axis.set_xlim(min(0, *(low for low, _ in ends)), max(high for _, high in ends))
     return save(canvas, path)
