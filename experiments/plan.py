@@ -11,7 +11,7 @@ machine's first device or for a chip of a TPU v5e. Nothing is trained and no dat
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -47,6 +47,8 @@ from experiments.iirc import record as iirc_record
 Device = Literal["here", "tpu-v5e"]
 V5E_BYTES = 16_000_000_000
 """High-bandwidth memory of a chip, by its maker."""
+V5E_OPERATIONS, V5E_BANDWIDTH = 197e12, 819e9
+"""Operations in bfloat16 and bytes from memory that a chip manages in a second, by its maker."""
 TIMED_STEPS = 3
 COLUMNS = (
     *("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"),
@@ -62,7 +64,7 @@ class PlanSettings:
     """A chip of a TPU v5e needs its compiler (the extra tpu) and no TPU."""
     timed: bool = False
     """Run some steps of each on zeros for the hours, which takes the images' memory too; here
-    only, as a TPU's compiler tells by itself."""
+    only; of a TPU they are the least that its peaks allow."""
 
 
 class Work(NamedTuple):
@@ -91,7 +93,7 @@ class Estimate(NamedTuple):
     """Of a step."""
     steps: int
     step_seconds: float | None
-    """None where the compiler gives none, and none was timed."""
+    """None where no peaks are known, and none was timed."""
 
     def at_once(self, memory: int) -> int:
         """How many runs a device of so many bytes holds."""
@@ -106,7 +108,7 @@ def run_plan(settings: PlanSettings) -> None:
       MissingDataError: the TPU's compiler is not installed.
     """
     if settings.timed and settings.device != "here":
-        raise DataError("--timed is for --device here; the TPU's compiler tells a step's time")
+        raise DataError("--timed is for --device here, where a step can run")
     device = _device(settings.device)
     memory = _memory(device)
     ran = "only zeros are learnt from" if settings.timed else "nothing is run"
@@ -115,10 +117,13 @@ def run_plan(settings: PlanSettings) -> None:
     for make in WORKS:
         work = make()
         print(_told(work.name, estimate(work, device, settings.timed), memory), flush=True)
-    clock = "a step timed here" if settings.timed else "the compiler's own estimate of a step"
+    clock = (
+        "a step timed here" if settings.timed else "the least that a step's operations and bytes"
+    )
+    clock += "" if settings.timed else " can take at the chip's peaks"
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
-        "steps, evaluation apart; – where it gives none (--timed). Several runs at once share the "
+        "steps, evaluation apart; – where neither is known (--timed). Several runs at once share the "
         f"data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
     )
 
@@ -137,7 +142,7 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
     state = initial_state(*parts)
     compiled = lower_step(*parts).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    seconds = cost.get("optimal_seconds") if device.platform == "tpu" else None
+    seconds = least_seconds(cost) if device.platform == "tpu" else None
     return Estimate(
         sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
         _bytes(work.data),
@@ -147,6 +152,14 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
         steps_of(work),
         _seconds(compiled) if timed else seconds,
     )
+
+
+def least_seconds(cost: Mapping[str, float]) -> float:
+    """Of a step on a chip of a TPU v5e: whichever of operations and bytes takes longer.
+
+    The compiler's own "optimal_seconds" counts an operation that it cannot judge as -1.
+    """
+    return max(cost["flops"] / V5E_OPERATIONS, cost["bytes accessed"] / V5E_BANDWIDTH)
 
 
 def _seconds(compiled: jax.stages.Compiled) -> float:

@@ -61,6 +61,11 @@ def test_a_step_is_timed_on_zeros():
         plan.run_plan(plan.PlanSettings(device="tpu-v5e", timed=True))
 
 
+def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes():
+    assert plan.least_seconds({"flops": 197e12, "bytes accessed": 1}) == pytest.approx(1)
+    assert plan.least_seconds({"flops": 1, "bytes accessed": 2 * 819e9}) == pytest.approx(2)
+
+
 def test_runs_at_once_share_the_data():
     found = plan.Estimate(1, 100, 20, 30, 1.0, 1, None)
     assert [found.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]
