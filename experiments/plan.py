@@ -11,7 +11,7 @@ machine's first device or for a chip of a TPU v5e. Nothing is trained and no dat
 import math
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -123,8 +123,8 @@ def run_plan(settings: PlanSettings) -> None:
     clock += "" if settings.timed else " can take at the chip's peaks"
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
-        "steps, evaluation apart; – where neither is known (--timed). Several runs at once share the "
-        f"data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
+        "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
+        f"the data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
     )
 
 
@@ -293,7 +293,8 @@ WORKS: tuple[Callable[[], Work], ...] = (
 
 def _images(count: int, side: int) -> StoredImages:
     channel = jax.ShapeDtypeStruct((3,), jnp.float32)
-    return StoredImages(jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8), channel, channel)
+    images = jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8)
+    return jax.eval_shape(StoredImages, images, channel, channel)
 
 
 def _number() -> jax.ShapeDtypeStruct:
@@ -301,8 +302,15 @@ def _number() -> jax.ShapeDtypeStruct:
 
 
 def _device(wanted: Device) -> jax.Device:
-    if wanted == "here":
-        return jax.devices()[0]
+    return jax.devices()[0] if wanted == "here" else chips_of_a_v5e()[0]
+
+
+def chips_of_a_v5e() -> Sequence[jax.Device]:
+    """Four chips that need not be there, to compile for.
+
+    Raises:
+      MissingDataError: the TPU's compiler is not installed.
+    """
     # What the compiler would ask a TPU machine for.
     for name, value in (
         ("TPU_SKIP_MDS_QUERY", "1"),
@@ -313,7 +321,7 @@ def _device(wanted: Device) -> jax.Device:
     from jax.experimental import topologies
 
     try:
-        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices[0]
+        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     except Exception as error:
         raise MissingDataError(
             f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"

@@ -62,7 +62,8 @@ def resnet_step(**settings: object) -> jax.stages.Compiled:
     labels = jnp.arange(BATCH) % CLASSES
     sequence = class_incremental(labels, labels[:1], [range(CLASSES)], CLASSES)
     channel = SHAPE((3,), jnp.float32)
-    stored = StoredImages(SHAPE((BATCH, SIDE, SIDE, 3), jnp.uint8), channel, channel)
+    images = SHAPE((BATCH, SIDE, SIDE, 3), jnp.uint8)
+    stored = jax.eval_shape(StoredImages, images, channel, channel)
 
     def build(stored: StoredImages) -> tuple:
         net, optimizer = ResNet50(CLASSES, **settings), optax.sgd(0.1, momentum=0.9)

@@ -254,8 +254,8 @@ def of_classes(
         raise DataError(f"--tasks {training.tasks} of {classes} classes; give {classes} or fewer")
     sequences = _sequences(images, training.tasks, training.validates)
     content = [images.images, images.train_labels, images.test_labels]
-    if stored.images.ndim == 2:
-        content.append(np.asarray(stored.images))
+    if len(stored.shape) == 1:
+        content.append(np.asarray(stored.pieces))
     checksums = checksums_of(*content)
     every = {"benchmark": name, "net": net.note, "data": list(checksums), **facts}
     always: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}

@@ -73,11 +73,12 @@ class KeptNet:
           DataError: images of another shape, or a task that there is not.
         """
         images, stored = np.asarray(images), stored_images(self._data.shared)
-        wrong = images.shape[1:] != stored.shape[1:] or not len(images)
-        if wrong or images.dtype.kind != stored.dtype.kind:
-            taken = ", ".join(map(str, stored.shape[1:]))
+        dtype = stored.pieces.dtype
+        wrong = images.shape[1:] != stored.shape or not len(images)
+        if wrong or images.dtype.kind != dtype.kind:
+            taken = ", ".join(map(str, stored.shape))
             raise DataError(
-                f"images are {images.dtype} of {images.shape}; this net takes {stored.dtype} of "
+                f"images are {images.dtype} of {images.shape}; this net takes {dtype} of "
                 f"(n, {taken})"
             )
         tasks = int(self.class_task.max()) + 1
@@ -85,7 +86,7 @@ class KeptNet:
             raise DataError(f"task {task}; give 0 to {tasks - 1}")
         how = self._build, self._size, task is not None
         net = self.learner, self.memory, jnp.int32(task or 0)
-        given = jnp.asarray(images, stored.dtype)
+        given = jnp.asarray(images, dtype)
         scores = np.array(_predicted(*how, self._data, given, *net))
         if self._masked:
             possible = np.array(self.learner.seen)
@@ -243,7 +244,7 @@ def _predicted(
     """Scores of other images than those that were learnt from, normalised as these."""
     strategy = build(data)[1]
     others = jax.tree.map(
-        lambda part: part._replace(images=images) if are_images(part) else part,
+        lambda part: part.with_images(images) if are_images(part) else part,
         data.shared,
         is_leaf=are_images,
     )

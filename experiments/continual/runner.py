@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from data_pipelines.writing import amount
 from everlight.continual import (
@@ -145,10 +145,10 @@ def net_of(result: SequenceResult) -> Net:
     return Net(result.learner._replace(opt_state=()), result.memory)
 
 
-def stored_images(shared: Any) -> Array | None:
+def stored_images(shared: Any) -> StoredImages | None:
     """The images, or features, among what all runs of a method share; None where none are."""
     parts = jax.tree.leaves(shared, is_leaf=are_images)
-    return next((part.images for part in parts if are_images(part)), None)
+    return next((part for part in parts if are_images(part)), None)
 
 
 def are_images(part: Any) -> bool:
@@ -315,7 +315,7 @@ class Runner:
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
                 self.strategy(scenario, method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
-                0 if images is None else images.nbytes // len(images),
+                0 if images is None else images.pieces.nbytes // len(images.pieces),
                 self.protocol(scenario, method).batch_size,
                 operations_per_step(*parts),
             )._asdict()

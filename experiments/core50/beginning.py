@@ -254,7 +254,7 @@ def _learn_other_objects(
         f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
         "stands in for ILSVRC-2012"
     )
-    return Beginning(layers, stored._replace(images=jnp.asarray(frames.images)), remark)
+    return Beginning(layers, stored.with_images(jnp.asarray(frames.images)), remark)
 
 
 def trunk_features(beginning: Beginning, plan: Plan) -> Features:
@@ -262,7 +262,7 @@ def trunk_features(beginning: Beginning, plan: Plan) -> Features:
     net = make_net(plan, classes=1, hidden=False)
     trunk = {name: layer for name, layer in beginning.layers.items() if layer["kernel"].ndim == 4}
     stored = beginning.stored
-    count = len(stored.images)
+    count = len(stored.pieces)
     samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
 
     def features(stored: StoredImages, trunk: Any, samples: Samples) -> Float[Array, "n f"]:

@@ -193,7 +193,7 @@ def record(
     """
     classes = len(frames.object_names if level == "object" else frames.category_names)
     labels = frames.object if level == "object" else frames.object // 5
-    on_features = beginning is not None and beginning.stored.images.ndim == 2
+    on_features = beginning is not None and len(beginning.stored.shape) == 1
     net = "a linear head" if on_features else plan.net_description
 
     @functools.cache
@@ -238,7 +238,7 @@ def record(
     tested = np.isin(frames.session, TEST_SESSIONS)
     content = [frames.images, labels[~tested], labels[tested]]
     if on_features:
-        content.append(np.asarray(beginning.stored.images))
+        content.append(np.asarray(beginning.stored.pieces))
         said = beginning.remark
     else:
         begun = f"every strategy begins with weights {beginning.remark}; " if beginning else ""

@@ -2,7 +2,9 @@
 
 import collections
 import functools
+import importlib.util
 import inspect
+import re
 
 import chex
 import jax
@@ -58,6 +60,7 @@ from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.compilation import release_programs
+from experiments.plan import chips_of_a_v5e
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {
@@ -275,6 +278,35 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
     exported = jax.export.export(program(name), platforms=["cuda", "tpu"])(DATA, SEQUENCE, KEY)
     assert exported.platforms == ("cuda", "tpu")
     assert len(exported.mlir_module_serialized) > 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
+@each_strategy
+def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
+    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), ("runs",))
+    shared, own = jax.P(), jax.P("runs")
+
+    def of_chip(data, sequence, keys):
+        return jax.vmap(lambda key: run_sequence(build_with(name), PROTOCOL, data, sequence, key))(
+            keys
+        )
+
+    def placed(tree, spec):
+        sharding = jax.NamedSharding(mesh, spec)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+        )
+
+    runs = jax.shard_map(
+        of_chip, mesh=mesh, in_specs=(shared, shared, own), out_specs=own, check_vma=False
+    )
+    keys = placed(jax.random.split(KEY, 8), own)
+    compiled = jax.jit(runs).lower(*placed((DATA, SEQUENCE), shared), keys).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 50e6
+    text = compiled.as_text()
+    assert "while(" in text
+    assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
 
 
 @each_strategy

@@ -244,7 +244,7 @@ def train(
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
-        setup, made = build(stored._replace(images=images))
+        setup, made = build(stored.with_images(images))
         count = len(images)
         every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
         return predict_samples(setup, made, memory, learner, every, protocol.evaluation_batch)

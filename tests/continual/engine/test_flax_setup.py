@@ -47,6 +47,18 @@ def test_images_are_normalised_by_channel():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(4, 4, 3), (5, 5, 3), (7,), (16,), ()])
+def test_stored_in_pieces_images_are_what_they_were(shape):
+    images = np.random.default_rng(3).integers(0, 256, (6, *shape), np.uint8)
+    stored = StoredImages(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
+    assert stored.shape == shape
+    np.testing.assert_array_equal(stored.images, images)
+    np.testing.assert_array_equal(stored.take(jnp.array([4, 1]), None), images[[4, 1]])
+    again = jax.tree.map(lambda leaf: leaf, stored.with_images(jnp.asarray(images[:2])))
+    np.testing.assert_array_equal(again.images, images[:2])
+    assert jax.tree.structure(again) == jax.tree.structure(stored)
+
+
 def test_features_stand_where_images_do():
     features = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
     stored = StoredImages(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))

@@ -1,5 +1,6 @@
 """A `Setup` from a Flax module and images, stored on the device or streamed from the host."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,28 +14,65 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 from everlight.checks import checked
 from everlight.continual.base import Objective, Outputs, Setup
 
+# The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
+_PIECES = 8
 
-class StoredImages(NamedTuple):
+
+@jax.tree_util.register_pytree_node_class
+class StoredImages:
     """Images as they lie on the device once, and how they are normalised when taken from there.
 
-    Features that were computed once stand there as images do.
+    Features that were computed once stand there as images do. A TPU lays small images out with
+    their number as the last axis, and would copy all of them to take a few; hence the pieces.
+
+    Attributes:
+      pieces: all images, `[n, p, size / p]` of p = 8, or of fewer where 8 does not divide the size.
+      shape: of one image.
+      mean: of each channel, 0 to 255, `[*c]`; or one number.
+      deviation: likewise.
     """
 
-    images: Shaped[Array, "n *shape"]
-    mean: Float[Array, "*c"]
-    """Of each channel, 0 to 255; or one number."""
-    deviation: Float[Array, "*c"]
+    def __init__(
+        self,
+        images: Shaped[Array, "n *shape"],
+        mean: Float[Array, "*c"],
+        deviation: Float[Array, "*c"],
+    ):
+        self.shape = tuple(images.shape[1:])
+        size = math.prod(self.shape)
+        parts = math.gcd(size, _PIECES)
+        self.pieces = images.reshape(images.shape[0], parts, size // parts)
+        self.mean, self.deviation = mean, deviation
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Of one image."""
-        return self.images.shape[1:]
+    def images(self) -> Shaped[Array, "n *shape"]:
+        """All of them, `[n, *shape]`."""
+        return self._shaped(self.pieces)
 
     def take(
         self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
     ) -> Shaped[Array, "b *shape"]:
         """Images as they are stored; nothing in them is drawn."""
-        return self.images[index]
+        return self._shaped(self.pieces[index])
+
+    def with_images(self, images: Shaped[Array, "k *shape"]) -> "StoredImages":
+        """Others, normalised as these."""
+        return StoredImages(images, self.mean, self.deviation)
+
+    def tree_flatten(self) -> tuple[tuple, tuple[int, ...]]:
+        """What JAX sees: pieces, mean and deviation; the shape is static."""
+        return (self.pieces, self.mean, self.deviation), self.shape
+
+    @classmethod
+    def tree_unflatten(cls, shape: tuple[int, ...], leaves: tuple) -> "StoredImages":
+        """The inverse; leaves may be anything that stands for them."""
+        stored = object.__new__(cls)
+        stored.shape = shape
+        stored.pieces, stored.mean, stored.deviation = leaves
+        return stored
+
+    def _shaped(self, pieces: Shaped[Array, "k p q"]) -> Shaped[Array, "k *shape"]:
+        return pieces.reshape(pieces.shape[0], *self.shape)
 
 
 class StreamedImages(NamedTuple):
