@@ -213,7 +213,7 @@ def load_images(benchmark: FactSet, side: int, photographs: Path | None) -> Stor
                 labels = part.fact[: len(made)]
                 normalisation = store_images(ImageSet("", made, labels, labels[:0], ()))
             stored = _lay_in(stored, jnp.asarray(made), offset + start)
-    return normalisation._replace(images=stored)
+    return normalisation.with_images(stored)
 
 
 def make_images(

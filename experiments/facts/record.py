@@ -346,7 +346,7 @@ def pictures(fact_set: FactSet, images: StoredImages | JpegStore) -> UInt8[np.nd
     places = len(fact_set.train.fact) + shown_samples(fact_set)
     if isinstance(images, JpegStore):
         return images.read(places)
-    return np.asarray(images.take(places, None))
+    return np.asarray(images.take(jnp.asarray(places), None))
 
 
 def shown_samples(fact_set: FactSet) -> Int[np.ndarray, "s"]:
