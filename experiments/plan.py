@@ -45,6 +45,8 @@ from experiments.facts import record as facts_record
 from experiments.iirc import record as iirc_record
 
 Device = Literal["here", "tpu-v5e"]
+V5E = "TPU v5 lite"
+"""What JAX calls it."""
 V5E_BYTES = 16_000_000_000
 """High-bandwidth memory of a chip, by its maker."""
 V5E_OPERATIONS, V5E_BANDWIDTH = 197e12, 819e9
@@ -117,10 +119,8 @@ def run_plan(settings: PlanSettings) -> None:
     for make in WORKS:
         work = make()
         print(_told(work.name, estimate(work, device, settings.timed), memory), flush=True)
-    clock = (
-        "a step timed here" if settings.timed else "the least that a step's operations and bytes"
-    )
-    clock += "" if settings.timed else " can take at the chip's peaks"
+    least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
+    clock = "a step timed here" if settings.timed else least
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
         "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
@@ -142,7 +142,7 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
     state = initial_state(*parts)
     compiled = lower_step(*parts).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    seconds = least_seconds(cost) if device.platform == "tpu" else None
+    seconds = least_seconds(cost) if V5E in device.device_kind else None
     return Estimate(
         sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
         _bytes(work.data),
@@ -294,7 +294,7 @@ WORKS: tuple[Callable[[], Work], ...] = (
 def _images(count: int, side: int) -> StoredImages:
     channel = jax.ShapeDtypeStruct((3,), jnp.float32)
     images = jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8)
-    return jax.eval_shape(StoredImages, images, channel, channel)
+    return jax.eval_shape(StoredImages.of, images, channel, channel)
 
 
 def _number() -> jax.ShapeDtypeStruct:
@@ -329,8 +329,8 @@ def chips_of_a_v5e() -> Sequence[jax.Device]:
 
 
 def _memory(device: jax.Device) -> int:
-    """Of a device, in bytes; a CPU's is the machine's."""
-    if device.platform == "tpu":
+    """Of a device, in bytes; a CPU's is the machine's, a v5e may not be there to be asked."""
+    if V5E in device.device_kind:
         return V5E_BYTES
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

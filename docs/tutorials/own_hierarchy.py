@@ -59,7 +59,7 @@ print("training samples by task:", np.asarray(sequence.tasks.train.mask.sum(axis
 
 # %%
 images = np.concatenate([digits.images[~test], digits.images[test]])[..., None]
-stored = StoredImages(jnp.asarray(images, jnp.float32), jnp.full(1, 4.9), jnp.full(1, 6.0))
+stored = StoredImages.of(jnp.asarray(images, jnp.float32), jnp.full(1, 4.9), jnp.full(1, 6.0))
 
 
 def build(stored):

@@ -89,7 +89,7 @@ class Place:
 
     def __init__(self, material: Material, plan: Plan, seed: int, sequence: TaskSequence):
         self.material, self.plan, self.seed, self.sequence = material, plan, seed, sequence
-        stored = StoredImages(jnp.asarray(material.images), jnp.zeros(1), jnp.ones(1))
+        stored = StoredImages.of(jnp.asarray(material.images), jnp.zeros(1), jnp.ones(1))
         self.data = RunData(stored, start_of(material, seed), draws_of(material, seed))
         self.key = jax.random.key(seed)
 

@@ -47,7 +47,7 @@ def validation(samples: int = 50_000) -> jax.stages.Compiled:
     """On the validation samples of all tasks, a head over stored features standing for the net."""
 
     def score(features: jax.Array, samples: Samples, key: jax.Array) -> jax.Array:
-        stored = StoredImages(features, jnp.zeros(()), jnp.ones(()))
+        stored = StoredImages.of(features, jnp.zeros(()), jnp.ones(()))
         setup = flax_setup(MLP(CLASSES, ()), stored, softmax_objective(), optax.sgd(0.1))
         learner = init_learner(setup, CLASSES, key)
         learner = learner._replace(seen=jnp.ones(CLASSES, bool))
@@ -63,7 +63,7 @@ def resnet_step(**settings: object) -> jax.stages.Compiled:
     sequence = class_incremental(labels, labels[:1], [range(CLASSES)], CLASSES)
     channel = SHAPE((3,), jnp.float32)
     images = SHAPE((BATCH, SIDE, SIDE, 3), jnp.uint8)
-    stored = jax.eval_shape(StoredImages, images, channel, channel)
+    stored = jax.eval_shape(StoredImages.of, images, channel, channel)
 
     def build(stored: StoredImages) -> tuple:
         net, optimizer = ResNet50(CLASSES, **settings), optax.sgd(0.1, momentum=0.9)

@@ -115,7 +115,7 @@ def made_up(sizes: SequenceSizes) -> tuple[StoredImages, TaskSequence]:
     test = np.repeat(np.arange(sizes.classes), sizes.test_per_class)
     shape = (len(train) + len(test), sizes.side, sizes.side, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
-    stored = StoredImages(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
+    stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
     tasks = equal_tasks(range(sizes.classes), sizes.tasks)
     return stored, class_incremental(train, test, tasks, sizes.classes)
 

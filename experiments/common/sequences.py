@@ -47,9 +47,9 @@ def store_images(images: ImageSet, channels: Channels | None = None) -> StoredIm
       images: of the set.
       channels: mean and deviation, 0 to 1, of each; None is those of the training images.
     """
-    stored = jnp.asarray(images.images)
+    stored = images.images
     if channels is not None:
-        return StoredImages(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
+        return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
     train = images.images[: len(images.train_labels)]
     # Channel by channel and by counts of values, since a float copy would be four times the data.
     counts = [np.bincount(train[..., channel].ravel(), minlength=256) for channel in range(3)]
@@ -57,7 +57,9 @@ def store_images(images: ImageSet, channels: Channels | None = None) -> StoredIm
     mean = np.array([np.average(values, weights=count) for count in counts])
     square = np.array([np.average(values**2, weights=count) for count in counts])
     deviation = np.maximum(np.sqrt(square - mean**2), 1.0)
-    return StoredImages(stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
+    return StoredImages.of(
+        stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
+    )
 
 
 def train_sequence(

@@ -101,7 +101,7 @@ def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) ->
     mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
     if not deviation > 0:
         raise DataError(f"--features: all {features.note} are the same number.")
-    return StoredImages(jnp.asarray(features.values), jnp.float32(mean), jnp.float32(deviation))
+    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
 
 
 def linear_net(features: Features, classes: int) -> Net:

@@ -120,7 +120,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
         return on_features("digits", note, images, settings)
     values = jnp.asarray(images.images[..., :1])
     train = values[: len(images.train_labels)]
-    stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
+    stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
     plan = planned(DIGITS, settings)
     net = Net(
         head_or(MLP(10, (HIDDEN, HIDDEN), dtype=plan.dtype), 10),

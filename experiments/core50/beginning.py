@@ -191,8 +191,8 @@ def begin_with(
             raise DataError(f"{weights}: {error}; the head is always drawn") from error
         remark = f"given by the user, {weights.name}; layers that it does not name are drawn"
     # Blue first, as Caffe reads images.
-    images = jnp.asarray(frames.images[..., ::-1])
-    stored = StoredImages(images, jnp.array(BGR_MEAN), jnp.full(3, deviation))
+    images = frames.images[..., ::-1]
+    stored = StoredImages.of(images, jnp.array(BGR_MEAN), jnp.full(3, deviation))
     return Beginning(layers, stored, remark)
 
 
@@ -254,7 +254,7 @@ def _learn_other_objects(
         f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
         "stands in for ILSVRC-2012"
     )
-    return Beginning(layers, stored.with_images(jnp.asarray(frames.images)), remark)
+    return Beginning(layers, stored.with_images(frames.images), remark)
 
 
 def trunk_features(beginning: Beginning, plan: Plan) -> Features:

@@ -227,7 +227,7 @@ def record(
         length = length_of(plan, scenario, method)
         rates = jnp.float32(length.rate), jnp.float32(length.later_factor)
         if method.trains == "head" and not on_features:
-            values = StoredImages(features().values, jnp.float32(0), jnp.float32(1))
+            values = StoredImages.of(features().values, jnp.float32(0), jnp.float32(1))
             return Shared(values, {}, *rates)
         return Shared(beginning.stored, {} if scenario == SCRATCH else beginning.layers, *rates)
 

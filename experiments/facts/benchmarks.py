@@ -3,6 +3,7 @@
 A test image may show a fact that is not in training; the facts of both are one label space.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,18 +203,19 @@ def load_images(benchmark: FactSet, side: int, photographs: Path | None) -> Stor
       photographs: the folder of the data set's photographs; None renders the annotated boxes.
     """
     train, test = benchmark.train, benchmark.test
-    stored = jnp.zeros((len(train.fact) + len(test.fact), side, side, 3), jnp.uint8)
-    normalisation = None
+    first = None
     for offset, part in ((0, train), (len(train.fact), test)):
         for start in range(0, len(part.fact), CHUNK):
             made = make_images(
                 part, np.arange(start, min(start + CHUNK, len(part.fact))), side, photographs
             )
-            if normalisation is None:
+            if first is None:
                 labels = part.fact[: len(made)]
-                normalisation = store_images(ImageSet("", made, labels, labels[:0], ()))
-            stored = _lay_in(stored, jnp.asarray(made), offset + start)
-    return normalisation.with_images(stored)
+                first = store_images(ImageSet("", made, labels, labels[:0], ()))
+                one = first.pieces.shape[1:]
+                pieces = jnp.zeros((len(train.fact) + len(test.fact), *one), jnp.uint8)
+            pieces = _lay_in(pieces, jnp.asarray(made.reshape(-1, *one)), offset + start)
+    return dataclasses.replace(first, pieces=pieces)
 
 
 def make_images(

@@ -296,7 +296,9 @@ def facts_benchmark(settings: StrategiesRun) -> Benchmark:
     if settings.features is not None:
         train, test = fact_set.train.fact, fact_set.test.fact
         names = tuple(f"fact {number}" for number in range(len(fact_set.facts)))
-        seen = ImageSet(name, np.asarray(images.images), train, test, names)
+        seen = ImageSet(
+            name, np.asarray(images.pieces).reshape(-1, *images.shape), train, test, names
+        )
         features = load_features(settings.features, seen, settings.runs)
     return record(name, wanted, plan.net, fact_set, images, plan.chosen, features)._replace(
         plan=plan

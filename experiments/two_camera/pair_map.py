@@ -15,7 +15,7 @@ from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
 from everlight.color.transforms import fit_color_transform
 from experiments.common.progress import progress
-from experiments.two_camera.radiometric_methods import MISFIT, View, all_moments, view_scenes
+from experiments.two_camera.radiometric_methods import BATCH, MISFIT, View, all_moments, view_scenes
 from experiments.two_camera.tables import angular_errors
 
 
@@ -54,7 +54,7 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: f
             fitted = jax.lax.map(
                 lambda one: fit_probable_transform(*one, prior),
                 (main.colors, second.colors),
-                batch_size=256,
+                batch_size=BATCH,
             )
         transforms, moments = fitted.transform.reshape(-1, 9), all_moments(main.colors)
         lights = main.illuminants

@@ -89,7 +89,7 @@ all_moments = jax.jit(jax.vmap(color_moments))
 PIECE = 1_200
 """Scenes that are made or looked at at once, so that programs are compiled for one number."""
 BATCH = 60
-"""Of a piece's scenes in a step; what does not divide a piece is compiled twice, for the rest."""
+"""Of scenes in a step; one that does not divide their number is compiled again for the rest."""
 
 
 def _in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:

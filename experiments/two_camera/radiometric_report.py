@@ -333,9 +333,7 @@ def _look_section(folder: Path, results: RadiometricResults, every: int) -> Sect
 def _curves(results: RadiometricResults) -> dict[str, dict[str, np.ndarray]]:
     """Validation losses `[validations, pairs]` by split and net, exact responses."""
     return {
-        SPLIT_NAMES[split].split(":")[0]: {
-            name: losses for name, losses in by_net.items() if ", T " not in name
-        }
+        _short(split): {name: losses for name, losses in by_net.items() if ", T " not in name}
         for (condition, split), by_net in results.validation.items()
         if condition == "exact"
     }

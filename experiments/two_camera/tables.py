@@ -43,7 +43,10 @@ reproduction_errors = jax.jit(jnp.vectorize(reproduction_error, signature="(c),(
 def estimate_all(
     estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
 ) -> Float[Array, "n 3"]:
-    """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory."""
+    """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory.
+
+    By forties, which many numbers of images are multiples of: a rest would be compiled too.
+    """
     return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
 
 

@@ -101,8 +101,13 @@ def check_range(
     _check_bounds(name, values, Between(least, most, or_nan))
 
 
-def check_finite(name: str, values: Any) -> None:
+def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
     """Whether all values that can be seen are finite.
+
+    Args:
+      name: of the argument.
+      values: an array.
+      shape: of each along the first axis, where it was given otherwise than it is kept.
 
     Raises:
       ValueError: how many are not, and where the first is.
@@ -113,6 +118,7 @@ def check_finite(name: str, values: Any) -> None:
             return
     wrong = ~np.isfinite(np.asarray(values))
     if wrong.any():
+        wrong = wrong if shape is None else wrong.reshape(-1, *shape)
         place = ", ".join(map(str, np.argwhere(wrong)[0]))
         raise ValueError(
             f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "

@@ -73,7 +73,7 @@ def test_it_is_what_the_engine_gives(points, trained):
             for order in orders
         ]
     )
-    stored = StoredImages(
+    stored = StoredImages.of(
         jnp.asarray(images), jnp.float32(images[:32].mean()), jnp.float32(images[:32].std())
     )
 

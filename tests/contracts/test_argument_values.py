@@ -182,7 +182,7 @@ def test_integer_images_are_refused_by_every_estimator(name, dtype):
 def stored(count=24, value=0.5):
     images = np.full((count, 3), 0.5, np.float32)
     images[-1, 1] = value
-    return continual.StoredImages(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
+    return continual.StoredImages.of(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
 
 
 def build(data):

@@ -62,7 +62,7 @@ def sequence():
     return scenarios.class_incremental(labels[:16], labels[16:], [[0, 1], [2, 3]], 4, 0.25)
 
 
-STORED = continual.StoredImages(floats(24, 3), jnp.float32(0), jnp.float32(1))
+STORED = continual.StoredImages.of(floats(24, 3), jnp.float32(0), jnp.float32(1))
 PROTOCOL = continual.Protocol(epochs=1, batch_size=4)
 SETUP = small_net.small_setup()
 LEARNER = small_net.small_learner(SETUP, range(6))

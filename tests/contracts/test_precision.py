@@ -136,7 +136,7 @@ def digits_accuracy(net):
     digits = load_digits()
     values = jnp.asarray(digits.images[..., :1])
     train = values[: len(digits.train_labels)]
-    stored = StoredImages(values, jnp.mean(train)[None], jnp.std(train)[None])
+    stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
     sequence = class_incremental(digits.train_labels, digits.test_labels, [range(10)], 10)
 
     def build(stored):

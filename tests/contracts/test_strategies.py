@@ -14,6 +14,12 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Setup
+from everlight.continual.engine.runs import (
+    Runs,
+    _compiled,
+    initial_runs_state,
+    shared_alone,
+)
 from everlight.continual.engine.sequence import (
     DivergedError,
     Protocol,
@@ -56,6 +62,7 @@ from everlight.continual.strategies.replay import experience_replay
 from everlight.continual.strategies.reservoir_replay import reservoir_replay
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.meshes import AXIS, RUNS, SHARED
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
@@ -284,13 +291,10 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
-    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), ("runs",))
-    shared, own = jax.P(), jax.P("runs")
-
-    def of_chip(data, sequence, keys):
-        return jax.vmap(lambda key: run_sequence(build_with(name), PROTOCOL, data, sequence, key))(
-            keys
-        )
+    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), (AXIS,))
+    own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
+    runs = Runs(own, jax.random.split(KEY, 8))
+    state = initial_runs_state(build_with(name), PROTOCOL, DATA, runs)
 
     def placed(tree, spec):
         sharding = jax.NamedSharding(mesh, spec)
@@ -298,15 +302,14 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
         )
 
-    runs = jax.shard_map(
-        of_chip, mesh=mesh, in_specs=(shared, shared, own), out_specs=own, check_vma=False
-    )
-    keys = placed(jax.random.split(KEY, 8), own)
-    compiled = jax.jit(runs).lower(*placed((DATA, SEQUENCE), shared), keys).compile()
-    assert compiled.memory_analysis().temp_size_in_bytes < 50e6
-    text = compiled.as_text()
-    assert "while(" in text
-    assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
+    of_all = placed(state, SHARED)
+    state = of_all._replace(result=placed(state.result, RUNS), best=placed(state.best, RUNS))
+    parts = _compiled(build_with(name), PROTOCOL, shared_alone, mesh)
+    given = placed(DATA, SHARED), placed(runs, RUNS)
+    epochs = placed(jnp.int32(1), SHARED)
+    for part, *rest in ((parts.learn_epochs, state, epochs), (parts.close_task, state)):
+        text = part.lower(*given, *rest).compile().as_text()
+        assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
 
 
 @each_strategy

@@ -33,7 +33,7 @@ def peak() -> int:
 def main() -> None:
     session, number, _ = (axis.ravel() for axis in np.indices((11, 50, FRAMES)))
     images = np.random.default_rng(0).integers(0, 256, (len(number), SIDE, SIDE, 3), np.uint8)
-    stored = StoredImages(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
+    stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
     data = RunData(shared, own_of(sequence))

@@ -83,7 +83,7 @@ def noted(store):
 def main() -> None:
     files = list_imagenet(WNIDS)
     runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
-    stored = StoredImages(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
+    stored = StoredImages.of(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
     streamed = channels(), store, store.announce
     answer = {"stored": left_in_turn("naive", runs, stored)}
     for name in ("naive", "icarl"):

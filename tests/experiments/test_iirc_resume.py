@@ -86,7 +86,7 @@ class Parts(NamedTuple):
 def parts_of(name):
     train, test = (np.repeat(np.arange(len(CLASSES)), count) for count in (20, 2))
     images = np.random.default_rng(0).integers(0, 256, (132, SIDE, SIDE, 3), np.uint8)
-    stored = StoredImages(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
+    stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
     # A tenth would leave the superclasses none to validate on.
     sequence = iirc(
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2

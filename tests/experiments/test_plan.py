@@ -71,6 +71,15 @@ def test_runs_at_once_share_the_data():
     assert [found.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
+def test_a_step_on_a_tpu_copies_no_data_set():
+    """Of 184 MB of images; laid out as images are, 742 MB were copied within a step."""
+    found = plan.estimate(plan._icifar(), plan.chips_of_a_v5e()[0])
+    assert found.data_bytes > 180e6
+    assert found.working_bytes < 50e6
+
+
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is not None, reason="libtpu is installed")
 def test_without_the_tpu_s_compiler_the_extra_is_named():
     with pytest.raises(MissingDataError, match="install the extra tpu"):

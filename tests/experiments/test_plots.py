@@ -102,6 +102,16 @@ def test_a_font_of_the_machine_that_has_a_character_draws_it(tmp_path, capsys, m
     _family_with.cache_clear()
 
 
+def test_the_legend_goes_from_the_highest_end_to_the_lowest(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
+    ends = {"low": 0.1, "gone": np.nan, "high": 0.9, "middle": 0.5}
+    curves = {name: np.full((2, 3), end) for name, end in ends.items()}
+    plots.plot_curves(tmp_path, {"told": curves}, "accuracy", order=tuple(ends))
+    texts = [text.get_text() for text in shown[0].legends[0].get_texts()]
+    assert texts == ["high", "middle", "low", "gone"]
+
+
 def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))

@@ -29,7 +29,7 @@ from everlight.scenarios import class_incremental
 PROTOCOL = Protocol(epochs=1, batch_size=8, select="last")
 LABELS = np.arange(60) % 6
 SEQUENCE = class_incremental(LABELS[:40], LABELS[40:], ((0, 1, 2), (3, 4, 5)), 6, 0.0)
-DATA = StoredImages(jnp.ones((60, 8)), jnp.float32(0), jnp.float32(1))
+DATA = StoredImages.of(jnp.ones((60, 8)), jnp.float32(0), jnp.float32(1))
 
 
 def new_build(rate: float):

@@ -250,7 +250,7 @@ def train(
         return predict_samples(setup, made, memory, learner, every, protocol.evaluation_batch)
 
     gone = diverged(protocol, last)
-    return _trained(split.class_names, sequences, last, costs, gone, scores, stored.images)
+    return _trained(split.class_names, sequences, last, costs, gone, scores, stored)
 
 
 def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generator) -> _Split:
@@ -331,9 +331,7 @@ def _stored(images: Shaped[np.ndarray, "n *shape"], trained: int) -> StoredImage
     values = images if images.dtype == np.uint8 else images.astype(np.float32)
     # A channel that is the same everywhere stays 0.
     scale = np.where(deviation > 0, deviation, 1)
-    return StoredImages(
-        jnp.asarray(values), jnp.asarray(mean, jnp.float32), jnp.asarray(scale, jnp.float32)
-    )
+    return StoredImages.of(values, jnp.asarray(mean, jnp.float32), jnp.asarray(scale, jnp.float32))
 
 
 def _sequences(split: _Split, tasks: int, seeds: range) -> list[TaskSequence]:
@@ -439,7 +437,7 @@ def _trained(
     costs: Costs,
     gone: Bool[np.ndarray, "seeds"],
     scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]],
-    images: Array,
+    stored: StoredImages,
 ) -> Trained:
     matrices = [
         np.where(gone[:, None, None], np.nan, np.asarray(each))
@@ -459,8 +457,8 @@ def _trained(
         result.learner,
         result.memory,
         scores,
-        images.shape[1:],
-        np.dtype(images.dtype),
+        stored.shape,
+        np.dtype(stored.pieces.dtype),
     )
 
 

@@ -28,7 +28,9 @@ SEQUENCE = class_incremental(LABELS[:18], LABELS[18:], TASKS, 6, 0.34)
 KEY = jax.random.key(0)
 # A single step an epoch, so that no later loss tells of the parameters after it.
 PROTOCOL = Protocol(epochs=1, batch_size=32, select="last")
-DATA = StoredImages(jax.random.normal(jax.random.key(1), (24, 3)), jnp.float32(0), jnp.float32(1))
+DATA = StoredImages.of(
+    jax.random.normal(jax.random.key(1), (24, 3)), jnp.float32(0), jnp.float32(1)
+)
 
 
 def nan_from_the_second(task, tree):

@@ -23,7 +23,7 @@ from everlight.scenarios.class_incremental import class_incremental
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
 MEAN, DEVIATION = np.array([120.0, 110, 100]), np.array([60.0, 50, 40])
-STORED = StoredImages(
+STORED = StoredImages.of(
     jnp.asarray(IMAGES), jnp.asarray(MEAN, jnp.float32), jnp.asarray(DEVIATION, jnp.float32)
 )
 
@@ -47,21 +47,30 @@ def test_images_are_normalised_by_channel():
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("shape", [(4, 4, 3), (5, 5, 3), (7,), (16,), ()])
-def test_stored_in_pieces_images_are_what_they_were(shape):
+@pytest.mark.parametrize(
+    ("shape", "pieces"),
+    [((4, 4, 3), (8, 6)), ((5, 5, 3), (1, 75)), ((6,), (2, 3)), ((16,), (8, 2)), ((), (1, 1))],
+)
+def test_stored_in_pieces_images_are_what_they_were(shape, pieces):
     images = np.random.default_rng(3).integers(0, 256, (6, *shape), np.uint8)
-    stored = StoredImages(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
-    assert stored.shape == shape
+    stored = StoredImages.of(images, jnp.float32(3), jnp.float32(2))
+    assert (stored.shape, stored.pieces.shape) == (shape, (6, *pieces))
     np.testing.assert_array_equal(stored.images, images)
     np.testing.assert_array_equal(stored.take(jnp.array([4, 1]), None), images[[4, 1]])
-    again = jax.tree.map(lambda leaf: leaf, stored.with_images(jnp.asarray(images[:2])))
+    again = jax.tree.map(lambda leaf: leaf, stored.with_images(images[:2]))
+    assert (again.mean, again.deviation) == (3, 2)
     np.testing.assert_array_equal(again.images, images[:2])
     assert jax.tree.structure(again) == jax.tree.structure(stored)
 
 
+def test_channels_that_do_not_fit_each_other_are_refused():
+    with pytest.raises(ValueError, match=r"deviation is float32\[2\].*mean float32\[3\]"):
+        StoredImages.of(IMAGES, jnp.zeros(3), jnp.ones(2))
+
+
 def test_features_stand_where_images_do():
     features = np.random.default_rng(2).normal(size=(6, 5)).astype(np.float32)
-    stored = StoredImages(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))
+    stored = StoredImages.of(jnp.asarray(features), jnp.float32(1.0), jnp.float32(2.0))
 
     class Head(nn.Module):
         @nn.compact
@@ -170,7 +179,7 @@ def build_from(name, read=None):
 
     def build(data):
         images, *channels = data
-        source = StoredImages(images, *channels)
+        source = StoredImages.of(images, *channels)
         if read is not None:
             source = StreamedImages(read, (4, 4, 3), *channels)
         setup = flax_setup(FourClasses(), source, objective, optax.sgd(0.1))

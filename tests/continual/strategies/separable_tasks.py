@@ -52,7 +52,7 @@ def learn(make, optimizer, protocol=PROTOCOL):
     """The strategy's states after every task."""
 
     def build(stored):
-        source = StoredImages(stored, jnp.zeros(WIDTH), jnp.ones(WIDTH))
+        source = StoredImages.of(stored, jnp.zeros(WIDTH), jnp.ones(WIDTH))
         setup = flax_setup(Net(), source, softmax_objective(), optimizer)
         return setup, make(setup)
 

@@ -68,7 +68,7 @@ def streamed(make, net):
     )
 
     def build(stored):
-        source = StoredImages(stored, jnp.zeros(5), jnp.ones(5))
+        source = StoredImages.of(stored, jnp.zeros(5), jnp.ones(5))
         setup = flax_setup(net, source, softmax_objective(), optax.sgd(0.1))
         return setup, make(setup)
 

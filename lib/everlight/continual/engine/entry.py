@@ -37,7 +37,7 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
     for store in stores:
         check_range("deviation", store.deviation, *ABOVE_ZERO)
         if jnp.issubdtype(store.pieces.dtype, jnp.floating):
-            check_finite("images", store.pieces)
+            check_finite("images", store.pieces, store.shape)
 
 
 def _is_store(leaf: Any) -> bool:

@@ -1,7 +1,9 @@
 """A `Setup` from a Flax module and images, stored on the device or streamed from the host."""
 
+import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -19,34 +21,47 @@ _PIECES = 8
 
 
 @jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
 class StoredImages:
     """Images as they lie on the device once, and how they are normalised when taken from there.
 
     Features that were computed once stand there as images do. A TPU lays small images out with
     their number as the last axis, and would copy all of them to take a few; hence the pieces.
-
-    Attributes:
-      pieces: all images, `[n, p, size / p]` of p = 8, or of fewer where 8 does not divide the size.
-      shape: of one image.
-      mean: of each channel, 0 to 255, `[*c]`; or one number.
-      deviation: likewise.
+    Made by `StoredImages.of`.
     """
 
-    def __init__(
-        self,
-        images: Shaped[Array, "n *shape"],
+    pieces: Shaped[Array, "n p q"]
+    """All of them, each in p = 8 pieces, or in fewer where 8 does not divide its size."""
+    mean: Float[Array, "*c"]
+    """Of each channel, 0 to 255; or one number."""
+    deviation: Float[Array, "*c"]
+    shape: tuple[int, ...]
+    """Of one image."""
+
+    @classmethod
+    @checked
+    def of(
+        cls,
+        images: Shaped[Array | np.ndarray, "n *shape"],
         mean: Float[Array, "*c"],
         deviation: Float[Array, "*c"],
-    ):
-        self.shape = tuple(images.shape[1:])
-        size = math.prod(self.shape)
+    ) -> "StoredImages":
+        """From all images: NumPy's go to the device as they are, JAX's are copied there.
+
+        Args:
+          images: uint8, or floats.
+          mean: of each channel, 0 to 255; or one number.
+          deviation: likewise.
+        """
+        shape = tuple(images.shape[1:])
+        size = math.prod(shape)
         parts = math.gcd(size, _PIECES)
-        self.pieces = images.reshape(images.shape[0], parts, size // parts)
-        self.mean, self.deviation = mean, deviation
+        pieces = images.reshape(images.shape[0], parts, size // parts)
+        return cls(jnp.asarray(pieces), mean, deviation, shape)
 
     @property
     def images(self) -> Shaped[Array, "n *shape"]:
-        """All of them, `[n, *shape]`."""
+        """All of them, `[n, *shape]`: a copy."""
         return self._shaped(self.pieces)
 
     def take(
@@ -55,9 +70,9 @@ class StoredImages:
         """Images as they are stored; nothing in them is drawn."""
         return self._shaped(self.pieces[index])
 
-    def with_images(self, images: Shaped[Array, "k *shape"]) -> "StoredImages":
+    def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
         """Others, normalised as these."""
-        return StoredImages(images, self.mean, self.deviation)
+        return StoredImages.of(images, self.mean, self.deviation)
 
     def tree_flatten(self) -> tuple[tuple, tuple[int, ...]]:
         """What JAX sees: pieces, mean and deviation; the shape is static."""
@@ -67,8 +82,8 @@ class StoredImages:
     def tree_unflatten(cls, shape: tuple[int, ...], leaves: tuple) -> "StoredImages":
         """The inverse; leaves may be anything that stands for them."""
         stored = object.__new__(cls)
-        stored.shape = shape
-        stored.pieces, stored.mean, stored.deviation = leaves
+        for field, value in zip(dataclasses.fields(cls), (*leaves, shape), strict=True):
+            object.__setattr__(stored, field.name, value)
         return stored
 
     def _shaped(self, pieces: Shaped[Array, "k p q"]) -> Shaped[Array, "k *shape"]:

@@ -217,9 +217,9 @@ def operations_per_step(
     """Floating-point operations of one training step, from the cost analysis of its program.
 
     On CPU of the program as it is traced, which takes a twentieth of compiling it and differs by a
-    hundredth; accelerators' plugins analyse compiled ones alone. Loops inside the step are counted
-    once; the strategies here have none. What the backend's analysis leaves out stays out (random
-    bits, data movement).
+    hundredth or two for most strategies, for GDumb's small step by a quarter; accelerators' plugins
+    analyse compiled ones alone. Loops inside the step are counted once (GEM's quadratic program).
+    What the backend's analysis leaves out stays out (random bits, data movement).
     """
     lowered = lower_step(build, protocol, data, sequence, key)
     found = lowered.cost_analysis() or lowered.compile().cost_analysis()
