@@ -31,6 +31,7 @@ from experiments.continual.digits import DigitsRun, run_digits
 from experiments.continual.grid import GridRun, run_grid
 from experiments.continual.run import run_continual
 from experiments.continual.table import ContinualRun
+from experiments.continual.tune import TuneRun, run_tune
 from experiments.core50.batches import BatchesRun, run_batches
 from experiments.core50.static import StaticRun, run_static
 from experiments.data import ListSettings, PrepareSettings, list_data, prepare
@@ -59,6 +60,7 @@ RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "two_camera estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
     "continual grid": (GridRun, run_grid),
+    "continual tune": (TuneRun, run_tune),
     "compare": (CompareRun, run_compare),
     "continual digits": (DigitsRun, run_digits),
     "cl_metrics icifar": (ICifarRun, run_icifar),

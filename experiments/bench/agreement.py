@@ -16,6 +16,7 @@ from data_pipelines.errors import DataError
 from experiments.bench.agreement_cases import MEAN_CASES, NAIVE, STEP_CASES, Case
 from experiments.bench.agreement_material import (
     CLASSES,
+    PER_CLASS,
     TASKS,
     Material,
     digits_material,
@@ -204,10 +205,9 @@ SEEDS = 10
 STEP_PLAN = Plan(epochs=2)
 MEAN_PLAN = Plan(epochs=3)
 MATERIALS: dict[Compared, Callable[[], Material]] = {
-    "digits": lambda: digits_material((64, 36)),
-    "tiny-imagenet": lambda: tiny_imagenet_material((64, 50), 16),
+    "digits": lambda: digits_material((PER_CLASS, 36)),
+    "tiny-imagenet": lambda: tiny_imagenet_material((PER_CLASS, 50), 16),
 }
-"""64 training images of each class, so that no batch is partial."""
 
 
 class Agreement(NamedTuple):

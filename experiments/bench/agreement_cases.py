@@ -27,7 +27,7 @@ from everlight.continual import (
 )
 from everlight.continual.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual.strategies.der_plus_plus import TwoDraws
-from experiments.bench.agreement_material import BATCH, CLASSES, HELD, TASKS, Fed
+from experiments.bench.agreement_material import BATCH, CLASSES, HELD, PER_CLASS, TASKS, Fed
 from experiments.bench.avalanche_equations import (
     their_der,
     their_ewc,
@@ -40,6 +40,7 @@ from experiments.bench.avalanche_equations import (
 EXEMPLARS = HELD * TASKS // CLASSES
 """Of every class; a memory that classes share holds a hundred."""
 CAPACITY = EXEMPLARS * CLASSES
+EPOCH_STEPS = PER_CLASS * CLASSES // TASKS // BATCH
 TEMPERATURE = 2.0
 GDUMB_EPOCHS = 16
 EWC_STRENGTH = 100.0
@@ -267,8 +268,11 @@ MEAN_CASES = (
         lambda setup, fed: reservoir_replay(setup, CAPACITY),
         "replay",
         {"mem_size": CAPACITY},
-        "the memory is renewed at a task's end, as many samples of every task",
-        lambda setup, fed: their_replay(setup, CAPACITY, CLASSES // TASKS, at_beginning=False),
+        "the memory is renewed at a task's end, as many samples of every task; what is replayed "
+        "goes through it in random order, the last of a pass of 100 being 4, not 16",
+        lambda setup, fed: their_replay(
+            setup, CAPACITY, CLASSES // TASKS, EPOCH_STEPS, at_beginning=False
+        ),
         fed=False,
     ),
     Case(
@@ -277,8 +281,10 @@ MEAN_CASES = (
         "ER-ACE",
         {"mem_size": CAPACITY, "batch_size_mem": BATCH},
         "half the loss from the second task on; the memory is renewed at a task's beginning with "
-        "its own samples, as many of every class",
-        lambda setup, fed: their_replay(setup, CAPACITY, CLASSES // TASKS, at_beginning=True),
+        "its own samples, as many of every class; what is replayed goes through it in random order",
+        lambda setup, fed: their_replay(
+            setup, CAPACITY, CLASSES // TASKS, EPOCH_STEPS, at_beginning=True
+        ),
         adapt=half_rate_after_first,
     ),
     Case(

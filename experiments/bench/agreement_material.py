@@ -18,6 +18,8 @@ from everlight.scenarios import class_incremental
 CLASSES = 10
 TASKS = 5
 BATCH = 16
+PER_CLASS = 64
+"""Training images of each class, so that no batch is partial."""
 HELD = 20
 """Samples of every task, in GEM's memory."""
 

@@ -13,7 +13,8 @@ batches of a task's samples in their stored order, g the gradient of the task's 
 
 Avalanche's memories are no reservoirs of the stream: of n seen classes each has capacity / n random
 samples, renewed at a task's end (replay by task instead of class, DER with the logits of that
-moment) or at its beginning, with the new task's own (ER-ACE).
+moment) or at its beginning, with the new task's own (ER-ACE). Replay and ER-ACE draw from them in
+passes in random order.
 """
 
 from collections.abc import Callable
@@ -41,7 +42,6 @@ from everlight.continual.strategies.gem import project_to_cone
 from everlight.continual.strategies.memory import (
     add_random_exemplars,
     batch_at,
-    draw_batch,
     draw_slots,
     empty_buffer,
     fill_up,
@@ -221,9 +221,12 @@ def renewed(
 ) -> Samples:
     """A class-balanced buffer with samples of the task's classes, as many of every seen class."""
     buffer = add_random_exemplars(buffer, task.train, task.classes, key)
-    place = jnp.arange(buffer.mask.shape[0]) % (buffer.mask.shape[0] // learner.seen.shape[0])
+    slots = jnp.arange(buffer.mask.shape[0])
+    label, place = jnp.divmod(slots, buffer.mask.shape[0] // learner.seen.shape[0])
+    own, left = jnp.divmod(capacity, jnp.sum(learner.seen))
+    own += (jnp.cumsum(learner.seen) - 1)[label] < left
     # Slots stand in random order, so that the first are a random part.
-    return buffer._replace(mask=buffer.mask & (place < capacity // jnp.sum(learner.seen)))
+    return buffer._replace(mask=buffer.mask & (place < own))
 
 
 def their_slots(capacity: int, classes: int, first: int) -> Samples:
@@ -236,33 +239,65 @@ def after_first(drawn: Batch, task: Task) -> Batch:
     return drawn._replace(weight=jnp.where(task.id > 0, drawn.weight, 0.0))
 
 
-def their_replay(setup: Setup, capacity: int, first: int, at_beginning: bool) -> Strategy:
-    """Replay's memory, for plain replay; ER-ACE's is renewed at a task's beginning.
+class TheirPasses(NamedTuple):
+    """Memory of `their_replay`."""
+
+    samples: Samples
+    steps: Int[Array, ""]
+    """Of the task so far."""
+    key: PRNGKeyArray
+    """Of the task's orders."""
+
+
+def their_replay(
+    setup: Setup, capacity: int, first: int, epoch_steps: int, at_beginning: bool
+) -> Strategy:
+    """Replay's memory and draws, for plain replay; ER-ACE's is renewed at a task's beginning.
+
+    A batch is the next part of the memory in random order. Plain replay begins a pass with every
+    epoch and takes what is left as a smaller batch; ER-ACE leaves that out.
 
     Args:
       setup: what is static.
       capacity: samples held.
       first: classes of the first task.
+      epoch_steps: in an epoch.
       at_beginning: whether it is ER-ACE.
     """
     plain = er_ace(setup, capacity) if at_beginning else reservoir_replay(setup, capacity)
 
-    def init(key: PRNGKeyArray, learner: Learner) -> Samples:
-        return their_slots(capacity, learner.seen.shape[0], first)
+    def init(key: PRNGKeyArray, learner: Learner) -> TheirPasses:
+        slots = their_slots(capacity, learner.seen.shape[0], first)
+        return TheirPasses(slots, jnp.zeros((), int), key)
 
-    def draw(memory: Samples, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
-        drawn = draw_batch(memory, batch.index.shape[0], key)
-        return after_first(fill_up(drawn, batch), task)
+    def draw(memory: TheirPasses, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        samples, size = memory.samples, batch.index.shape[0]
+        held = jnp.sum(samples.mask)
+        parts = jnp.maximum(held // size if at_beginning else -(-held // size), 1)
+        epoch, step = (0, memory.steps) if at_beginning else jnp.divmod(memory.steps, epoch_steps)
+        passed, part = jnp.divmod(step, parts)
+        of_pass = jax.random.fold_in(memory.key, epoch * epoch_steps + passed)
+        drawn = jnp.where(samples.mask, jax.random.uniform(of_pass, samples.mask.shape), -1.0)
+        places = part * size + jnp.arange(size)
+        slots = jnp.argsort(-drawn)[jnp.minimum(places, held - 1)]
+        found = batch_at(samples, slots, (places < held).astype(jnp.float32))
+        return after_first(found, task)
+
+    def after_step(
+        memory: TheirPasses, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[TheirPasses, Learner]:
+        return memory._replace(steps=memory.steps + 1), learner
 
     def renew(
-        memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Samples, Learner]:
-        return renewed(memory, capacity, learner, task, key), learner
+        memory: TheirPasses, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[TheirPasses, Learner]:
+        samples = renewed(memory.samples, capacity, learner, task, key)
+        return TheirPasses(samples, jnp.zeros((), int), key), learner
 
     return plain._replace(
         init=init,
         draw=draw,
-        after_step=None,
+        after_step=after_step,
         begin_task=renew if at_beginning else None,
         end_task=None if at_beginning else renew,
         stored_samples=None,

@@ -99,6 +99,9 @@ def _value(text: Any) -> Any:
 def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
     first, *rest = path
     fields = {key: value for key, value in _fields(part).items() if key != CHOSEN}
+    # As the command line writes names of settings; keys of mappings may have hyphens.
+    spelt = {key.replace("-", "_"): key for key in fields}
+    first = spelt.get(first.replace("-", "_"), first)
     deeper = [f"{key}.{first}" for key, value in fields.items() if first in _fields(value)]
     if first not in fields and deeper:
         meant = " or ".join(OPTION + each for each in deeper)

@@ -235,6 +235,11 @@ class Runner:
         strengths = method.strengths
         if len(strengths) < 2:
             return fixed_strength(*strengths)
+        return choose_strength(strengths, self.on_unreported(scenario, method))
+
+    def on_unreported(self, scenario: str, method: Method) -> Float[np.ndarray, "s draws"]:
+        """What each of its strengths comes to on each unreported draw; NaN where it diverges."""
+        strengths = method.strengths or (0.0,)
         units = self._units(scenario, method, "tuning", strengths, self._tuning_draws)
         kept = self._train(scenario, method, units, "tuning")
         found = [
@@ -243,7 +248,7 @@ class Runner:
             else self.benchmark.judge(scenario, arrays, unit.sequence)
             for arrays, unit in zip(kept, units, strict=True)
         ]
-        return choose_strength(strengths, np.reshape(found, (len(strengths), -1)))
+        return np.reshape(found, (len(strengths), -1))
 
     def train(self, scenario: str, method: Method, strength: float, seeds: int) -> list[Arrays]:
         """What the method's runs on the reported draws keep.

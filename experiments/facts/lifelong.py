@@ -121,8 +121,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         benchmark = record(name, wanted, plan.net, fact_set, images, plan.chosen)
         runner = Runner(folder, benchmark, settings.seed, part=name)
         shown = shown_samples(fact_set), pictures(fact_set, images)
-        before = next(reversed(results.values())).learnt if results else {}
-        learnt, groups = _train(runner, wanted, before), group_tests(fact_set)
+        learnt, groups = _train(runner, wanted), group_tests(fact_set)
         outcomes = _scored(runner, wanted, fact_set, groups, learnt, shown[0])
         results[name] = Results(fact_set, wanted.seeds, learnt, outcomes, groups, *shown)
         every |= {f"{name}, {split}": by_name for split, by_name in learnt.items()}
@@ -199,8 +198,7 @@ def _open_splits(settings: LifelongRun, plan: Plan) -> Source:
 
     Raises:
       DataError: a data set was asked for too.
-      MissingDataError: no photographs were given, or the first benchmark's split is missing, on
-        which strengths are chosen.
+      MissingDataError: no photographs were given, or no benchmark has both splits there.
     """
     if settings.data is not None:
         raise DataError(f"--data {settings.data} and --splits; give one of them")
@@ -211,10 +209,10 @@ def _open_splits(settings: LifelongRun, plan: Plan) -> Source:
         for name, each in plan.benchmarks.items()
         if there_are(settings.splits, each.size.tasks)
     }
-    first, wanted = next(iter(plan.benchmarks.items()))
-    if first not in plans:
+    if not plans:
+        name, wanted = next(iter(plan.benchmarks.items()))
         needed = " and ".join(map(str, split_folders(settings.splits, wanted.size.tasks).values()))
-        raise MissingDataError(f"{needed}: {first} needs both, and its strengths serve the rest")
+        raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
     words = WordFile(settings.words, settings.unknown_words)
 
     def make(size: Size) -> tuple[FactSet, JpegStore]:
@@ -241,16 +239,13 @@ def _words(results: Mapping[str, Results]) -> str:
     return f"{words[0].source}; {len(unknown)} words without one count as zeros: {named}"
 
 
-def _train(runner: Runner, plan: BenchmarkPlan, before: Learnt) -> dict[Split, dict[str, Learning]]:
-    """Every method on both splits, with strengths chosen here or, by the plan, before."""
+def _train(runner: Runner, plan: BenchmarkPlan) -> Learnt:
+    """Every method on both splits."""
     learnt: dict[Split, dict[str, Learning]] = {split: {} for split in SPLITS}
     for name in plan.methods:
         method = runner.benchmark.row(METHODS_HERE[name])
         for split in SPLITS:
-            tried = _middle(method.strengths, plan.strengths_tried)
-            if method.strengths and not tried:
-                tried = (before[split][name].choice.strength,)
-            row = method._replace(strengths=tried)
+            row = method._replace(strengths=_middle(method.strengths, plan.strengths_tried))
             learnt[split][name] = runner.outcome(split, row, plan.seeds)
     return learnt
 

@@ -39,7 +39,7 @@ from experiments.continual.benchmark import (
     own_of,
 )
 from experiments.continual.features import Features, load_features, stored_features
-from experiments.continual.methods import METHODS, Method, Needs
+from experiments.continual.methods import METHODS, Method, Needs, with_published
 from experiments.continual.plan import StrategiesRun
 from experiments.continual.runner import build_with
 from experiments.facts.benchmarks import (
@@ -65,13 +65,18 @@ STRENGTHS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
-# With EWC and IMM's mean beside the paper's.
+PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
+# With EWC and IMM's mean beside the paper's, and strengths that SI's and MAS's papers recommend.
 METHODS_HERE: dict[str, Method] = {
-    name: METHODS["naive" if name == "finetune" else name]._replace(name=name)
-    for name in ("ExpertGate", "finetune", "IMM mean", "IMM mode", "SI", "MAS", "EWC", "joint")
+    row.name: row
+    for row in with_published(
+        [
+            METHODS["naive" if name == "finetune" else name]._replace(name=name)
+            for name in (*PAPER_METHODS[:-1], "EWC", "IMM mean", "joint")
+        ]
+    )
 }
 SEQUENTIAL = tuple(name for name in METHODS_HERE if name != "joint")
-PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class BenchmarkPlan:
     protocol: Protocol
     seeds: int
     strengths_tried: int = 5
-    """Of each method's, the middle ones; 0 takes those chosen on the benchmark before it."""
+    """Of each method's, the middle ones."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +150,9 @@ PLANS: Mapping[Scale, Plan] = {
             ),
             "large-scale": BenchmarkPlan(
                 Size(None, 8, (20, 3)),
-                PAPER_METHODS,
+                (*PAPER_METHODS, "SI, published", "MAS, published"),
                 _select_last(4, 32),
                 seeds=3,
-                strengths_tried=0,
             ),
         },
     ),

@@ -64,6 +64,12 @@ def test_settings_are_changed_wherever_they_stand():
     assert changed_plan(Plan(), {}) == Plan()
 
 
+def test_names_with_hyphens_are_found_as_the_command_line_writes_them():
+    plan = Plan(parts={"mid-scale": Part(7)})
+    _, changes = take_plan_options(["--plan.parts.mid-scale.steps", "2"])
+    assert changed_plan(plan, changes).parts == {"mid-scale": Part(2)}
+
+
 def test_the_plan_in_force_is_shown_with_all_its_parts():
     shown = plan_in_force(Plan(most=3))
     assert shown["protocol"]["epochs"] == 3
