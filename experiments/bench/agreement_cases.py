@@ -29,6 +29,7 @@ from everlight.continual.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from experiments.bench.agreement_material import BATCH, CLASSES, HELD, PER_CLASS, TASKS, Fed
 from experiments.bench.avalanche_equations import (
+    their_agem,
     their_der,
     their_ewc,
     their_gem,
@@ -253,7 +254,8 @@ MEAN_CASES = (
         lambda setup, fed: agem(setup, EXEMPLARS),
         "A-GEM",
         {"patterns_per_experience": HELD, "sample_size": BATCH},
-        "as many reference samples of every earlier task, not of every class in the mean",
+        "as many reference samples of every earlier task, in turn in a fixed order, not drawn",
+        lambda setup, fed: their_agem(setup, TASKS, HELD),
     ),
     Case(
         "GEM",

@@ -14,7 +14,7 @@ batches of a task's samples in their stored order, g the gradient of the task's 
 Avalanche's memories are no reservoirs of the stream: of n seen classes each has capacity / n random
 samples, renewed at a task's end (replay by task instead of class, DER with the logits of that
 moment) or at its beginning, with the new task's own (ER-ACE). Replay and ER-ACE draw from them in
-passes in random order.
+passes in random order, A-GEM in passes of one order, a part of every earlier task.
 """
 
 from collections.abc import Callable
@@ -28,6 +28,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.continual import (
     Setup,
     Strategy,
+    agem,
     der_plus_plus,
     er_ace,
     ewc,
@@ -214,6 +215,50 @@ def their_gem(setup: Setup, tasks: int, per_task: int, margin: float) -> Strateg
         return as_tree(projected[: flat.shape[0]]), info
 
     return gem(setup, tasks, per_task, margin)._replace(grads=grads)
+
+
+class TheirTurns(NamedTuple):
+    """Memory of `their_agem`."""
+
+    samples: Samples
+    """Of every task, `[t, m]`."""
+    steps: Int[Array, ""]
+    """Of the task so far."""
+
+
+def their_agem(setup: Setup, tasks: int, per_task: int) -> Strategy:
+    """A-GEM whose reference is the next part of every earlier task's samples, in a fixed order."""
+    held = gem(setup, tasks, per_task)
+
+    def init(key: PRNGKeyArray, learner: Learner) -> TheirTurns:
+        return TheirTurns(held.init(key, learner), jnp.zeros((), int))
+
+    def draw(memory: TheirTurns, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
+        size = batch.index.shape[0]
+        part = size // jnp.maximum(task.id, 1)
+        places = memory.steps % (-(-per_task // part)) * part + jnp.arange(size)
+        taken = (jnp.arange(size) < part) & (places < per_task)
+        weight = (jnp.arange(tasks) < task.id)[:, None] & taken
+        places = jnp.minimum(places, per_task - 1)
+        rows = jax.tree.map(lambda leaf: leaf[:, places], memory.samples)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+        weight = weight.reshape(-1).astype(jnp.float32)
+        return Batch(flat.index, flat.labels, weight, jnp.ones(weight.shape, bool))
+
+    def after_step(
+        memory: TheirTurns, learner: Learner, info: StepInfo, key: PRNGKeyArray
+    ) -> tuple[TheirTurns, Learner]:
+        return memory._replace(steps=memory.steps + 1), learner
+
+    def end_task(
+        memory: TheirTurns, learner: Learner, task: Task, key: PRNGKeyArray
+    ) -> tuple[TheirTurns, Learner]:
+        samples, learner = held.end_task(memory.samples, learner, task, key)
+        return TheirTurns(samples, jnp.zeros((), int)), learner
+
+    return agem(setup, per_task)._replace(
+        init=init, draw=draw, after_step=after_step, end_task=end_task, stored_samples=None
+    )
 
 
 def renewed(
