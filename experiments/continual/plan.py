@@ -38,6 +38,8 @@ class Plan(NamedTuple):
     chosen: str
     """How all this was chosen, for the report."""
     dtype: Dtype = "float32"
+    blocks: int = 0
+    """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
 from data_pipelines.procedural.world import World, load_procedural
 from everlight.checks import Between
 from everlight.continual import Protocol, StoredImages
-from everlight.models import MLP, PlainCNN
+from everlight.models import MLP, PlainCNN, ReducedResNet
 from experiments.cl_metrics.record import icifar
 from experiments.common.sequences import store_images
 from experiments.common.settings import Count, Scale
@@ -121,7 +121,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
     values = jnp.asarray(images.images[..., :1])
     train = values[: len(images.train_labels)]
     stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
-    plan = planned(DIGITS, settings)
+    plan = _without_blocks(planned(DIGITS, settings))
     net = Net(
         head_or(MLP(10, (HIDDEN, HIDDEN), dtype=plan.dtype), 10),
         ("hidden1", "hidden2"),
@@ -197,15 +197,22 @@ def of_pictures(
     said = note or f"{images.name}: {classes} classes at {side}×{side} pixels"
     if settings.features is not None:
         return on_features(name, said, images, settings)
+    plan = planned(PICTURES, settings)
+    net = _net_of_pictures(side, classes, plan)
+    return of_plan(name, said, images, store_images(images), net, plan, settings)
+
+
+def _net_of_pictures(side: int, classes: int, plan: Plan) -> Net:
+    if plan.blocks:
+        deep = ReducedResNet(classes, plan.blocks, dtype=plan.dtype)
+        return Net(head_or(deep, classes), (), f"reduced ResNet of {6 * plan.blocks + 2} layers")
     shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
     widths = ", ".join(map(str, shape.channels))
-    plan = planned(PICTURES, settings)
-    net = Net(
+    return Net(
         head_or(shape.clone(dtype=plan.dtype), classes),
         shape.layers,
         f"convolutions of {widths} channels and {shape.hidden} hidden units",
     )
-    return of_plan(name, said, images, store_images(images), net, plan, settings)
 
 
 def on_features(name: str, note: str, images: ImageSet, settings: StrategiesRun) -> Benchmark:
@@ -223,7 +230,15 @@ def _learnt_from(
 ) -> Benchmark:
     stored = stored_features(features, slice(len(images.train_labels)))
     net = linear_net(features, len(images.class_names))
-    return of_plan(name, note, images, stored, net, planned(ON_FEATURES, settings), settings)
+    plan = _without_blocks(planned(ON_FEATURES, settings))
+    return of_plan(name, note, images, stored, net, plan, settings)
+
+
+def _without_blocks(plan: Plan) -> Plan:
+    """The plan, refused where it asks for a net of pictures."""
+    if plan.blocks:
+        raise DataError("--plan.blocks is for nets that learn pictures from their pixels")
+    return plan
 
 
 def _resized(images: ImageSet, settings: ContinualRun, size: Size) -> ImageSet:

@@ -143,8 +143,8 @@ PLANS: Mapping[Scale, Plan] = {
     "cpu": Plan(
         data="vrd",
         chosen="rate of .0003, .001 and .003, mid-scale's epochs of 6 and 12: the greatest "
-        "generalised Top-5 of finetune and joint on held-out scenes, by nets that are not reported; "
-        "the rest is what two cores can do",
+        "generalised Top-5 of finetune and joint on held-out scenes, by nets that are not "
+        "reported; the rest is what two cores can do",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(

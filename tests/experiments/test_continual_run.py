@@ -231,6 +231,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"strengths": ("LwF=-1",)}, r"--strengths 'LwF=-1'; give finite numbers of 0 or more"),
         ({"plan": {"epoch": "3"}}, r"no setting --plan\.epoch, at 'epoch'; did you mean 'epochs'"),
         ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
+        ({"plan": {"blocks": "1"}}, r"--plan\.blocks is for nets that learn pictures"),
         ({"test_every": 1}, r"--test-every 1; give 2 or more"),
     ],
 )
@@ -267,6 +268,7 @@ def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
         "rate": 0.5,
         "exemplars": 4,
         "dtype": "float32",
+        "blocks": 0,
     }
     assert plan_of(dataclasses.replace(settings, batch_size=None))["online_batch"] == 10
 
@@ -327,6 +329,19 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
         jax.random.key(0),
     )
     assert result.evaluation.task_aware.shape == (2, 2)
+
+
+def test_pictures_are_learnt_by_a_reduced_resnet_where_the_plan_has_blocks(rng):
+    """Six layers a block and two: by the shapes of its kernels, batch norms and head."""
+    asked = ContinualRun(tasks=2, plan={"blocks": 1})
+    deep = table.of_pictures("x", some_pictures(4, 5, 8, rng), asked)
+    params = Runner(None, deep, 0).net("not told", METHODS["LUCIR"]).learner.params
+    kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
+    three = [shape for shape in kernels if shape[:2] == (3, 3)]
+    assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
+    assert deep.training.startswith("reduced ResNet of 8 layers")
+    # So that HAT and PackNet are left out.
+    assert "hidden layers" not in deep.offers("told")
 
 
 def test_what_other_processes_are_at_comes_last():
