@@ -96,8 +96,8 @@ PICTURES = Plan(
 ON_FEATURES = PICTURES._replace(
     rate=0.001,
     chosen="rate of .0003, .001 and .003, epochs of 2, 5 and 15: the greatest accuracy of joint "
-    "and ER on validation images of an unreported order of Tiny-ImageNet's first 100 classes; steps "
-    "and exemplars are no choice",
+    "and ER on validation images of an unreported order of Tiny-ImageNet's first 100 classes; "
+    "steps and exemplars are no choice",
 )
 DIGITS = Plan(
     tasks=5,
