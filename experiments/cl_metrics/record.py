@@ -22,7 +22,7 @@ from everlight.models.heads import HeadKind
 from everlight.models.small_cnn import SmallCNN
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Scale, in_words
+from experiments.common.settings import Count, Rate, Scale, Share, in_words
 from experiments.continual.benchmark import (
     Arrays,
     Begin,
@@ -61,20 +61,20 @@ class Plan:
     """What a scale changes."""
 
     data: DataSet
-    tasks: int
-    classes: int
-    side: int
+    tasks: Count
+    classes: Count
+    side: Count
     """Images are shrunk to this, by means of blocks."""
     channels: tuple[int, int]
-    hidden: int
+    hidden: Count
     protocol: Protocol
     seeds: int
     chosen: str
     """How net, rate and lengths were chosen, for the report."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    dropout: tuple[float, float, float] = (0.25, 0.25, 0.5)
+    dropout: tuple[Share, Share, Share] = (0.25, 0.25, 0.5)
     """After both blocks and the dense layer."""
-    rate: float = 1e-3
+    rate: Rate = 1e-3
     """Adam's (Zenke et al. 2017)."""
     strengths_tried: int = 4
     """Of each method's, from the smallest on."""

@@ -3,12 +3,12 @@
 import ast
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import tyro
 
 from data_pipelines.errors import DataError
-from experiments.common.settings import RunSettings, check_name
+from experiments.common.settings import RunSettings, check_name, check_value
 
 OPTION = "--plan."
 CHOSEN = "chosen"
@@ -99,10 +99,8 @@ def _value(text: Any) -> Any:
 def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
     first, *rest = path
     fields = {key: value for key, value in _fields(part).items() if key != CHOSEN}
-    # As the command line writes names of settings; keys of mappings may have hyphens.
-    spelt = {key.replace("-", "_"): key for key in fields}
-    first = spelt.get(first.replace("-", "_"), first)
-    deeper = [f"{key}.{first}" for key, value in fields.items() if first in _fields(value)]
+    first = _spelt(part).get(first.replace("-", "_"), first)
+    deeper = [f"{key}.{first}" for key, value in fields.items() if _spelt(value).get(first)]
     if first not in fields and deeper:
         meant = " or ".join(OPTION + each for each in deeper)
         raise DataError(f"no setting {OPTION}{name}; did you mean {meant}?")
@@ -114,12 +112,19 @@ def _changed(part: Any, path: Sequence[str], given: Any, name: str) -> Any:
         value = _changed(now, rest, given, name)
     else:
         value = _read(now, given, name)
+        hints = get_type_hints(type(part), include_extras=True)
+        check_value(f"{OPTION}{name}", hints.get(first), value)
     if isinstance(part, Mapping):
         return {**part, first: value}
     try:
         return _with(part, first, value)
     except ValueError as error:
         raise DataError(f"{OPTION}{name} {given}: {error}") from error
+
+
+def _spelt(part: Any) -> dict[str, str]:
+    """Its settings by their names as the command line has them; keys of mappings have hyphens."""
+    return {key.replace("-", "_"): key for key in _fields(part)}
 
 
 def _fields(part: Any) -> dict[str, Any]:

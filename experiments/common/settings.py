@@ -1,6 +1,7 @@
 """Settings of runs, and the bounds that their types state."""
 
 import difflib
+import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +18,9 @@ Seed = Annotated[int, Between(0, 2**31 - 1)]
 """Of random numbers: keys are made of 32 bits, and runs count on from here."""
 Count = Annotated[int, Between(1, 1_000_000)]
 """Of what is run or drawn."""
+Rate = Annotated[float, Between(1e-9, 100)]
+"""Of an optimizer."""
+Share = Annotated[float, Between(0, 1)]
 Bytes = Annotated[int, Between(1, 2**50)]
 """Of memory."""
 
@@ -56,9 +60,7 @@ def check_settings(settings: Any) -> None:
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
         value, option = getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
-        bounds = _find(hints[field.name], lambda hint: getattr(hint, "__metadata__", ()), Between)
-        if bounds and value is not None:
-            _check_number(option, value, bounds[0])
+        check_bounds(option, hints[field.name], value)
         names = _find(hints[field.name], _literals, str)
         if value == () and names:
             raise DataError(f"{option} without a name; there are {', '.join(names)}")
@@ -67,6 +69,36 @@ def check_settings(settings: Any) -> None:
             f"--tag {settings.tag!a} becomes part of a folder's name; leave out / and what cannot "
             "be printed"
         )
+
+
+def check_bounds(option: str, hint: Any, value: Any) -> None:
+    """Refuses a number outside the bounds of its type.
+
+    Raises:
+      DataError: what it may be.
+    """
+    bounds = _find(hint, lambda each: getattr(each, "__metadata__", ()), Between)
+    if bounds and value is not None:
+        for each in value if isinstance(value, tuple) else (value,):
+            _check_number(option, each, bounds[0])
+
+
+def check_value(option: str, hint: Any, value: Any) -> None:
+    """Refuses what a type that is written out does not allow, where nobody else has looked.
+
+    Raises:
+      DataError: a number outside its bounds or infinite, a name that is none of its, more or fewer
+        values than it has.
+    """
+    check_bounds(option, hint, value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError(f"{option} {value}; give a finite number")
+    names = _find(hint, _literals, str)
+    if isinstance(value, str) and names:
+        check_name(f"value {option}", value, names)
+    parts = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    if parts and Ellipsis not in parts and isinstance(value, tuple) and len(parts) != len(value):
+        raise DataError(f"{option} {value}; give {len(parts)} values")
 
 
 def in_words(settings: Any) -> str:

@@ -28,6 +28,7 @@ from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Option, Seeds
 from experiments.continual.report_tables import (
+    choices_of,
     forgetting_cell,
     left_out_table,
     median_seconds,
@@ -279,7 +280,7 @@ def _sections(
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
         ("What makes no sense where", left_out_table(rows, offers)),
-        ("How strengths were chosen", strengths_table("final score", titled)),
+        ("How strengths were chosen", strengths_table("final score", choices_of(titled))),
     )
     return [
         Section("Every strategy on every benchmark", items=[figure, table, forgotten]),

@@ -5,14 +5,13 @@ from typing import Annotated, Literal, NamedTuple
 
 from everlight.checks import Between
 from experiments.common.plan_settings import PlannedRun, changed_plan
-from experiments.common.settings import Count
+from experiments.common.settings import Count, Rate
 from experiments.continual.benchmark import TUNING_SEED
 
 WIDENING = ("methods", "strategy", "scenario", "seeds", "published")
 """Settings that say which runs there are, and change none of them."""
 
 Seeds = Annotated[int, Between(1, TUNING_SEED)]
-Rate = Annotated[float, Between(1e-9, 100)]
 Option = Literal["told", "not-told", "online"]
 OPTIONS: dict[Option, str] = {"told": "told", "not-told": "not told", "online": "online"}
 
@@ -24,21 +23,21 @@ Dtype = Literal["float32", "bfloat16"]
 class Plan(NamedTuple):
     """How tasks are trained; each of it can be given on the command line."""
 
-    tasks: int
-    epochs: int
+    tasks: Count
+    epochs: Count
     """Of a task; online there is one pass."""
-    batch_size: int
+    batch_size: Count
     """Samples a step."""
-    online_batch: int
+    online_batch: Count
     """The same where every sample comes once."""
-    rate: float
+    rate: Rate
     """Of gradient descent."""
-    exemplars: int
+    exemplars: Count
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
     chosen: str
     """How all this was chosen, for the report."""
     dtype: Dtype = "float32"
-    blocks: int = 0
+    blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
 
 

@@ -14,6 +14,7 @@ from experiments.continual.plots import plot_finals
 from experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
+    choices_of,
     class_types_tables,
     costs_table,
     criteria_tables,
@@ -93,7 +94,10 @@ def report_sections(
                 ("What methods were made with", settings_table(outcomes)),
                 ("Your own strategy beside the others", own_table(outcomes, rows)),
                 ("The order that the literature leads one to expect", expected_table(outcomes)),
-                ("How strengths were chosen", strengths_table(benchmark.criterion, outcomes)),
+                (
+                    "How strengths were chosen",
+                    strengths_table(benchmark.criterion, choices_of(outcomes)),
+                ),
                 ("What makes no sense here", left_out_table(rows, offers)),
             )
             if table.rows

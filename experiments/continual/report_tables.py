@@ -28,6 +28,7 @@ from experiments.common.settings import said_in_words
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import Demand, Method, why_not
 from experiments.continual.runner import Outcome, Outcomes
+from experiments.continual.selection import Choice
 
 REGULARISERS = ("EWC", "online EWC", "SI", "MAS", "LwF")
 METRICS: Mapping[str, Callable] = {
@@ -255,13 +256,21 @@ def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -
     return Table("Differences after the last task on the same seeds.", columns, rows)
 
 
-def strengths_table(criterion: str, outcomes: Outcomes) -> Table:
+def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
+    """By scenario and method, as `strengths_table` takes them."""
+    return {
+        scenario: {name: outcome.choice for name, outcome in by_name.items()}
+        for scenario, by_name in outcomes.items()
+    }
+
+
+def strengths_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
     """Of every method that has one: the grid, or that it was given."""
     rows = [
-        [f"{name}, {scenario}", outcome.choice.told or "given", outcome.choice.chosen]
-        for scenario, by_name in outcomes.items()
-        for name, outcome in by_name.items()
-        if outcome.choice.strength
+        [f"{name}, {scenario}", choice.told or "given", choice.chosen]
+        for scenario, by_name in choices.items()
+        for name, choice in by_name.items()
+        if choice.strength
     ]
     caption = (
         f"The {criterion} on validation samples of draws that are not reported, by strength; the "

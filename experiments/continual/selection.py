@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 RULE = (
     "strengths: greatest {criterion} on the validation samples of {draws} draws ({what}) that "
@@ -54,6 +54,17 @@ def fixed_strength(strength: float = 0.0) -> Choice:
     return Choice(np.zeros(0), np.zeros(0), float(strength))
 
 
+def not_told_from(best: int, counted: Float[np.ndarray, "s draws"]) -> Bool[np.ndarray, "s"]:
+    """Which are behind one of them by no more than a standard error of their paired differences.
+
+    Of one draw no error is known, and equals alone are not told from it.
+    """
+    behind = counted[best] - counted
+    draws = counted.shape[1]
+    error = np.std(behind, axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else 0.0
+    return behind.mean(axis=1) <= error
+
+
 def choose_strength(strengths: Sequence[float], found: Float[np.ndarray, "s draws"]) -> Choice:
     """The strength of the greatest mean, of equals the least.
 
@@ -65,14 +76,10 @@ def choose_strength(strengths: Sequence[float], found: Float[np.ndarray, "s draw
     counted = np.where(gone, 0, found)
     tried = counted.mean(axis=1)
     best = int(np.argmax(tried))
-    behind = counted[best] - counted
-    draws = found.shape[1]
-    # Of one draw no error is known: then equals alone are flat.
-    error = np.std(behind, axis=1, ddof=1) / np.sqrt(draws) if draws > 1 else 0.0
     return Choice(
         np.array(strengths, float),
         # Where every draw diverged a number would say too much.
         np.where(gone.all(axis=1), np.nan, tried),
         float(strengths[best]),
-        not gone.any() and bool(np.all(behind.mean(axis=1) <= error)),
+        not gone.any() and bool(np.all(not_told_from(best, counted))),
     )

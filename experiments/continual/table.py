@@ -224,6 +224,8 @@ def on_features(name: str, note: str, images: ImageSet, settings: StrategiesRun)
     Raises:
       DataError: as `load_features`.
     """
+    # Refused before anything is computed.
+    _without_blocks(planned(ON_FEATURES, settings))
     features = load_features(settings.features, images, settings.runs)
     return _learnt_from(features, name, note, images, settings)
 

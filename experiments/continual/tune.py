@@ -1,43 +1,50 @@
-"""Settings of a benchmark tried on draws that are not reported, so that reports choose nothing.
+"""Settings of a benchmark tried on the draws that choose strengths, which reports leave out.
 
-    python -m experiments continual tune icifar --scale cpu --vary rate=1e-3,3e-3 epochs=5,10
+    python -m experiments continual tune icifar --scale cpu --vary rate=1e-3,3e-3 hidden=64,128
 
-No reported test sample is read for it. Values, methods and scenarios can be added later: what was
-trained is read back.
+No test sample of a reported draw is judged. What was trained is read back: the same command with
+more values, methods or scenarios trains those alone.
 """
 
 import ast
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import tyro
 from jaxtyping import Float
 
 from data_pipelines.errors import DataError
+from everlight.checks import Between
 from everlight.plots import COLORS
 from experiments.common.cells import deviation, spread
-from experiments.common.plan_settings import PlannedRun
+from experiments.common.compilation import release_programs
+from experiments.common.plan_settings import OPTION, PlannedRun, changed_plan, plan_in_force
 from experiments.common.plots import MARKERS, new_canvas, save
-from experiments.common.report import Column, Figure, FirstScreen, Table, write_report
+from experiments.common.report import Column, Figure, FirstScreen, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, check_methods, said_in_words
+from experiments.common.settings import Count, check_methods
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Option
+from experiments.continual.report_tables import strengths_table
 from experiments.continual.run import check_benchmark, refuse_nowhere
 from experiments.continual.runner import Runner
-from experiments.continual.table import BENCHMARKS, ContinualRun
+from experiments.continual.selection import Choice, choose_strength, fixed_strength, not_told_from
+from experiments.continual.table import BENCHMARKS, ContinualRun, Side
 
 WIDENING = ("vary", "methods", "scenario", "tuning_orders")
 """Settings that say which runs there are, and change none of them."""
+VARY = "--vary "
+T = TypeVar("T")
 RULE = (
-    "none of this is reported elsewhere: {criterion} on the validation samples of {draws} draws "
-    "({what}) that no report shows, the best strength of methods that have one; the settings "
-    "marked are of the greatest mean over the columns, a run that diverges counting as 0"
+    "{criterion} on the validation samples of the {draws} draws ({what}) that choose strengths and "
+    "that `continual run` does not report; of a method with strengths its best there; best are the "
+    "settings of the greatest mean over columns, a run that diverges counting as 0, and others are "
+    "not told from them that are behind by no more than a standard error over draws"
 )
 
 
@@ -48,14 +55,18 @@ class TuneRun(PlannedRun):
     benchmark: tyro.conf.Positional[str] = ""
     """As in `continual run`."""
     vary: tuple[str, ...] = ()
-    """Settings of the plan and the values to try, as in rate=.01,.03 protocol.epochs=5,10; all
-    combinations are."""
+    """Settings of the plan and the values to try, joined by commas, as in rate=.01,.03
+    protocol.epochs=5,10; all combinations are."""
     methods: tuple[str, ...] = ("joint", "ER")
     """Names of the table of methods, each in quotes, that are to agree on the settings."""
     images: Path | None = None
     """Your own, as in `continual run`."""
     data: str | None = None
     """tfds:NAME, as in `continual run`."""
+    side: Side | None = None
+    """Of the images, as in `continual run`."""
+    test_every: Annotated[int, Between(2, 1000)] = 5
+    """Of your own images, as in `continual run`."""
     scenario: tuple[Option, ...] | None = None
     """Of benchmarks that have none of their own, and icifar; None is not told."""
     features: str | None = None
@@ -64,156 +75,324 @@ class TuneRun(PlannedRun):
     """Unreported draws."""
 
 
+class Place(NamedTuple):
+    """A column of the table."""
+
+    scenario: str
+    method: str
+
+
 class Tried(NamedTuple):
     """One combination of settings."""
 
     changes: Mapping[str, Any]
     """Of the plan, by name."""
-    found: Mapping[tuple[str, str], Float[np.ndarray, "draws"]]
-    """By scenario and method; 0 where a run diverged."""
+    training: str
+    """In words, with the changes."""
+    found: Mapping[Place, Float[np.ndarray, "draws"]]
+    """Of the best strength, where a method has several; NaN where a run diverged."""
+    choices: Mapping[Place, Choice]
 
     @property
     def label(self) -> str:
-        """The settings in words."""
-        return said_in_words(self.changes)
+        """The settings as they are given."""
+        return label_of(self.changes)
 
     @property
-    def mean(self) -> float:
-        """Over scenarios, methods and draws."""
-        return float(np.mean(list(self.found.values())))
+    def by_draw(self) -> Float[np.ndarray, "draws"]:
+        """Means over columns; what diverged counts as 0."""
+        return np.mean([np.nan_to_num(each) for each in self.found.values()], axis=0)
 
 
 def run_tune(settings: TuneRun) -> Path:
     """Tries every combination; returns the report's path.
 
     Raises:
-      DataError: a benchmark, method, setting or value that there is not, or nothing to vary.
+      DataError: a benchmark, method, setting or value that there is not, or nothing to vary;
+        settings that change what is learnt from, which methods make sense, or nothing.
     """
     check_methods(settings.methods, METHODS)
-    combinations = list(read_variations(settings.vary))
+    combinations = list(read_variations(settings.vary, settings.plan))
     first = _settings(settings, combinations[0])
     check_benchmark(first)
+    benchmark = _named(lambda: BENCHMARKS[settings.benchmark](first))
+    # All before the first is trained: a value that cannot be is known then.
+    for changes in combinations[1:]:
+        _named(lambda changes=changes: changed_plan(benchmark.plan, changes))
     rows = [method for name, method in METHODS.items() if name in settings.methods]
-    # Before a folder is made: a value that cannot be is known then.
-    loaded = [BENCHMARKS[settings.benchmark](_settings(settings, each)) for each in combinations]
-    benchmark = loaded[0]
     refuse_nowhere(benchmark, settings.methods, rows)
     name = f"tune-{settings.benchmark}"
     folder = RunFolder("continual", name, settings, shared=True, widening=WIDENING)
-    tried = []
-    for changes, changed in zip(combinations, loaded, strict=True):
-        part = ", ".join(f"{key}={value}" for key, value in changes.items())
+    folder.tell_plan(plan_in_force(benchmark.plan))
+    print(f"{len(combinations)} × {_runs_of(benchmark, rows, settings)} runs", flush=True)
+    tried, seen = [], {}
+    for changes in combinations:
+        asked = _settings(settings, changes)
+        changed = _named(lambda asked=asked: BENCHMARKS[settings.benchmark](asked))
+        _refuse_others(benchmark, changed, label_of(changes))
+        changed = changed.opened(folder)
+        _refuse_repeated(changed, rows, label_of(changes), seen)
         draws = settings.seed, settings.tuning_orders
-        runner = Runner(folder, changed.opened(folder), *draws, part)
-        tried.append(Tried(changes, dict(_try_all(runner, map(changed.row, rows)))))
-        print(f"{tried[-1].label}: {tried[-1].mean:.3f}", flush=True)
+        runner = Runner(folder, changed, *draws, label_of(sorted_by_name(changes)))
+        tried.append(_try_all(runner, changes, rows))
+        print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
+        release_programs()
     folder.save_results(
         **{
-            f"{each.label}/{scenario}/{method}": values
+            f"{each.label}/{place.scenario}/{place.method}": values
             for each in tried
-            for (scenario, method), values in each.found.items()
+            for place, values in each.found.items()
         }
+    )
+    return _report(folder, settings, benchmark, tried)
+
+
+def _report(
+    folder: RunFolder, settings: TuneRun, benchmark: Benchmark, tried: Sequence[Tried]
+) -> Path:
+    best, near = ranked(tried)
+    rule = RULE.format(
+        criterion=benchmark.criterion, draws=settings.tuning_orders, what=benchmark.draws
     )
     summary = [
         ("Data", benchmark.note + benchmark.counts),
-        (
-            "Selection rule",
-            RULE.format(
-                criterion=benchmark.criterion, draws=settings.tuning_orders, what=benchmark.draws
-            ),
-        ),
-        ("Training, but for what is varied", benchmark.training),
+        ("Selection rule", rule),
+        ("Training by the best", tried[best].training),
+        ("To run with these", run_command(settings, tried[best].changes)),
         ("Duration", folder.duration()),
     ]
     title = f"Settings of {benchmark.name} on draws that are not reported"
-    first = _first_screen(folder.path, benchmark, tried)
-    return write_report(folder.path, title, summary, [], first)
+    first = _first_screen(folder.path, benchmark, tried, best, near)
+    return write_report(folder.path, title, summary, _strengths(benchmark, tried), first)
 
 
-def read_variations(asked: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _runs_of(benchmark: Benchmark, rows: Sequence[Method], settings: TuneRun) -> int:
+    """Of each combination."""
+    return sum(
+        settings.tuning_orders * max(len(benchmark.row(method).strengths), 1)
+        for method in rows
+        for scenario in benchmark.scenarios
+        if why_not(method, benchmark.offers(scenario)) is None
+    )
+
+
+def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """All combinations of NAME=VALUE,..., the last name's values changing fastest.
 
+    Args:
+      asked: of the command line.
+      plan: settings that are given in another way.
+
     Raises:
-      DataError: none, a name twice, or what is no list of Python's values.
+      DataError: none, no list of values, a name or a value twice, or a name that is given too.
     """
     if not asked:
         raise DataError("--vary without a setting; give NAME=VALUE,..., as in rate=.01,.03")
     grids: dict[str, list] = {}
     for each in asked:
-        name, equals, values = each.partition("=")
+        name, equals, text = each.partition("=")
         name = name.replace("-", "_")
-        try:
-            grid = ast.literal_eval(f"[{values}]")
-        except (ValueError, SyntaxError):
-            grid = []
-        if not (name and equals and grid):
-            raise DataError(f"--vary {each!a}; give NAME=VALUE,..., as in rate=.01,.03")
-        if name in grids:
-            raise DataError(f"--vary has {name} twice; give all its values at once")
-        grids[name] = grid
+        if not (name and equals and text):
+            raise DataError(
+                f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
+                "rate=.01,.03"
+            )
+        if name in grids or name in plan:
+            other = f"{OPTION}{name}" if name in plan else "it already"
+            raise DataError(f"--vary has {name}, and {other} is given; give all its values at once")
+        grids[name] = _values(text)
+        if len(set(map(repr, grids[name]))) < len(grids[name]):
+            raise DataError(f"--vary {each!a} has a value twice")
     for combination in itertools.product(*grids.values()):
         yield dict(zip(grids, combination, strict=True))
 
 
+def sorted_by_name(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """So that the order in which they are given starts nothing anew."""
+    return dict(sorted(changes.items()))
+
+
+def label_of(changes: Mapping[str, Any]) -> str:
+    """Settings as they are given, told from any others."""
+    return ", ".join(f"{name}={value!r}" for name, value in changes.items())
+
+
+def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
+    """Which is best, and which others the draws do not tell from it.
+
+    Raises:
+      DataError: every run diverged.
+    """
+    if all(np.isnan(values).all() for each in tried for values in each.found.values()):
+        raise DataError("every run diverged, so that nothing is best; give smaller rates")
+    by_draw = np.stack([each.by_draw for each in tried])
+    best = int(np.argmax(by_draw.mean(axis=1)))
+    return best, [place for place in np.flatnonzero(not_told_from(best, by_draw)) if place != best]
+
+
+def run_command(settings: TuneRun, changes: Mapping[str, Any]) -> str:
+    """The command that trains by these settings."""
+    given = {**settings.plan, **changes}
+    options = [
+        f"{OPTION}{name.replace('_', '-')} {_written(value)}" for name, value in given.items()
+    ]
+    return " ".join(
+        [f"continual run {settings.benchmark} --scale {settings.scale}", *options, "..."]
+    )
+
+
+def _written(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _values(text: str) -> list:
+    """Python's values, or texts, that commas join."""
+    try:
+        return ast.literal_eval(f"[{text}]")
+    except (ValueError, SyntaxError):
+        return text.split(",")
+
+
 def _settings(settings: TuneRun, changes: Mapping[str, Any]) -> ContinualRun:
-    same = ("benchmark", "images", "data", "scenario", "features", "tuning_orders")
-    own = {name: getattr(settings, name) for name in (*same, "scale", "seed", "runs")}
-    return ContinualRun(**own, seeds=1, plan={**settings.plan, **changes})
+    own = {field.name: getattr(settings, field.name) for field in dataclasses.fields(TuneRun)}
+    for other in ("vary", "methods", "plan"):
+        del own[other]
+    return ContinualRun(**own, plan={**settings.plan, **changes})
 
 
-def _try_all(
-    runner: Runner, rows: Iterable[Method]
-) -> Iterator[tuple[tuple[str, str], Float[np.ndarray, "draws"]]]:
-    """By scenario and method, of its best strength."""
-    for method in rows:
+def _named(make: Callable[[], T]) -> T:
+    """What it makes; what it refuses is named as it was given."""
+    try:
+        return make()
+    except DataError as error:
+        raise DataError(str(error).replace(OPTION, VARY)) from error
+    except ValueError as error:
+        raise DataError(f"--vary or {OPTION}...: {error}") from error
+
+
+def _refuse_others(first: Benchmark, changed: Benchmark, label: str) -> None:
+    """Refuses settings with which scores are of something else.
+
+    Raises:
+      DataError: which.
+    """
+    if (changed.note, changed.counts) != (first.note, first.counts):
+        raise DataError(
+            f"{VARY}{label} changes what is learnt from ({changed.note}{changed.counts}), so that "
+            "scores cannot be compared; give it as a setting of the plan"
+        )
+    offers = [{name: each.offers(name) for name in each.scenarios} for each in (first, changed)]
+    if offers[0] != offers[1]:
+        raise DataError(f"{VARY}{label} changes which methods make sense; try them apart")
+
+
+def _refuse_repeated(
+    changed: Benchmark, rows: Sequence[Method], label: str, seen: dict[str, str]
+) -> None:
+    """Refuses settings that train what others did.
+
+    Raises:
+      DataError: which.
+    """
+    facts = repr([changed.facts(name, row) for name in changed.scenarios for row in rows])
+    if facts in seen:
+        raise DataError(f"{VARY}{label} trains what {seen[facts]} does: it changes nothing here")
+    seen[facts] = label
+
+
+def _try_all(runner: Runner, changes: Mapping[str, Any], rows: Sequence[Method]) -> Tried:
+    found, choices = {}, {}
+    for method in map(runner.benchmark.row, rows):
         for scenario in runner.benchmark.scenarios:
             if why_not(method, runner.benchmark.offers(scenario)) is None:
-                found = np.nan_to_num(runner.on_unreported(scenario, method))
-                yield (scenario, method.name), found[np.argmax(found.mean(axis=1))]
+                values, place = runner.on_unreported(scenario, method), Place(scenario, method.name)
+                several = len(method.strengths) > 1
+                choice = choose_strength(method.strengths, values) if several else fixed_strength()
+                row = method.strengths.index(choice.strength) if several else 0
+                found[place], choices[place] = values[row], choice
+    return Tried(changes, runner.benchmark.training, found, choices)
 
 
-def _first_screen(folder: Path, benchmark: Benchmark, tried: Sequence[Tried]) -> FirstScreen:
+def _first_screen(
+    folder: Path, benchmark: Benchmark, tried: Sequence[Tried], best: int, near: Sequence[int]
+) -> FirstScreen:
     columns = list(tried[0].found)
-    ranked = sorted(range(len(tried)), key=lambda place: -tried[place].mean)
     table = Table(
         f"{benchmark.criterion} on validation samples, mean ± standard deviation over draws.",
         [
             Column("settings"),
-            *(Column(method, scenario) for scenario, method in columns),
+            *(Column(place.method, place.scenario) for place in columns),
             Column("mean"),
+            Column("behind the best", "paired by draw"),
         ],
         [
-            [each.label, *(spread(each.found[column]) for column in columns), f"{each.mean:.3f}"]
-            for each in tried
+            [
+                each.label,
+                *(_cell(each.found[place]) for place in columns),
+                f"{each.by_draw.mean():.3f}",
+                "best" if number == best else spread(tried[best].by_draw - each.by_draw),
+            ]
+            for number, each in enumerate(tried)
         ],
-        frozenset(ranked[:1]),
+        frozenset([best]),
     )
-    best, *others = (tried[place] for place in ranked)
-    sentence = f"Best is {best.label}: {best.mean:.3f} in the mean over methods and scenarios"
-    if others:
-        sentence += f"; next {others[0].label}: {others[0].mean:.3f}"
-    caption = f"{benchmark.criterion} by setting; bars are standard deviations over draws."
-    picture = _plot(folder / "tried.png", benchmark, tried)
-    return FirstScreen(f"{sentence}.", Figure(caption, picture), table)
+    said = f"Best is {tried[best].label}: {tried[best].by_draw.mean():.3f}"
+    if near:
+        said += "; not told from it: " + "; ".join(tried[number].label for number in near)
+    edges = _edges(tried, best)
+    if edges:
+        said += f"; at the edge of what was tried: {', '.join(edges)}"
+    caption = f"{benchmark.criterion} on validation samples; bars are deviations over draws."
+    picture = _plot(folder / "tried.png", benchmark, tried, best)
+    return FirstScreen(f"{said}.", Figure(caption, picture), table)
 
 
-def _plot(path: Path, benchmark: Benchmark, tried: Sequence[Tried]) -> Path:
-    canvas, (axis,) = new_canvas(1, 3.0 + 0.7 * len(tried), 4.2)
-    places = np.arange(len(tried))
+def _edges(tried: Sequence[Tried], best: int) -> list[str]:
+    """Numbers of which the best is the least or greatest of several."""
+    found = []
+    for name, value in tried[best].changes.items():
+        values = {each.changes[name] for each in tried}
+        numbers = all(isinstance(each, (int, float)) for each in values)
+        if numbers and len(values) > 1 and value in (min(values), max(values)):
+            found.append(name)
+    return found
+
+
+def _strengths(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Section]:
+    choices: dict[str, dict[str, Choice]] = {}
+    for each in tried:
+        for place, choice in each.choices.items():
+            choices.setdefault(f"{place.scenario}, {each.label}", {})[place.method] = choice
+    table = strengths_table(benchmark.criterion, choices)
+    return [Section("Strengths", items=[table])] if table.rows else []
+
+
+def _cell(values: Float[np.ndarray, "draws"]) -> str:
+    gone = np.count_nonzero(np.isnan(values))
+    return f"diverged in {gone} of {len(values)}" if gone else spread(values)
+
+
+def _plot(path: Path, benchmark: Benchmark, tried: Sequence[Tried], best: int) -> Path:
     columns = list(tried[0].found)
+    canvas, (axis,) = new_canvas(1, 8.0, 1.6 + 0.42 * len(tried))
+    places = np.arange(len(tried))
     for number, column in enumerate(columns):
-        scenario, method = column
         values = [each.found[column] for each in tried]
+        shift = 0.5 * ((number + 0.5) / len(columns) - 0.5)
         axis.errorbar(
-            places + 0.06 * (number - (len(columns) - 1) / 2),
             [each.mean() for each in values],
-            np.nan_to_num([deviation(each) for each in values]),
+            places + shift,
+            xerr=[deviation(each) for each in values] if len(values[0]) > 1 else None,
             color=COLORS[number % len(COLORS)],
             marker=MARKERS[number // len(COLORS) % len(MARKERS)],
+            linestyle="none",
             capsize=3,
-            label=f"{method}, {scenario}",
+            label=f"{column.method}, {column.scenario}",
         )
-    axis.set_xticks(places, [each.label for each in tried], rotation=20, ha="right")
-    axis.set_ylabel(benchmark.criterion)
-    canvas.legend(loc="outside right upper")
+    names = [each.label for each in tried]
+    names[best] += " (best)"
+    axis.set_yticks(places, names)
+    axis.set_ylim(len(tried) - 0.5, -0.5)
+    axis.set_xlabel(f"{benchmark.criterion}, on validation samples")
+    canvas.legend(loc="outside upper right", ncols=min(len(columns), 3))
     return save(canvas, path)

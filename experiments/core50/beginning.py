@@ -224,7 +224,9 @@ def _learn_other_objects(
     sequence = class_incremental(
         images.train_labels, images.test_labels, [range(classes)], classes, valid_fraction=0.0
     )
-    unit = Unit("pretraining", facts, sequence, jax.random.key(OTHER_WORLD + seed))
+    # Of several nets that share a folder each has its own.
+    name = f"pretraining-{zlib.crc32(repr(facts).encode()):08x}"
+    unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
     (arrays,) = train_one_by_one(
         folder,

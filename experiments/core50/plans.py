@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from data_pipelines.errors import DataError
 from everlight.continual.engine.steps import Protocol
-from experiments.common.settings import Scale
+from experiments.common.settings import Rate, Scale
 
 Approach = Literal["tuned", "frozen", "cumulative"]
 """Which of a plan's lengths a method has: naive's, CWR's or cumulative's."""
@@ -32,8 +32,8 @@ class Length:
 
     first: int
     later: int
-    rate: float
-    later_rate: float | None = None
+    rate: Rate
+    later_rate: Rate | None = None
     """Of all batches but the first; None is the same."""
 
     @property
@@ -51,7 +51,7 @@ class Pretraining:
     images: int = 60
     """Of each subclass."""
     epochs: int = 8
-    rate: float = 2e-3
+    rate: Rate = 2e-3
     """Adam's."""
 
 

@@ -26,7 +26,7 @@ from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.plan_settings import changed_plan
-from experiments.common.settings import Scale
+from experiments.common.settings import Count, Rate, Scale
 from experiments.common.streaming import Channels, channels, naming_files, stream_centers
 from experiments.continual.benchmark import (
     Arrays,
@@ -87,7 +87,7 @@ class BenchmarkPlan:
     methods: tuple[str, ...]
     protocol: Protocol
     seeds: int
-    strengths_tried: int = 5
+    strengths_tried: Count = 5
     """Of each method's, the middle ones."""
 
 
@@ -100,7 +100,7 @@ class Net:
     trunk: tuple[int, ...]
     branch: int
     hidden: int
-    rate: float = 1e-3
+    rate: Rate = 1e-3
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Scale
+from experiments.common.settings import Rate, Scale
 from experiments.common.streaming import channels, stream
 from experiments.continual.benchmark import (
     Arrays,
@@ -108,7 +108,7 @@ class Plan:
     protocol: Protocol
     configurations: int
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    rate: float = 1.0
+    rate: Rate = 1.0
     rates: Mapping[str, float] = field(default_factory=dict)
     """Of methods that have another."""
     joint_epochs: int | None = None

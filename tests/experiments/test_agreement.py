@@ -1,9 +1,12 @@
 """The comparison with Avalanche: its arithmetic by hand, and the steps where Avalanche is there."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
+from everlight.continual.base import Batch, Samples, Task
 from everlight.models import MLP
 from experiments.bench.agreement import (
     MATERIALS,
@@ -29,9 +32,16 @@ from experiments.bench.agreement_runs import (
     Trainer,
     ask,
     avalanche_python,
+    build_of,
     cut,
     places_of,
     plain_batches,
+)
+from experiments.bench.avalanche_equations import (
+    TheirPasses,
+    TheirTurns,
+    their_agem,
+    their_replay,
 )
 
 WITHIN = 1e-5
@@ -128,6 +138,54 @@ def test_what_is_replayed_is_of_earlier_tasks():
     for task in range(1, TASKS):
         assert set(labels[np.asarray(fed.replay[task]).ravel()]) <= set(order[:task].ravel())
         assert set(labels[np.asarray(fed.held[task])]) <= set(order[task])
+
+
+def fourth_task():
+    none = Samples(jnp.zeros(1, int), jnp.zeros((1, 1), int), jnp.ones(1, bool))
+    return Task(none, none, jnp.zeros(CLASSES, bool), jnp.asarray(3))
+
+
+def given_batch(size):
+    index = jnp.zeros(size, int)
+    return Batch(index, index[:, None], jnp.ones(size), jnp.zeros(size, bool))
+
+
+def test_avalanches_reference_takes_the_earlier_tasks_in_turn(place):
+    """Of three tasks 16 // 3 = 5 each, four steps through 20 samples, then from the first again."""
+    setup, _ = build_of(NAIVE, place.material.net)(place.data)
+    strategy = their_agem(setup, TASKS, 20)
+    index = jnp.arange(TASKS * 20).reshape(TASKS, 20)
+    every = Samples(index, index[..., None], jnp.ones(index.shape, bool))
+    for step in range(5):
+        memory = TheirTurns(every, jnp.asarray(step))
+        found = strategy.draw(memory, given_batch(BATCH), fourth_task(), jax.random.key(0))
+        taken = np.asarray(found.index)[np.asarray(found.weight) > 0]
+        first = 5 * (step % 4)
+        wanted = np.concatenate([task * 20 + np.arange(first, first + 5) for task in range(3)])
+        np.testing.assert_array_equal(np.sort(taken), wanted)
+
+
+@pytest.mark.parametrize(
+    ("at_beginning", "sizes"), [(False, [16] * 6 + [4, 16, 16]), (True, [16] * 9)]
+)
+def test_avalanches_replay_goes_through_its_memory(place, at_beginning, sizes):
+    """A hundred samples: replay's seventh batch has the four that are left and its eighth and
+    ninth begin anew, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
+    setup, _ = build_of(NAIVE, place.material.net)(place.data)
+    strategy = their_replay(setup, 100, 2, 8, at_beginning)
+    index = jnp.arange(200)
+    every = Samples(index, index[:, None], index % 2 == 0)
+    found = []
+    for step in range(9):
+        memory = TheirPasses(every, jnp.asarray(step), jax.random.key(1))
+        drawn = strategy.draw(memory, given_batch(16), fourth_task(), jax.random.key(step))
+        found.append(np.asarray(drawn.index)[np.asarray(drawn.weight) > 0])
+    assert [len(each) for each in found] == sizes
+    whole = np.concatenate(found[: 6 if at_beginning else 7])
+    assert len(set(whole)) == len(whole) == (96 if at_beginning else 100)
+    assert np.all(whole % 2 == 0)
+    # Another pass has another order.
+    assert not np.array_equal(found[0], found[6 if at_beginning else 7])
 
 
 def test_a_case_that_there_is_not_is_named():

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import pytest
 
@@ -10,6 +10,7 @@ from data_pipelines.errors import DataError
 from everlight.continual import Protocol
 from experiments import cli
 from experiments.common.plan_settings import changed_plan, plan_in_force, take_plan_options
+from experiments.common.settings import Share
 
 
 class Part(NamedTuple):
@@ -25,6 +26,9 @@ class Plan:
     data: str = "procedural"
     most: int | None = None
     parts: dict = dataclasses.field(default_factory=lambda: {"NI": Part(7)})
+    pair: tuple[int, int] = (1, 2)
+    kind: Literal["hat", "coat"] = "hat"
+    shares: tuple[Share, ...] = (0.5,)
 
 
 def test_options_are_taken_out_of_the_arguments():
@@ -86,7 +90,11 @@ def test_the_plan_in_force_is_shown_with_all_its_parts():
         ({"protocol.epoch": "5"}, r"no setting --plan\.protocol\.epoch, at 'epoch'; .*'epochs'"),
         ({"protocl.epochs": "5"}, r"at 'protocl'; did you mean 'protocol'"),
         ({"protocol.epochs": "many"}, r"--plan\.protocol\.epochs many; give something like 3"),
-        ({"protocol.epochs": "0"}, r"--plan\.protocol\.epochs 0: .*epochs=0"),
+        ({"protocol.epochs": "0"}, r"--plan\.protocol\.epochs 0; give 1 or more"),
+        ({"rate": "1e999"}, r"--plan\.rate inf; give a finite number"),
+        ({"pair": "3"}, r"--plan\.pair \(3,\); give 2 values"),
+        ({"kind": "hard"}, r"no value --plan\.kind 'hard'; did you mean 'hat'"),
+        ({"shares": "0.5,2"}, r"--plan\.shares 2; give 1 or less"),
         ({"protocol.epochs": "2.5"}, r"give something like 3"),
         ({"rate.of": "1"}, r"rate has no parts, it is 0\.5"),
         ({"protocol": "5"}, r"give something like|has parts"),

@@ -1,23 +1,36 @@
 """Settings tried on unreported draws: what is compared, what is left out, what is refused."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from data_pipelines.errors import DataError
+from data_pipelines.images.digits import load_digits
 from experiments.common.run_folder import RunFolder
+from experiments.continual import table, tune
 from experiments.continual.methods import METHODS
 from experiments.continual.runner import Runner
+from experiments.continual.selection import fixed_strength
 from experiments.continual.table import BENCHMARKS, ContinualRun
-from experiments.continual.tune import Tried, TuneRun, read_variations, run_tune
+from experiments.continual.tune import (
+    Place,
+    Tried,
+    TuneRun,
+    ranked,
+    read_variations,
+    run_command,
+    run_tune,
+)
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")
 
-ASKED = {"benchmark": "digits", "methods": ("naive", "MAS"), "tuning_orders": 1}
+ASKED = {"benchmark": "digits", "methods": ("naive", "MAS")}
 PLAN = {"tasks": "2", "batch_size": "64", "epochs": "1"}
 VARY = ("rate=.0001,.02",)
+FILES = "*strength*.npz"
 
 
 @pytest.fixture(scope="module")
@@ -28,64 +41,119 @@ def finished(tmp_path_factory):
         return report, dict(results)
 
 
-def test_the_better_rate_is_named_and_marked(finished):
+def test_the_better_rate_is_named_and_the_command_given(finished):
     report, results = finished
-    slow, fast = (results[f"rate {rate}/not told/naive"].mean() for rate in ("0.0001", "0.02"))
+    slow, fast = (results[f"rate={rate}/not told/naive"].mean() for rate in ("0.0001", "0.02"))
     assert slow < fast
     page = report.read_text()
-    assert "Best is rate 0.02: " in page
-    assert "draws (order of classes) that no report shows" in page
+    assert "Best is rate=0.02: " in page
+    assert "not told from it" not in page
+    assert "at the edge of what was tried: rate." in page
+    assert "--plan.batch-size 64 --plan.epochs 1 --plan.rate 0.02 ..." in page
+    config = json.loads((report.parent / "config.json").read_text())
+    assert config["plan"]["batch_size"] == 64
 
 
 def test_it_is_what_strengths_are_chosen_by(finished, tmp_path):
-    """Of a method with strengths the best one's score, as `continual run` finds it."""
-    _, results = finished
+    """Of a method with strengths the best one's scores, as `continual run` finds it."""
+    report, results = finished
     settings = ContinualRun(benchmark="digits", plan=PLAN | {"rate": 0.02})
     benchmark = BENCHMARKS["digits"](settings)
     folder = RunFolder("test", "runner", ContinualRun(runs=tmp_path))
-    chosen = Runner(folder, benchmark, 0).choose("not told", METHODS["MAS"])
-    assert len(chosen.tried) > 1
-    assert results["rate 0.02/not told/MAS"].mean() == max(chosen.tried)
+    chosen = Runner(folder, benchmark, 0, 2).choose("not told", METHODS["MAS"])
+    found = results["rate=0.02/not told/MAS"]
+    assert found.shape == (2,)
+    assert found.mean() == pytest.approx(max(chosen.tried))
+    assert chosen.told in report.read_text()
 
 
-def test_nothing_of_what_is_reported_is_trained(finished):
-    report, _ = finished
-    units = [path.name for path in report.parent.rglob("*.npz") if path.name != "results.npz"]
-    assert len(units) == 2 * (1 + len(METHODS["MAS"].strengths))
-    # The first of the orders that are never reported.
-    assert all("-1000-" in name for name in units)
+def test_no_reported_test_sample_has_a_part_in_it(finished, tmp_path, monkeypatch):
+    """With the test images' labels in another order the same comes out, to the bit."""
+    _, results = finished
+    images = load_digits()
+    wrong = np.random.default_rng(0).permutation(images.test_labels)
+    monkeypatch.setattr(table, "load_digits", lambda: images._replace(test_labels=wrong))
+    asked = {**ASKED, "methods": ("naive",)}
+    report = run_tune(TuneRun(runs=tmp_path, plan=PLAN, vary=("rate=.02",), **asked))
+    with np.load(report.parent / "results.npz") as again:
+        name = "rate=0.02/not told/naive"
+        np.testing.assert_array_equal(again[name], results[name])
 
 
-def test_more_values_train_nothing_again(finished, capsys):
+def test_more_values_train_nothing_again(finished, tmp_path):
     report, results = finished
-    before = {path: path.stat().st_mtime_ns for path in report.parent.rglob("*strength*.npz")}
-    wider = TuneRun(runs=report.parent.parent, plan=PLAN, vary=("rate=.0001,.02,.05",), **ASKED)
-    run_tune(wider)
-    after = {path: path.stat().st_mtime_ns for path in report.parent.rglob("*strength*.npz")}
+    folder = tmp_path / report.parent.name
+    shutil.copytree(report.parent, folder)
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
+    assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].strengths))
+    wider = {**ASKED, "vary": ("rate=.05,.0001,.02",)}
+    run_tune(TuneRun(runs=tmp_path, plan=PLAN, **wider))
+    after = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(after) == 3 * len(before) // 2
     assert before.items() <= after.items()
-    with np.load(report.parent / "results.npz") as again:
-        np.testing.assert_array_equal(
-            again["rate 0.02/not told/naive"], results["rate 0.02/not told/naive"]
-        )
-    assert json.loads((report.parent / "config.json").read_text())["settings"]["vary"] == [
-        "rate=.0001,.02,.05"
-    ]
+    with np.load(folder / "results.npz") as again:
+        assert {key: again[key].tolist() for key in results} == {
+            key: value.tolist() for key, value in results.items()
+        }
 
 
-def test_a_mean_is_over_methods_scenarios_and_draws():
-    tried = Tried(
-        {"rate": 0.1},
-        {("told", "a"): np.array([0.2, 0.4]), ("told", "b"): np.array([0.9, 0.0])},
+@pytest.mark.slow
+def test_nets_of_core50_are_pretrained_each(tmp_path):
+    """What all its strategies begin with is a unit of its own for every net."""
+    asked = {
+        "pretraining.images": 20,
+        "pretraining.epochs": 1,
+        "tuned.NI.first": 6,
+        "tuned.NI.later": 6,
+    }
+    settings = TuneRun(
+        benchmark="core50-ni",
+        vary=("hidden=8,16",),
+        methods=("naive",),
+        tuning_orders=1,
+        plan=asked,
+        runs=tmp_path,
     )
-    assert tried.mean == pytest.approx(0.375)
-    assert tried.label == "rate 0.1"
+    report = run_tune(settings)
+    assert len(list(report.parent.rglob("pretraining-*.npz"))) == 2
+
+
+def tried(rate, values, other=(0.0, 0.0)):
+    found = {Place("told", "a"): np.array(values), Place("told", "b"): np.array(other)}
+    return Tried({"rate": rate}, "", found, dict.fromkeys(found, fixed_strength()))
+
+
+def test_what_two_draws_do_not_tell_from_the_best_is_said():
+    """Means over both methods .3 and .4, .25 and .43, .2 and .2: the second is behind by .05 and
+    -.03, so by .01 ± .04."""
+    every = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
+    np.testing.assert_allclose(every[1].by_draw, [0.25, 0.43])
+    assert ranked(every) == (0, [1])
+
+
+def test_a_run_that_diverged_counts_as_nothing_right():
+    """Without it .9 would be the greatest mean."""
+    every = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
+    assert ranked(every)[0] == 0
+    with pytest.raises(DataError, match="every run diverged"):
+        ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
 
 
 def test_variations_are_all_combinations():
-    found = list(read_variations(["rate=.1,.2", "protocol.first-epochs=(1,2),None"]))
+    found = list(read_variations(["rate=.1,.2", "protocol.first-epochs=(1,2),None"], {}))
     assert [each["rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
     assert [each["protocol.first_epochs"] for each in found] == [(1, 2), None] * 2
+    words = list(read_variations(["dtype=float32,bfloat16"], {}))
+    assert [each["dtype"] for each in words] == ["float32", "bfloat16"]
+
+
+def test_the_command_has_all_that_was_given():
+    settings = TuneRun(benchmark="icifar", plan={"per_class": (9, 5)}, scale="cpu")
+    found = run_command(settings, {"rate": 0.01, "protocol.epochs": 3})
+    assert found == (
+        "continual run icifar --scale cpu --plan.per-class 9,5 --plan.rate 0.01 "
+        "--plan.protocol.epochs 3 ..."
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,15 +161,43 @@ def test_variations_are_all_combinations():
     [
         ({"vary": ()}, "--vary without a setting; give NAME=VALUE"),
         ({"vary": ("rate",)}, "--vary 'rate'; give NAME=VALUE"),
-        ({"vary": ("rate=fast",)}, "--vary 'rate=fast'; give NAME=VALUE"),
-        ({"vary": ("rate=.1", "rate=.2")}, "--vary has rate twice"),
-        ({"vary": ("speed=.1",)}, r"no setting --plan.speed, at 'speed'"),
-        ({"vary": ("epochs=.5",)}, r"--plan.epochs 0.5; give something like 10"),
+        ({"vary": ("rate=",)}, "--vary 'rate='; give NAME=VALUE,... with commas"),
+        ({"vary": ("rate=fast",)}, "--vary rate fast; give something like"),
+        ({"vary": ("rate=.1", "rate=.2")}, "--vary has rate, and it already is given"),
+        ({"vary": ("rate=.1,.1",)}, "--vary 'rate=.1,.1' has a value twice"),
+        ({"vary": ("batch-size=8,16",)}, "--vary has batch_size, and --plan.batch_size is given"),
+        ({"vary": ("rate=.1,-1",)}, "--vary rate -1.0; give 1e-09 or more"),
+        ({"vary": ("rate=.1,1e999",)}, "--vary rate inf; give 100 or less"),
+        ({"vary": ("dtype=float32,float33",)}, "no value --vary dtype 'float33'; did you mean"),
+        ({"vary": ("speed=.1",)}, "no setting --vary speed, at 'speed'"),
+        ({"vary": ("exemplars=.5",)}, "--vary exemplars 0.5; give something like 10"),
+        ({"vary": ("blocks=0,1",)}, "blocks is for nets that learn pictures"),
+        ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes what is learnt from .*5 tasks"),
         ({"methods": ("HAT",)}, "HAT .*; give --scenario told"),
         ({"benchmark": "digit"}, "no benchmark 'digit'; did you mean 'digits'"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(changes, message, tmp_path):
+def test_what_cannot_be_tried_is_refused(changes, message, tmp_path, monkeypatch):
+    """Before anything is trained."""
+    monkeypatch.setattr(tune, "_try_all", lambda runner, changes, rows: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
-        run_tune(TuneRun(**{**ASKED, "runs": tmp_path, "vary": VARY, **changes}))
-    assert not list(tmp_path.iterdir())
+        run_tune(TuneRun(**{**ASKED, "plan": PLAN, "runs": tmp_path, "vary": VARY, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        (
+            "procedural",
+            {"vary": ("blocks=0,1",), "scenario": ("told",)},
+            "which methods make sense",
+        ),
+        ("icifar", {"vary": ("seeds=1,2",)}, "seeds=2 trains what seeds=1 does"),
+        ("icifar", {"vary": ("dropout=0,.25",)}, "--vary dropout .*; give something like|3 values"),
+        ("iirc", {"vary": ("rate=.1",), "tuning_orders": 9}, "--seeds 3; iirc has 10"),
+    ],
+)
+def test_what_other_benchmarks_refuse(name, changes, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "_try_all", lambda runner, changes, rows: tried(0.1, (0.5, 0.5)))
+    with pytest.raises(DataError, match=message):
+        run_tune(TuneRun(benchmark=name, methods=("naive",), runs=tmp_path, **changes))
