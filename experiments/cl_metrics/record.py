@@ -96,9 +96,9 @@ PLANS: Mapping[Scale, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=6),
         seeds=2,
-        chosen="rate: of .0003, .001, .003 and .01 the least that naive and joint do not tell from "
-        "the best on validation images of unreported orders; sizes and lengths are what a demo "
-        "has time for",
+        chosen="rate: of .0003, .001, .003 and .01 the paper's of those that naive and joint do not "
+        "tell from the best on validation images of unreported orders; sizes and lengths are what "
+        "a demo has time for",
         methods=("Naive", "Cumulative", "EWC"),
         strengths_tried=2,
     ),
@@ -111,7 +111,7 @@ PLANS: Mapping[Scale, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=5),
         seeds=5,
-        chosen="rate of .0003, .001, .003 and .01, dropout of this and the paper's: the greatest "
+        chosen="rate of .0003 to .01, dropout of this and the paper's: the greatest "
         "accuracy of naive and joint on validation images of unreported orders; sizes and lengths "
         "are what two cores can do",
         dropout=(0.0, 0.0, 0.25),

@@ -124,9 +124,9 @@ def _select_last(epochs: int, batch_size: int) -> Protocol:
 PLANS: Mapping[Scale, Plan] = {
     "demo": Plan(
         data="procedural",
-        chosen="rate: of .0003, .001 and .003 the least that finetune and joint do not tell from "
-        "the best on held-out scenes, by nets that are not reported; sizes and lengths are what a "
-        "demo has time for",
+        chosen="rate: of .0003, .001 and .003 the papers' of those that finetune and joint do not "
+        "tell from the best on held-out scenes, by nets that are not reported; sizes and lengths "
+        "are what a demo has time for",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
@@ -140,9 +140,9 @@ PLANS: Mapping[Scale, Plan] = {
     ),
     "cpu": Plan(
         data="vrd",
-        chosen="rate of .0003, .001 and .003, mid-scale's epochs of 6 and 12: the greatest "
-        "generalised Top-5 of finetune and joint on held-out scenes, by nets that are not "
-        "reported; the rest is what two cores can do",
+        chosen="rate of .0003, .001 and .003, mid-scale's epochs of 6 and 12: the papers' rate of "
+        "those that finetune and joint do not tell from the best on held-out scenes, by nets that "
+        "are not reported; the rest is what two cores can do",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
