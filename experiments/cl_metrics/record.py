@@ -96,9 +96,9 @@ PLANS: Mapping[Scale, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=6),
         seeds=2,
-        chosen="rate: of .0003, .001, .003 and .01 the paper's of those that naive and joint do not "
-        "tell from the best on validation images of unreported orders; sizes and lengths are what "
-        "a demo has time for",
+        chosen="rate: of .0003, .001, .003 and .01 the papers' of those that naive and joint do "
+        "not tell from the best on validation images of unreported orders; sizes and lengths are "
+        "what a demo has time for",
         methods=("Naive", "Cumulative", "EWC"),
         strengths_tried=2,
     ),
