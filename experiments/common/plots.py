@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
 
@@ -24,6 +25,8 @@ from experiments.common.fonts import make_drawable
 mpl.rcParams["text.parse_math"] = False
 
 LINES = ("-", "--", ":", "-.")
+LEVELS = (":", "-.", "--")
+"""Of what has one value alone, in grey."""
 MARKERS = "os^D"
 """Of one line and color, the second and later curves have another."""
 COLUMNS = 6
@@ -99,14 +102,15 @@ def plot_curves(
 
     Args:
       path: of the picture.
-      panels: curves by title and method.
+      panels: curves by title and method; of several benchmarks a title begins with their name and a
+        comma.
       ylabel: of all panels, or of each.
       xlabel: of all panels.
       order: of names, which begins that of colours.
       published: dashed curves in the methods' colours, by title and method.
       paper: their name in the legend.
-      top: of the vertical axis; None is as the curves have it, the same for panels of one
-        `ylabel`.
+      top: of the vertical axis; None is as the curves have it, the same for a benchmark's panels of
+        one `ylabel`.
       rows: of panels.
     """
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
@@ -115,13 +119,14 @@ def plot_curves(
     columns = -(-len(panels) // rows)
     height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
     canvas, axes = new_canvas(columns, max(5.0, height), height, rows)
-    drawn = {}
+    drawn, levels = {}, {}
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
         for name, values in curves.items():
             shape, line, color = looks[name]
             mean = values.mean(axis=0)
             if len(mean) == 1:
-                drawn[name] = axis.axhline(mean[0], color=color, linestyle=":", lw=1.5)
+                line = levels.setdefault(name, LEVELS[len(levels) % len(LEVELS)])
+                drawn[name] = axis.axhline(mean[0], color="0.35", linestyle=line, lw=1.5)
                 continue
             spread = deviation(values)
             places = 1 + np.arange(len(mean))
@@ -136,9 +141,10 @@ def plot_curves(
         said = ylabel if isinstance(ylabel, str) else ylabel[title]
         axis.set(title=title, xlabel=xlabel, ylabel=said, ylim=(0, top))
     if isinstance(ylabel, str):
-        highest = max(axis.get_ylim()[1] for axis in axes)
-        for axis in axes:
-            axis.set_ylim(0, highest)
+        for alike in by_benchmark(panels, axes):
+            highest = max(axis.get_ylim()[1] for axis in alike)
+            for axis in alike:
+                axis.set_ylim(0, highest)
     shown = sorted(
         names.keys() & drawn.keys(), key=lambda name: (-_end(panels.values(), name), name)
     )
@@ -150,6 +156,14 @@ def plot_curves(
         fontsize="small",
     )
     return save(canvas, path)
+
+
+def by_benchmark(titles: Iterable[str], axes: Iterable[Axes]) -> list[list[Axes]]:
+    """Panels of one scale: of several benchmarks a title begins with their name and a comma."""
+    found: dict[str, list[Axes]] = {}
+    for title, axis in zip(titles, axes, strict=True):
+        found.setdefault(title.rpartition(", ")[0], []).append(axis)
+    return list(found.values())
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:

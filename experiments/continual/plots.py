@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from everlight.plots import COLORS
 from experiments.common.cells import deviation
-from experiments.common.plots import new_canvas, save
+from experiments.common.plots import by_benchmark, new_canvas, save
 
 
 def plot_finals(
@@ -27,7 +27,8 @@ def plot_finals(
                 axis.errorbar(values.mean(), place, xerr=deviation(values), fmt="o", color=color)
         axis.set(title=title, xlabel=f"final {measure}", ylim=(len(names) - 0.5, -0.5))
         axis.set_yticks(range(len(names)), names if axis is axes[0] else [""] * len(names))
-    ends = [axis.get_xlim() for axis in axes]
-    for axis in axes:
-        axis.set_xlim(min(0, *(low for low, _ in ends)), max(high for _, high in ends))
+    for alike in by_benchmark(panels, axes):
+        ends = [axis.get_xlim() for axis in alike]
+        for axis in alike:
+            axis.set_xlim(min(0, *(low for low, _ in ends)), max(high for _, high in ends))
     return save(canvas, path)

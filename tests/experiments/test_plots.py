@@ -124,7 +124,18 @@ def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     finals = {"told": {"ER": high[:, 0]}, "not told": {"ER": low[:, 0]}}
     continual_plots.plot_finals(tmp_path, finals, "accuracy")
     assert len({axis.get_xlim() for axis in shown[1].axes}) == 1
-    # What is measured otherwise has its own.
+    # What is measured otherwise has its own, and so has another benchmark.
     measures = {"told": "accuracy", "not told": "seconds"}
     plots.plot_curves(tmp_path, {"told": {"ER": high}, "not told": {"ER": low}}, measures)
     assert len({axis.get_ylim() for axis in shown[2].axes}) == 2
+    two = {
+        f"{name}, {split}": {"ER": high if name == "a" else low} for name in "ab" for split in "xy"
+    }
+    plots.plot_curves(tmp_path, two, "accuracy")
+    ends = [axis.get_ylim()[1] for axis in shown[3].axes]
+    assert ends[0] == ends[1] >= 0.9 > ends[2] == ends[3]
+    continual_plots.plot_finals(
+        tmp_path, {title: {"ER": each["ER"][:, 0]} for title, each in two.items()}, "accuracy"
+    )
+    ends = [axis.get_xlim()[1] for axis in shown[4].axes]
+    assert ends[0] == ends[1] > ends[2] == ends[3]
