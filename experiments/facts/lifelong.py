@@ -8,7 +8,8 @@ Scales:
   demo: the procedural world's facts, no data needed; 60 facts in four tasks, five strategies, one
     seed; three and a half minutes on two cores.
   cpu: VRD's annotations, rendered at 32x32; mid-scale with 186 facts in four tasks, eight
-    strategies and three seeds, then large-scale with all facts in eight tasks and six strategies.
+    strategies and three seeds, then large-scale with all facts in eight tasks and six strategies;
+    SI and MAS with the strengths that their papers recommend too; an hour on two busy cores.
   paper: all examples of VRD at 64x64, a wider net, more epochs; meant for an accelerator.
 """
 
