@@ -15,6 +15,7 @@ from experiments.continual.report import _sentence
 from experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
+    choices_of,
     class_types_tables,
     criteria_tables,
     left_out_table,
@@ -219,7 +220,8 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
 def test_strengths_and_what_was_left_out_are_said(naive):
     tuned = naive._replace(choice=choose_strength((1.0, 2.0), np.array([[0.2], [0.4]])))
     given = naive._replace(choice=fixed_strength(0.5))
-    table = strengths_table("final accuracy", {"told": {"a": tuned, "b": given, "c": naive}})
+    choices = choices_of({"told": {"a": tuned, "b": given, "c": naive}})
+    table = strengths_table("final accuracy", choices)
     assert table.rows == [
         ["a, told", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
         ["b, told", "given", "0.5"],
