@@ -40,7 +40,7 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.methods import METHODS, Method, Trains
-from experiments.continual.plan import StrategiesRun
+from experiments.continual.plan import Dtype, StrategiesRun, computed_in
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 STRENGTHS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
@@ -82,6 +82,7 @@ class Plan:
     """At most so many training and test images of each class."""
     exemplars: int = 20
     """Of every class, for methods that are not the paper's."""
+    dtype: Dtype = "float32"
 
 
 # The paper names neither epochs nor batches; its CE of .4492 for Naive means 22 epochs at its
@@ -151,10 +152,10 @@ def icifar_net(plan: Plan) -> Net:
     def make(trains: Trains, head: HeadKind) -> nn.Module:
         if trains == "head":
             return MLP(plan.classes, (), head)
-        return SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout)
+        return SmallCNN(plan.classes, plan.channels, plan.hidden, plan.dropout, dtype=plan.dtype)
 
     said = f"small CNN, channels {plan.channels}, {plan.hidden} hidden units, dropout"
-    return Net(make, (), f"{said} {plan.dropout}", named=False)
+    return Net(make, (), f"{said} {plan.dropout}{computed_in(plan.dtype)}", named=False)
 
 
 def icifar_training(plan: Plan) -> Training:

@@ -20,6 +20,11 @@ Dtype = Literal["float32", "bfloat16"]
 """Of a net's computation; parameters, statistics and losses are float32."""
 
 
+def computed_in(dtype: Dtype) -> str:
+    """Behind a net's name in reports; nothing where it is as usual."""
+    return "" if dtype == "float32" else f", computed in {dtype} below its head"
+
+
 class Plan(NamedTuple):
     """How tasks are trained; each of it can be given on the command line."""
 

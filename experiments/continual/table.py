@@ -33,7 +33,7 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.own_images import load_own_images
-from experiments.continual.plan import Plan, StrategiesRun, planned
+from experiments.continual.plan import Plan, StrategiesRun, computed_in, planned
 from experiments.core50.record import core50_benchmark
 from experiments.facts.record import facts_benchmark
 from experiments.iirc.record import iirc_benchmark
@@ -128,7 +128,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
     net = Net(
         head_or(MLP(10, (HIDDEN, HIDDEN), dtype=plan.dtype), 10),
         ("hidden1", "hidden2"),
-        f"two hidden layers of {HIDDEN} units",
+        f"two hidden layers of {HIDDEN} units{computed_in(plan.dtype)}",
     )
     return of_plan("digits", note, images, stored, net, plan, settings)
 
@@ -208,13 +208,15 @@ def of_pictures(
 def _net_of_pictures(side: int, classes: int, plan: Plan) -> Net:
     if plan.blocks:
         deep = ReducedResNet(classes, plan.blocks, dtype=plan.dtype)
-        return Net(head_or(deep, classes), (), f"reduced ResNet of {6 * plan.blocks + 2} layers")
+        said = f"reduced ResNet of {6 * plan.blocks + 2} layers{computed_in(plan.dtype)}"
+        return Net(head_or(deep, classes), (), said)
     shape = PlainCNN(classes) if side >= 32 else PlainCNN(classes, (16, 32), 64)
     widths = ", ".join(map(str, shape.channels))
     return Net(
         head_or(shape.clone(dtype=plan.dtype), classes),
         shape.layers,
-        f"convolutions of {widths} channels and {shape.hidden} hidden units",
+        f"convolutions of {widths} channels and {shape.hidden} hidden units"
+        f"{computed_in(plan.dtype)}",
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,9 +141,11 @@ def make_net(plan: Plan, classes: int, hidden: bool = True) -> nn.Module:
     """The plan's net, whole, or with the head right behind the trunk."""
     if plan.net == "small":
         units = plan.hidden if hidden else None
-        return SmallCNN(classes, plan.channels, units, (0.0, 0.0, 0.0), CAFFE_HEAD.deviation)
+        still = (0.0, 0.0, 0.0)
+        return SmallCNN(classes, plan.channels, units, still, CAFFE_HEAD.deviation, plan.dtype)
     kind = {"Mid-CaffeNet": MidCaffeNet, "Mid-VGG": MidVGG}[plan.net]
-    return kind(classes) if hidden else kind(classes, hidden=())
+    of = partial(kind, classes, dtype=plan.dtype)
+    return of() if hidden else of(hidden=())
 
 
 def make_head(plan: Plan, classes: int) -> nn.Module:
@@ -211,6 +214,7 @@ def _learn_other_objects(
         **dataclasses.asdict(pretraining),
         "channels": plan.channels,
         "hidden": plan.hidden,
+        "dtype": plan.dtype,
     }
     images = load_procedural(world, pretraining.images, tested)
     stored = store_images(images)

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 from data_pipelines.errors import DataError
 from everlight.continual.engine.steps import Protocol
 from experiments.common.settings import Rate, Scale
+from experiments.continual.plan import Dtype, computed_in
 
 Approach = Literal["tuned", "frozen", "cumulative"]
 """Which of a plan's lengths a method has: naive's, CWR's or cumulative's."""
@@ -94,13 +95,13 @@ class Plan:
     """Of the small net."""
     dense_rate: float = 10.0
     """Factor on the rate of the whole nets' fully connected layers; biases have twice as much."""
+    dtype: Dtype = "float32"
 
     @property
     def net_description(self) -> str:
         """For the report."""
-        if self.net == "small":
-            return f"small CNN, channels {self.channels}, {self.hidden} hidden units"
-        return self.net
+        small = f"small CNN, channels {self.channels}, {self.hidden} hidden units"
+        return (small if self.net == "small" else self.net) + computed_in(self.dtype)
 
 
 def choose_net(plan: Plan, net: CaffeNet | None) -> Plan:

@@ -40,7 +40,7 @@ from experiments.continual.benchmark import (
 )
 from experiments.continual.features import Features, load_features, stored_features
 from experiments.continual.methods import METHODS, Method, Needs, with_published
-from experiments.continual.plan import StrategiesRun
+from experiments.continual.plan import Dtype, StrategiesRun, computed_in
 from experiments.continual.runner import build_with
 from experiments.facts.benchmarks import (
     SPLITS,
@@ -101,6 +101,7 @@ class Net:
     branch: int
     hidden: int
     rate: Rate = 1e-3
+    dtype: Dtype = "float32"
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def facts_begin(
       tasks: of a split.
       store: where images are read that are not in memory.
     """
-    module = JointEmbedding(words, net.trunk, net.branch, net.hidden)
+    module = JointEmbedding(words, net.trunk, net.branch, net.hidden, net.dtype)
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
         shared: Shared = data.shared
@@ -426,6 +427,6 @@ def net_name(net: Net, features: Features | None = None) -> str:
     else:
         below, gate = f"on {features.note}", "the same features"
     return (
-        f"joint embedding, {below}, {net.hidden} hidden units a branch; Adam at {net.rate:g}, "
-        f"anew at every task; ExpertGate's gate sees {gate}"
+        f"joint embedding, {below}, {net.hidden} hidden units a branch{computed_in(net.dtype)}; "
+        f"Adam at {net.rate:g}, anew at every task; ExpertGate's gate sees {gate}"
     )

@@ -61,7 +61,7 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.methods import METHODS, Method, Needs, Trains
-from experiments.continual.plan import StrategiesRun
+from experiments.continual.plan import Dtype, StrategiesRun, computed_in
 from experiments.iirc.streaming import fingerprint, load_imagenet
 
 LABELS = 2
@@ -121,6 +121,9 @@ class Plan:
     """At most so many training and test images of each class."""
     superclasses: int | None = None
     """Of Tiny-ImageNet, the first so many, with as many classes that have none; None is all."""
+    dtype: Dtype = "float32"
+    remat: bool = False
+    """Whether ResNet-50's blocks are computed again in the backward pass instead of held."""
     chosen: str = "as published, or not chosen"
     """How the settings were chosen, for the report."""
 
@@ -261,8 +264,8 @@ def iirc_begin(
         if trains == "head" or on_features:
             return MLP(classes, (), head)
         if plan.blocks is None:
-            return ResNet50(classes, head)
-        return ReducedResNet(classes, plan.blocks, head)
+            return ResNet50(classes, head, plan.dtype, plan.remat)
+        return ReducedResNet(classes, plan.blocks, head, plan.dtype)
 
     def begin(scenario: str, method: Method, data: RunData) -> tuple[Setup, Needs]:
         images: StoredImages | StreamedImages = data.shared
@@ -307,7 +310,12 @@ def record(
       store: where images are read that are not in memory.
       choosing: whether the post-task validation of the last configurations chooses strengths.
       features: of the images, from which a linear head learns in their place.
+
+    Raises:
+      DataError: blocks computed again of a net that has no such setting.
     """
+    if plan.remat and plan.blocks is not None:
+        raise DataError("--plan.remat is for ResNet-50, which ImageNet's data have")
     images, metadata = data
     orders = metadata.configurations[: plan.configurations]
     tasks, classes = len(orders[0].tasks), data.classes
@@ -469,9 +477,8 @@ def epochs(plan: Plan) -> str:
 
 def net_name(plan: Plan) -> str:
     """For the report."""
-    if plan.blocks is None:
-        return "ResNet-50"
-    return f"reduced ResNet of {6 * plan.blocks + 2} layers"
+    deep = "ResNet-50" if plan.blocks is None else f"reduced ResNet of {6 * plan.blocks + 2} layers"
+    return deep + computed_in(plan.dtype)
 
 
 def sizes(data: Data) -> str:

@@ -31,14 +31,15 @@ NETS = {
     "ResNet50, remat": (models.ResNet50(6, remat=True), (32, 32, 3), 1),
     "MidCaffeNet": (models.MidCaffeNet(6, (16, 16), 0.0), (48, 48, 3), 1),
     "MidVGG": (models.MidVGG(6, (16, 16), 0.0), (48, 48, 3), 1),
+    "EfficientNetLite0": (models.EfficientNetLite0(6), (32, 32, 3), 1),
     "JointEmbedding": (models.JointEmbedding(5, (4,), 4, 8), (8, 8, 3), 3),
     "IlluminantNet": (models.IlluminantNet(), (9,), 0),
     "BasicBlock": (models.BasicBlock(8, 2), (8, 8, 4), 0),
     "BottleneckBlock": (models.BottleneckBlock(4, 2), (8, 8, 4), 0),
     "NormalizedConvolution": (models.NormalizedConvolution(4), (8, 8, 3), 0),
 }
-WITHOUT = {models.CosineHead, models.LinearClassifier, models.EfficientNetLite0}
-"""Heads, float32 whatever the net below them computes in, and a trunk that is computed once."""
+WITHOUT = {models.CosineHead, models.LinearClassifier}
+"""Heads, float32 whatever the net below them computes in."""
 QUICK = ("MLP", "SmallCNN", "IlluminantNet", "BasicBlock", "BottleneckBlock")
 SLOW = (
     "PlainCNN",

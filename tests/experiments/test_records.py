@@ -1,5 +1,9 @@
 """The papers' benchmarks as records: what their sequences, scores and refusals are, by hand."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,8 +12,12 @@ from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50
 from data_pipelines.images.iirc_metadata import Metadata
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol
+from everlight.metrics.ranking import Facts
+from everlight.models import MLP, MidVGG, ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
+from experiments.cl_metrics.record import icifar_net
+from experiments.common.plan_settings import changed_plan
 from experiments.continual.benchmark import Draw, of_matrix
 from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
 from experiments.continual.table import (
@@ -20,7 +28,9 @@ from experiments.continual.table import (
     ContinualRun,
 )
 from experiments.core50 import record as core50_record
+from experiments.core50.beginning import make_net
 from experiments.core50.plans import PLANS as CORE50_PLANS
+from experiments.facts import record as facts_record
 from experiments.facts.record import PLANS as FACTS_PLANS
 from experiments.iirc import record as iirc_record
 
@@ -179,3 +189,48 @@ def test_every_plan_says_how_it_was_chosen(plan):
     known = ("published", "not chosen on any data", "not reported", "unreported")
     assert any(word in plan.chosen for word in known)
     assert "by hand" not in plan.chosen
+
+
+def net_of_begin(monkeypatch, record, begin):
+    """The module that a record's sequences are learnt by."""
+    made = []
+    monkeypatch.setattr(record, "flax_setup", lambda module, *_: made.append(module))
+    facts = Facts(jnp.zeros((6, 3), int), jnp.zeros((4, 5)))
+    shared = SimpleNamespace(images=None, facts=facts)
+    begin("", NAIVE, SimpleNamespace(shared=shared))
+    return made[0]
+
+
+NETS = {
+    "icifar": lambda plan, _: icifar_net(plan).make("net", "linear"),
+    "iirc": lambda plan, patch: net_of_begin(
+        patch, iirc_record, iirc_record.iirc_begin(plan, 4, 2)
+    ),
+    "core50": lambda plan, _: make_net(plan, 3),
+    "facts": lambda plan, patch: net_of_begin(
+        patch, facts_record, facts_record.facts_begin(plan.net, 5, 6, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("scale", ["demo", "paper"])
+@pytest.mark.parametrize("name", NETS)
+def test_every_plan_s_net_computes_as_the_plan_says(monkeypatch, name, scale):
+    setting = "net.dtype" if name == "facts" else "dtype"
+    for dtype in ("float32", "bfloat16"):
+        plan = changed_plan(PLANS[name][scale], {setting: dtype})
+        net = NETS[name](plan, monkeypatch)
+        assert not isinstance(net, MLP)
+        assert jnp.dtype(net.dtype) == dtype
+    with pytest.raises(DataError, match=rf"value --plan\.{setting} 'float16'; .*'bfloat16'"):
+        changed_plan(PLANS[name][scale], {setting: "float16"})
+
+
+def test_blocks_are_computed_again_where_a_plan_asks(monkeypatch, iirc):
+    plan = replace(iirc_record.PAPER_IMAGENET, remat=True, dtype="bfloat16")
+    net = NETS["iirc"](plan, monkeypatch)
+    assert net == ResNet50(4, "linear", "bfloat16", True)
+    assert make_net(replace(CORE50_PLANS["paper"], net="Mid-VGG"), 3) == MidVGG(3, dtype="float32")
+    reduced = replace(iirc_record.PLANS["demo"], remat=True)
+    with pytest.raises(DataError, match=r"--plan\.remat is for ResNet-50"):
+        iirc_record.record(reduced, None, 0)

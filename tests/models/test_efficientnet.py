@@ -158,5 +158,10 @@ def test_the_published_weights_name_two_photographs(published):
         for image in load_sample_images().images
     ]
     images = (jnp.asarray(np.stack(squares), jnp.float32) - MEAN) / DEVIATION
-    logits = outputs_of(efficientnet_variables(published), images).logits
-    np.testing.assert_array_equal(jnp.argmax(logits, axis=1), [PALACE, DAISY])
+    variables = efficientnet_variables(published)
+    whole = outputs_of(variables, images)
+    half = EfficientNetLite0(dtype=jnp.bfloat16).apply(variables, images, False)
+    for found in (whole, half):
+        np.testing.assert_array_equal(jnp.argmax(found.logits, axis=1), [PALACE, DAISY])
+    away = np.linalg.norm(half.features - whole.features) / np.linalg.norm(whole.features)
+    assert 1e-3 < away < 0.1

@@ -8,14 +8,15 @@ the weights were learnt there. Kernels begin with variance 2 / (size² · output
 depthwise one has 1. There is neither dropout nor stochastic depth.
 """
 
-import functools
 from collections.abc import Mapping
+from functools import cache, partial
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
 from everlight.checks import checked
@@ -57,28 +58,28 @@ class EfficientNetLite0(nn.Module):
 
     Attributes:
       classes: outputs of the head.
+      dtype: of the computation below the head; parameters, statistics and outputs are float32.
     """
 
     classes: int = 1000
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
         """Logits and the 1,280 features; in training the batch's statistics normalise."""
-        stem = nn.Conv(
-            STEM, (3, 3), 2, "SAME", use_bias=False, kernel_init=HE_NORMAL_OUT, name="stem"
-        )
-        maps = nn.relu6(_norm("stem_norm", train)(stem(images)))
+        norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
+        start = {"kernel_init": HE_NORMAL_OUT, "dtype": self.dtype}
+        stem = nn.Conv(STEM, (3, 3), 2, "SAME", use_bias=False, **start, name="stem")
+        maps = nn.relu6(norm("stem_norm")(stem(images)))
         number = 0
         for stage in STAGES:
             for place in range(stage.blocks):
                 stride = stage.stride if place == 0 else 1
-                block = _Block(
-                    stage.side, stride, stage.expansion, stage.width, name=f"block{number}"
-                )
-                maps = block(maps, train)
+                shape = stage.side, stride, stage.expansion, stage.width
+                maps = _Block(*shape, self.dtype, name=f"block{number}")(maps, train)
                 number += 1
-        maps = _pointwise(TOP, "top")(maps)
-        features = jnp.mean(nn.relu6(_norm("top_norm", train)(maps)), axis=(1, 2))
+        maps = nn.relu6(norm("top_norm")(pointwise(TOP, "top")(maps)))
+        features = jnp.mean(maps, axis=(1, 2), dtype=jnp.float32)
         return Outputs(make_head("linear", self.classes)(features), features)
 
 
@@ -89,16 +90,18 @@ class _Block(nn.Module):
     stride: int
     expansion: int
     width: int
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
         maps = inputs
         if self.expansion > 1:
-            wide = _pointwise(inputs.shape[-1] * self.expansion, "expand")
-            maps = nn.relu6(_norm("expand_norm", train)(wide(maps)))
-        maps = _Depthwise(self.side, self.stride, name="depthwise")(maps)
-        maps = nn.relu6(_norm("depthwise_norm", train)(maps))
-        maps = _norm("project_norm", train)(_pointwise(self.width, "project")(maps))
+            wide = pointwise(inputs.shape[-1] * self.expansion, "expand")
+            maps = nn.relu6(norm("expand_norm")(wide(maps)))
+        maps = _Depthwise(self.side, self.stride, self.dtype, name="depthwise")(maps)
+        maps = nn.relu6(norm("depthwise_norm")(maps))
+        maps = norm("project_norm")(pointwise(self.width, "project")(maps))
         return maps + inputs if maps.shape == inputs.shape else maps
 
 
@@ -107,16 +110,17 @@ class _Depthwise(nn.Module):
 
     side: int
     stride: int
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
         channels = inputs.shape[-1]
         start = nn.initializers.normal(2**0.5 / self.side)
-        kernel = self.param("kernel", start, (self.side, self.side, channels))
+        kernel = self.param("kernel", start, (self.side, self.side, channels)).astype(self.dtype)
         (padding, rows), (across, columns) = (
             _same_padding(length, self.side, self.stride) for length in inputs.shape[1:3]
         )
-        padded = jnp.pad(inputs, [(0, 0), padding, across, (0, 0)])
+        padded = jnp.pad(inputs.astype(self.dtype), [(0, 0), padding, across, (0, 0)])
 
         def shifted(row: int, column: int) -> Float[Array, "b h2 w2 c"]:
             down = slice(row, row + (rows - 1) * self.stride + 1, self.stride)
@@ -135,13 +139,13 @@ def _same_padding(length: int, side: int, stride: int) -> tuple[tuple[int, int],
     return (missing // 2, missing - missing // 2), outputs
 
 
-def _pointwise(width: int, name: str) -> nn.Dense:
+def _pointwise(dtype: DTypeLike, width: int, name: str) -> nn.Dense:
     """A 1x1 convolution, which is a matrix product."""
-    return nn.Dense(width, use_bias=False, kernel_init=HE_NORMAL_OUT, name=name)
+    return nn.Dense(width, use_bias=False, dtype=dtype, kernel_init=HE_NORMAL_OUT, name=name)
 
 
-def _norm(name: str, train: bool) -> nn.BatchNorm:
-    return nn.BatchNorm(not train, momentum=MOMENTUM, epsilon=EPSILON, name=name)
+def _norm(train: bool, dtype: DTypeLike, name: str) -> nn.BatchNorm:
+    return nn.BatchNorm(not train, momentum=MOMENTUM, epsilon=EPSILON, dtype=dtype, name=name)
 
 
 @checked
@@ -176,7 +180,7 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
     return jax.tree.map_with_path(brought, shapes)
 
 
-@functools.cache
+@cache
 def _shapes(classes: int) -> dict[str, PyTree]:
     net = EfficientNetLite0(classes)
     return jax.eval_shape(
