@@ -26,7 +26,7 @@ from data_pipelines.errors import DataError
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Count, Scale, check_methods
+from experiments.common.settings import Bytes, Count, Scale, check_methods, check_name
 from experiments.continual.benchmark import Draw
 from experiments.continual.methods import Method
 from experiments.continual.report import report_sections, report_summary
@@ -34,11 +34,11 @@ from experiments.continual.run import save_outcomes, train_rows
 from experiments.continual.runner import Runner
 from experiments.iirc import CITATION
 from experiments.iirc.record import (
-    ABLATED,
     FORMS,
     PAPER_IMAGENET,
     PLANS,
     SCENARIO,
+    WITH_EXEMPLARS,
     DataSet,
     Plan,
     is_imagenet,
@@ -102,21 +102,26 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
-    def with_exemplars(count: int) -> Float[np.ndarray, "runs"]:
+    def with_exemplars(count: int) -> dict[str, Float[np.ndarray, "runs"]]:
         ours = record(replace(plan, exemplars=count), data, settings.seed, store)
         other = Runner(folder, ours, settings.seed, part=f"{count}-exemplars")
-        return other.outcome(SCENARIO, FORMS[ABLATED], runs).final
+        return {name: other.outcome(SCENARIO, FORMS[name], runs).final for name in ablated}
 
     outcomes = {row.name: scored(row) for row in rows}
-    ablation = {exemplars: with_exemplars(exemplars) for exemplars in plan.ablation}
-    if ablation and ABLATED in outcomes:
-        ablation[plan.exemplars] = common[SCENARIO][ABLATED].final
+    ablated = [name for name in plan.methods if name in plan.ablated]
+    ablation = {count: with_exemplars(count) for count in plan.ablation if ablated}
+    if ablation:
+        ablation[plan.exemplars] = {name: common[SCENARIO][name].final for name in ablated}
     own = {
         f"{name}/{field}": value
         for name, result in outcomes.items()
         for field, value in result._asdict().items()
     }
-    own |= {f"{ABLATED}-{count}/final": finals for count, finals in ablation.items()}
+    own |= {
+        f"{name}-{count}/final": final
+        for count, finals in ablation.items()
+        for name, final in finals.items()
+    }
     save_outcomes(folder, benchmark, settings.seed, runs, common, **own)
     rule = (
         "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
@@ -138,11 +143,18 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
 
 
 def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
-    """The plan of a run's scale and data, with the run's own choices in it."""
+    """The plan of a run's scale and data, with the run's own choices in it.
+
+    Raises:
+      DataError: other numbers of exemplars of a method that keeps none.
+    """
     imagenet = settings.data is not None and is_imagenet(settings.data)
     plan = PAPER_IMAGENET if imagenet and settings.scale == "paper" else plans[settings.scale]
+    plan = changed_plan(plan, settings.plan)
+    for name in plan.ablated:
+        check_name("method with exemplars in --plan.ablated,", name, WITH_EXEMPLARS)
     return replace(
-        changed_plan(plan, settings.plan),
+        plan,
         **{
             name: value
             for name in ("data", "methods", "configurations")

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from everlight.plots import COLORS
+from everlight.plots.style import look_of
 from experiments.common.cells import deviation
 from experiments.common.plots import new_canvas, save
 
@@ -30,11 +30,23 @@ def plot_confusion(path: Path, matrices: Mapping[str, Float[np.ndarray, "c c"]])
     return save(canvas, path)
 
 
-def plot_exemplars(path: Path, values: Mapping[int, Float[np.ndarray, "runs"]]) -> Path:
-    """A score by the number of exemplars of every class, mean and standard deviation."""
-    canvas, (axis,) = new_canvas(1, 4.6, 3.4)
-    means = [each.mean() for each in values.values()]
-    spreads = [deviation(each) for each in values.values()]
-    axis.errorbar(list(values), means, spreads, color=COLORS[0], marker="o", capsize=3)
-    axis.set(xlabel="exemplars a class", ylabel="pw-JS, R_j", xticks=list(values), ylim=(0, None))
+def plot_exemplars(
+    path: Path, values: Mapping[str, Mapping[int, Float[np.ndarray, "runs"]]]
+) -> Path:
+    """A score by the number of exemplars of every class, mean and deviation, a curve a method."""
+    canvas, (axis,) = new_canvas(1, 5.6, 3.4)
+    by_end = sorted(values.items(), key=lambda each: -each[1][max(each[1])].mean())
+    for place, (name, by_count) in enumerate(by_end):
+        counts = np.array(list(by_count))
+        means = [each.mean() for each in by_count.values()]
+        spreads = [deviation(each) for each in by_count.values()]
+        # Side by side, or bars would hide each other.
+        aside = counts * 1.03 ** (place - (len(by_end) - 1) / 2)
+        look = look_of(place)._asdict()
+        axis.errorbar(aside, means, spreads, label=name, marker="o", capsize=3, **look)
+    axis.set(xlabel="exemplars a class", ylabel="pw-JS, R_j", xscale="log")
+    axis.set_xticks(counts, [f"{count:,}" for count in counts])
+    axis.minorticks_off()
+    axis.set_ylim(0, None)
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return save(canvas, path)

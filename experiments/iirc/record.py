@@ -69,8 +69,6 @@ LABELS = 2
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-5
 SCENARIO = "incomplete labels"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
-ABLATED = "ER"
-"""The method whose exemplars the paper varies (appendix E)."""
 CHANNELS: Mapping[str, Channels] = dict.fromkeys(
     ("iirc_cifar100", "incremental_cifar100"), IIRC_CHANNELS
 )
@@ -93,6 +91,9 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
     "LUCIR-0.5": METHODS["LUCIR"]._replace(name="LUCIR-0.5", strengths=(0.5,)),
     **{name: METHODS[name] for name in METHODS if name.startswith("BiC-")},
 }
+WITH_EXEMPLARS = tuple(
+    name for name, row in FORMS.items() if "per_class" in row.given(Needs(1, 1, 1))
+)
 DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
 
 
@@ -116,7 +117,9 @@ class Plan:
     exemplars: int = 20
     """Of every class, where a method keeps any."""
     ablation: tuple[int, ...] = ()
-    """Other numbers of exemplars that ER is trained with."""
+    """Other numbers of exemplars that methods are trained with (appendix E)."""
+    ablated: tuple[str, ...] = WITH_EXEMPLARS
+    """Of the methods those that are; the paper's is ER."""
     per_class: tuple[int, int] = (500, 100)
     """At most so many training and test images of each class."""
     superclasses: int | None = None
@@ -168,6 +171,7 @@ PLANS: Mapping[Scale, Plan] = {
         configurations=10,
         joint_epochs=400,
         ablation=(50, 100, 200),
+        ablated=("ER",),
     ),
 }
 PAPER_IMAGENET = Plan(
@@ -377,7 +381,7 @@ def record(
     facts = {
         name: value
         for name, value in asdict(plan).items()
-        if name not in ("methods", "configurations", "ablation", "chosen")
+        if name not in ("methods", "configurations", "ablation", "ablated", "chosen")
     }
     others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
     if store is not None:

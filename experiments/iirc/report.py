@@ -14,11 +14,11 @@ from experiments.common.report import Column, Figure, Section, Table
 from experiments.continual.report_tables import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
 from experiments.iirc.plots import plot_confusion, plot_exemplars
-from experiments.iirc.record import ABLATED, Data
+from experiments.iirc.record import Data
 from experiments.iirc.scores import RECALL_BATCH, SCORES, Outcome
 
-Ablation = Mapping[int, Float[np.ndarray, "runs"]]
-"""pw-JS in the end of the method with each number of exemplars a class."""
+Ablation = Mapping[int, Mapping[str, Float[np.ndarray, "runs"]]]
+"""pw-JS in the end with each number of exemplars a class, by method."""
 
 
 def paper_sections(
@@ -33,7 +33,7 @@ def paper_sections(
     Args:
       path: of the run's folder.
       outcomes: by method.
-      ablation: of one method, by exemplars.
+      ablation: of the methods that keep exemplars.
       splits: of each configuration.
       data: that was learnt.
     """
@@ -64,7 +64,7 @@ def paper_sections(
         figure = _earlier_tasks(path, outcomes)
         sections.insert(2, Section("Each task as later ones are learnt", [later], [figure]))
     if ablation:
-        sections.append(Section("More exemplars", items=[_exemplars(path, ablation)]))
+        sections.append(Section("More exemplars", items=_exemplars(path, ablation)))
     numbered = {str(number): sequence for number, sequence in enumerate(splits)}
     return [*sections, Section("The splits", items=[sizes_table(numbered), _groups(data)])]
 
@@ -101,12 +101,19 @@ def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
     )
 
 
-def _exemplars(path: Path, ablation: Ablation) -> Figure:
+def _exemplars(path: Path, ablation: Ablation) -> tuple[Figure, Table]:
     caption = (
-        f"{ABLATED} with more exemplars of every class (appendix E), after the last task; bars are "
+        "pw-JS after the last task with more exemplars of every class (appendix E); ± and bars are "
         "one standard deviation over configurations."
     )
-    return Figure(caption, plot_exemplars(path / "exemplars.png", dict(sorted(ablation.items()))))
+    counts = sorted(ablation)
+    by_method = {
+        name: {count: ablation[count][name] for count in counts} for name in ablation[counts[0]]
+    }
+    rows = [[name, *map(spread, of.values())] for name, of in by_method.items()]
+    columns = [Column("method"), *(Column(f"{count:,}", "exemplars a class") for count in counts)]
+    picture = plot_exemplars(path / "exemplars.png", by_method)
+    return Figure(caption, picture), Table("The same in numbers.", columns, rows)
 
 
 def _confusion(path: Path, outcomes: Outcomes, data: Data) -> Figure:

@@ -25,7 +25,7 @@ TINY = Plan(
     blocks=0,
     protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
     configurations=2,
-    methods=("LUCIR",),
+    methods=("LUCIR", "finetune"),
     exemplars=2,
     ablation=(1,),
     per_class=(30, 2),
@@ -48,7 +48,13 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
         np.isnan(matrix), np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
     )
     np.testing.assert_array_equal(matrix, first[f"{SCENARIO}/LUCIR/matrices"])
-    assert first["ER-1/final"].shape == (2,)
+    # With exemplars only what keeps some.
+    finals = {key for key in first if key.endswith("/final") and "-" in key}
+    assert finals == {"LUCIR-1/final", "LUCIR-2/final"}
+    assert first["LUCIR-1/final"].shape == (2,)
+    assert "exemplars a class" in page
+    with pytest.raises(DataError, match=r"no method with exemplars in --plan\.ablated, 'finetune'"):
+        run_iirc(replace(settings, plan={"ablated": ("finetune",)}), {"demo": TINY})
     # Without a second label seen, every test sample has one: the first task brings superclasses.
     np.testing.assert_allclose(first["LUCIR/true_labels"][:, 0], 1)
     # At the end each sample has its superclass and its subclass.
