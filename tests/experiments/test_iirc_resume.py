@@ -69,7 +69,7 @@ class TinyNet(nn.Module):
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
-    monkeypatch.setattr(record, "ReducedResNet", lambda classes, blocks, head: TinyNet(head))
+    monkeypatch.setattr(record, "ReducedResNet", lambda classes, blocks, head, dtype: TinyNet(head))
 
 
 class Parts(NamedTuple):
