@@ -25,8 +25,9 @@ an MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the t
 
 - **Operations** of one training step, by the compiler's analysis of its program, in which a
   loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint
-  learn from all samples so far, GDumb begins anew before every evaluation. What comes once a task
-  (importances, herding, a ridge's solution) is in no step.
+  learn from all samples so far, GDumb begins anew on its memory before every evaluation, and its
+  step is one on memory. What comes once a task (importances, herding, a ridge's solution) is in no
+  step.
 - **Memory** is what the strategy keeps between steps; replayed images are kept as places in the
   data set, not as pixels.
 - **Copies** of the parameters' size that count as the model's memory in the criteria of

@@ -240,8 +240,13 @@ class Strategy(NamedTuple):
     ) = None
     """`predict` where the inputs' task is told; used by task-aware scoring only."""
     uses_past: bool = False
+    on_memory: "tuple[Strategy, int] | None" = None
+    """The strategy by which `before_evaluation` trains on memory, and the samples of its steps;
+    those on the stream then train nothing, and take themselves back in `learner.step`."""
+    tasks: int | None = None
+    """Of how many tasks a sequence must be, where the strategy was made for a number of them."""
     stored_samples: Callable[[Memory, Task], Int[Array, ""]] | None = None
-    """Samples held from earlier tasks while the task is learnt; None is none."""
+    """Samples held from earlier tasks, from the memory before the task; None is none."""
     parameter_copies: int = 0
     """Parameter-shaped arrays held from the second task on (the paper's rule of model size)."""
 

@@ -418,7 +418,7 @@ def _costs(
 ) -> Costs:
     usage = state.result.usage
     runs, tasks = usage.steps.shape
-    parameters = sum(leaf[0].size for leaf in jax.tree.leaves(state.result.learner.params))
+    parameters = sum(leaf.size // runs for leaf in jax.tree.leaves(state.result.learner.params))
     samples = jnp.stack([jnp.sum(each.tasks.train.mask, axis=1) for each in sequences])
     model = counted_model_memory(parameters, copies, tasks)
     return Costs(

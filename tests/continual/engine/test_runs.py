@@ -122,6 +122,32 @@ def test_over_two_devices_it_is_what_it_is_on_one(driven):
     np.testing.assert_allclose(losses[1], driven[-1].result.losses, atol=1e-4)
 
 
+def test_devices_do_not_wait_for_each_other_where_one_run_fills_two():
+    """A state of one run is cut out of two; cut leaf by leaf, streaming LDA's stood still."""
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import optax\n"
+        "from tests.continual.engine.test_runs import *\n"
+        "from everlight.continual.engine.flax_setup import StoredImages, flax_setup\n"
+        "from everlight.continual.objectives.softmax import softmax_objective\n"
+        "from everlight.continual.strategies.streaming_lda import streaming_lda\n"
+        "from everlight.models import MLP\n"
+        "order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768\n"
+        "images = np.random.default_rng(0).normal(size=(2500, width)).astype(np.float32)\n"
+        "sequence = class_incremental(np.repeat(classes, 80), np.repeat(classes, 20), order, 25)\n"
+        "one = jax.tree.map(lambda leaf: leaf[None], (sequence, jax.random.key(0)))\n"
+        "stored = StoredImages.of(jnp.asarray(images), jnp.zeros(width), jnp.ones(width))\n"
+        "def build(stored):\n"
+        "    head, descent = MLP(25, hidden=()), optax.sgd(0.01)\n"
+        "    setup = flax_setup(head, stored, softmax_objective(), descent)\n"
+        "    return setup, streaming_lda(setup)\n"
+        "protocol = Protocol(epochs=5, batch_size=32, select='last')\n"
+        "print(len([0 for _ in drive_runs(build, protocol, stored, Runs(*one), chunk=1)]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "25", done.stderr
+
+
 def test_runs_do_not_talk_to_each_other():
     """The compiled program has no collective, whatever the number of devices."""
     code = (

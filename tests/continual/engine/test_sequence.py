@@ -10,11 +10,21 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.engine.sequence import drive_sequence, run_sequence
+from everlight.continual.engine.sequence import (
+    drive_sequence,
+    operations_per_step,
+    run_sequence,
+)
 from everlight.continual.engine.steps import Protocol, begin_sequence, online_protocol
 from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.cumulative import joint
 from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.gdumb import gdumb
+from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.replay import experience_replay
+from everlight.continual.strategies.reservoir_replay import reservoir_replay
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.online import online_stream
 
@@ -137,3 +147,68 @@ def test_a_strategy_of_boundaries_is_refused_without_them():
     sequence, _ = streamed()
     with pytest.raises(ValueError, match="the protocol has no boundaries"):
         run_sequence(build, online_protocol(), DATA, sequence, KEY)
+
+
+def built(strategy):
+    def build(data):
+        setup = linear_setup(data)
+        return setup, strategy(setup)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("strategy", "stored"),
+    [
+        # Twelve places, all taken within the first task of twenty samples.
+        (lambda setup: reservoir_replay(setup, 12), [0, 12, 12]),
+        (lambda setup: gdumb(setup, 12, epochs=1), [0, 12, 12]),
+        # Two of every class, chosen at a task's end.
+        (lambda setup: experience_replay(setup, 2), [0, 4, 8]),
+        (lambda setup: joint(setup, 3), [0, 20, 40]),
+        (naive, [0, 0, 0]),
+    ],
+    ids=["reservoir", "GDumb", "replay", "joint", "naive"],
+)
+def test_stored_samples_are_of_earlier_tasks_alone(strategy, stored):
+    sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
+    protocol = Protocol(epochs=1, batch_size=5, select="last")
+    *_, driven = drive_sequence(built(strategy), protocol, DATA, sequence, KEY)
+    compiled = jax.jit(lambda s: run_sequence(built(strategy), protocol, DATA, s, KEY))(sequence)
+    np.testing.assert_array_equal(driven.result.usage.stored_samples, stored)
+    np.testing.assert_array_equal(compiled.usage.stored_samples, stored)
+
+
+def test_steps_on_memory_are_counted_and_cost_what_naive_s_do():
+    """GDumb's two epochs on twelve samples are six steps of four, after each of three tasks."""
+
+    def build(data):
+        setup = linear_setup(data)
+        return setup, gdumb(setup, 12, epochs=2, batch_size=4)
+
+    sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
+    protocol = Protocol(epochs=1, batch_size=10, select="last")
+    *_, state = drive_sequence(build, protocol, DATA, sequence, KEY)
+    np.testing.assert_array_equal(state.result.usage.steps, [6, 12, 18])
+    given = DATA, sequence, KEY
+    of_naive = operations_per_step(build_naive, Protocol(batch_size=4), *given)
+    assert operations_per_step(build, protocol, *given) == of_naive
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda setup: joint(setup, 2),
+        lambda setup: gem(setup, 2, 4),
+        lambda setup: expert_gate(setup, 2, lambda inputs: inputs, hidden=2),
+    ],
+    ids=["joint", "GEM", "ExpertGate"],
+)
+def test_a_strategy_made_for_another_number_of_tasks_is_refused(strategy):
+    sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES)
+    protocol = Protocol(epochs=1, select="last")
+    refused = pytest.raises(ValueError, match="made with tasks=2, the sequence has 3; give tasks=3")
+    with refused:
+        run_sequence(built(strategy), protocol, DATA, sequence, KEY)
+    with refused:
+        next(drive_sequence(built(strategy), protocol, DATA, sequence, KEY))

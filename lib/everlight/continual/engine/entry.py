@@ -22,9 +22,10 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
 
     Raises:
       ValueError: labels or test sets that there are not, an index beyond the images, images that
-        are not finite, no validation samples where the best epoch is to be kept; named.
+        are not finite, no validation samples where the best epoch is to be kept or the rate is to
+        fall when validation stands still; named.
     """
-    _refuse_selection_of_nothing(protocol, sequence)
+    _refuse_validation_by_nothing(protocol, sequence)
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
@@ -44,14 +45,22 @@ def _is_store(leaf: Any) -> bool:
     return isinstance(leaf, StoredImages)
 
 
-def _refuse_selection_of_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
+def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) -> None:
+    asked = {
+        "select='best'": (protocol.select == "best", "select='last'"),
+        f"plateau_factor={protocol.plateau_factor:g}": (
+            protocol.plateau_factor != 1,
+            "plateau_factor=1",
+        ),
+    }
     mask = sequence.tasks.valid.mask
-    if protocol.select == "last" or isinstance(mask, jax.core.Tracer):
+    if isinstance(mask, jax.core.Tracer):
         return
     validated = np.asarray(mask).any(axis=-1)
-    if not validated.all():
-        # Of several runs a task is the last axis.
-        raise ValueError(
-            f"select='best', and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
-            "give the sequence some, or select='last'"
-        )
+    for setting, (is_asked, instead) in asked.items():
+        if is_asked and not validated.all():
+            # Of several runs a task is the last axis.
+            raise ValueError(
+                f"{setting}, and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
+                f"give the sequence some, or {instead}"
+            )

@@ -119,7 +119,7 @@ def drive_runs(
         state = parts.learn_epochs(shared, runs, state, epochs)
         if left <= chunk:
             state = parts.close_task(shared, runs, state)
-        yield _on_runs(state, lambda leaf: leaf[:count]) if missing else state
+        yield _on_runs(state, partial(_first, count)) if missing else state
 
 
 @checked
@@ -241,9 +241,19 @@ def _coming(
     return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]
 
 
+@partial(jax.jit, static_argnums=0)
+def _first(count: int, tree: PyTree) -> PyTree:
+    """The first runs of every leaf, in one program.
+
+    Leaf by leaf the devices would have to meet in each of many programs, and on CPU they were seen
+    to wait for each other for ever where one of them was still at its run.
+    """
+    return jax.tree.map(lambda leaf: leaf[:count], tree)
+
+
 def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:
     """The state with functions applied, one after another, to what has an axis over runs."""
     over_runs = state.result, state.best
     for function in functions:
-        over_runs = jax.tree.map(function, over_runs)
+        over_runs = function(over_runs)
     return state._replace(result=over_runs[0], best=over_runs[1])

@@ -5,6 +5,7 @@ orders; `drive_sequence` is a Python loop over the same step that can be stopped
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
-from everlight.continual.base import Epoch, TaskSequence
+from everlight.continual.base import Epoch, Setup, Strategy, TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
     PROGRAMS,
@@ -36,12 +37,14 @@ from everlight.continual.engine.steps import (
     Order,
     Progress,
     Protocol,
+    Usage,
     begin_sequence,
     begin_task,
     close_task,
     count_steps,
     epoch_step,
     not_reached,
+    stored_before,
     take_task,
     task_keys,
 )
@@ -88,6 +91,7 @@ def run_sequence(
 
     def one_task(progress: Progress, number: Int[Array, ""]) -> tuple:
         task, keys = take_task(strategy, protocol, sequence, number), task_keys(key, number)
+        stored = stored_before(strategy, progress.memory, task)
         progress = begin_task(setup, strategy, protocol, progress, task, keys.begin)
 
         def one_epoch(epoch: Int[Array, ""], reached: tuple) -> tuple:
@@ -101,11 +105,11 @@ def run_sequence(
         epochs = jnp.where(number == 0, protocol.epochs_of(0), protocol.epochs)
         curve = not_reached((protocol.most_epochs,), jnp.float32)
         progress, losses, scores = jax.lax.fori_loop(0, epochs, one_epoch, (progress, curve, curve))
-        progress, closed = close_task(
+        progress, kept = close_task(
             setup, strategy, protocol, progress, task, sequence, number, keys.end
         )
         losses = nan_where_ended_badly(losses, epochs - 1, progress)
-        return progress, (*closed, losses, scores)
+        return progress, (kept, Usage(progress.learner.step, stored), losses, scores)
 
     progress, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
     return SequenceResult(*rows, progress.memory, progress.learner)
@@ -217,11 +221,22 @@ def operations_per_step(
     """Floating-point operations of one training step, from the cost analysis of its program.
 
     On CPU of the program as it is traced, which takes a twentieth of compiling it and differs by a
-    hundredth or two for most strategies, for GDumb's small step by a quarter; accelerators' plugins
-    analyse compiled ones alone. Loops inside the step are counted once (GEM's quadratic program).
-    What the backend's analysis leaves out stays out (random bits, data movement).
+    hundredth or two; accelerators' plugins analyse compiled ones alone. Loops inside the step are
+    counted once (GEM's quadratic program). What the backend's analysis leaves out stays out (random
+    bits, data movement). Of a strategy that trains on memory alone (`Strategy.on_memory`) the step
+    is one on memory.
     """
-    lowered = lower_step(build, protocol, data, sequence, key)
+    on_memory = build(data)[1].on_memory
+    if on_memory is None:
+        lowered = lower_step(build, protocol, data, sequence, key)
+    else:
+
+        def memory_build(data: Any) -> tuple[Setup, Strategy]:
+            setup, strategy = build(data)
+            return setup, strategy.on_memory[0]
+
+        of_memory = replace(protocol, batch_size=on_memory[1])
+        lowered = lower_step(memory_build, of_memory, data, sequence, key)
     found = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(found["flops"])
 

@@ -26,6 +26,7 @@ from everlight.continual.engine.steps import (
     epoch_step,
     not_reached,
     open_epoch,
+    stored_before,
     take_task,
     task_keys,
 )
@@ -103,9 +104,11 @@ def begin_task_state(
     """The state with its task begun."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
-    key_begin = task_keys(key, state.task).begin
+    key_begin, usage = task_keys(key, state.task).begin, state.result.usage
+    stored = stored_before(strategy, state.result.memory, task)
+    usage = usage._replace(stored_samples=usage.stored_samples.at[state.task].set(stored))
     begun = begin_task(setup, strategy, protocol, progress_of(state), task, key_begin)
-    return with_progress(state, begun)
+    return with_progress(state._replace(result=state.result._replace(usage=usage)), begun)
 
 
 def open_epoch_state(
@@ -231,14 +234,17 @@ def close_task_state(
     setup, strategy = build(data)
     task, result = take_task(strategy, protocol, sequence, state.task), state.result
     key_end = task_keys(key, state.task).end
-    progress, closed = close_task(
+    progress, kept = close_task(
         setup, strategy, protocol, progress_of(state), task, sequence, state.task, key_end
     )
-    evaluation, usage = jax.tree.map(
-        lambda every, new: every.at[state.task].set(new), (result.evaluation, result.usage), closed
+    evaluation, steps = jax.tree.map(
+        lambda every, new: every.at[state.task].set(new),
+        (result.evaluation, result.usage.steps),
+        (kept, progress.learner.step),
     )
     ended = nan_where_ended_badly(result.losses[state.task], state.epoch - 1, progress)
     losses = result.losses.at[state.task].set(ended)
+    usage = result.usage._replace(steps=steps)
     state = state._replace(
         result=result._replace(evaluation=evaluation, usage=usage, losses=losses)
     )

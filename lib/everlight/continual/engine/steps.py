@@ -97,7 +97,7 @@ class Usage(NamedTuple):
     steps: Int[Array, "t"]
     """Optimizer steps from the beginning of the sequence to the task's end."""
     stored_samples: Int[Array, "t"]
-    """Samples of earlier tasks that were held while the task was learnt."""
+    """Samples of earlier tasks that were held when the task began."""
 
 
 class Best(NamedTuple):
@@ -352,7 +352,16 @@ def take_task(
     """One task; for a strategy that uses them with the samples of all tasks up to it.
 
     Without boundaries nothing in it tells which it is.
+
+    Raises:
+      ValueError: a strategy made for another number of tasks.
     """
+    tasks = sequence.tasks.id.shape[0]
+    if strategy.tasks not in (None, tasks):
+        raise ValueError(
+            f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
+            f"tasks={tasks}"
+        )
     task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
     if not protocol.boundaries:
         return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
@@ -370,6 +379,13 @@ def with_past(sequence: TaskSequence, task: Task) -> Task:
         )
 
     return task._replace(past=up_to_it(every.train), past_valid=up_to_it(every.valid))
+
+
+def stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, ""]:
+    """Samples of earlier tasks in the memory before the task is begun."""
+    if strategy.stored_samples is None:
+        return jnp.int32(0)
+    return strategy.stored_samples(memory, task)
 
 
 class TaskKeys(NamedTuple):
@@ -466,10 +482,8 @@ def close_task(
     sequence: TaskSequence,
     number: Int[Array, ""],
     key: PRNGKeyArray,
-) -> tuple[Progress, tuple[PyTree, Usage]]:
+) -> tuple[Progress, PyTree]:
     """Ends the task and, where it is time to, evaluates on the test union."""
-    stored = strategy.stored_samples
-    held = jnp.int32(0) if stored is None else stored(progress.memory, task)
     key_end, key_ready = jax.random.split(key)
     memory, learner, best = end_task(strategy, protocol, progress, task, key_end)
 
@@ -491,7 +505,7 @@ def close_task(
         last = number == sequence.tasks.id.shape[0] - 1
         due = (number + 1) % protocol.evaluate_every == 0
         memory, learner, kept = jax.lax.cond(due | last, evaluated, left_out)
-    return Progress(memory, learner, best), (kept, Usage(learner.step, held))
+    return Progress(memory, learner, best), kept
 
 
 def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:

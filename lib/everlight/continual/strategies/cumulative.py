@@ -43,7 +43,9 @@ def joint(setup: Setup, tasks: Count) -> Strategy:
         now = epoch.samples.mask & (task.id == tasks - 1)
         return epoch._replace(samples=epoch.samples._replace(mask=now))
 
-    return unlimited_replay(setup)._replace(epoch_data=epoch_data, valid_data=_all_validation)
+    return unlimited_replay(setup)._replace(
+        epoch_data=epoch_data, valid_data=_all_validation, tasks=tasks
+    )
 
 
 @checked

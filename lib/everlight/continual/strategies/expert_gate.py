@@ -147,6 +147,7 @@ def expert_gate(
         begin_task=begin_task,
         end_task=end_task,
         predict=predict,
+        tasks=tasks,
         parameter_copies=tasks,
     )
 

@@ -112,7 +112,9 @@ def gdumb(
 
         new = arrivals(info.batch)
         keys = jax.random.split(key, new.mask.shape[0])
-        return jax.lax.scan(arrive, memory, (new, keys))[0], learner
+        memory, _ = jax.lax.scan(arrive, memory, (new, keys))
+        # A step that trains nothing is none of the optimizer's.
+        return memory, learner._replace(step=learner.step - 1)
 
     def before_evaluation(
         memory: BalancedMemory, learner: Learner, key: PRNGKeyArray
@@ -145,5 +147,6 @@ def gdumb(
         grads=grads,
         after_step=after_step,
         before_evaluation=before_evaluation,
+        on_memory=(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )

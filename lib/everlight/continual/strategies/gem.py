@@ -173,5 +173,6 @@ def gem(
         draw=draw,
         grads=grads,
         end_task=end_task,
+        tasks=tasks,
         stored_samples=lambda memory, task: jnp.sum(memory.mask),
     )

@@ -193,6 +193,7 @@ def hat(
         end_task=end_task,
         predict=predict,
         predict_task=predict_task,
+        tasks=tasks,
     )
 
 

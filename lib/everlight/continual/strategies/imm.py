@@ -110,7 +110,8 @@ def imm(
         begin_task=begin_task,
         end_task=end_task,
         predict=predict,
-        parameter_copies=4,
+        # Without what is constant: the transfer's weights, and the mean's, which count tasks.
+        parameter_copies=2 if merge == "mean" else 3,
     )
     return penalised(setup, free, strength, lambda memory: memory.transfer, implicit_rate)
 
@@ -121,7 +122,11 @@ def _merge(sums: QuadraticSums) -> PyTree:
 
 
 def _statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
-    """Batch statistics after a pass over the task's samples at the learner's parameters."""
+    """Batch statistics of a pass over the task's samples at the learner's parameters.
+
+    What was there before has no share in them: a running average is affine in what it begins from,
+    so one from 0 and one from 1 tell how much of that is left after the pass.
+    """
     if not jax.tree.leaves(learner.batch_stats):
         return learner.batch_stats
     key_order, key_passes = jax.random.split(key)
@@ -131,8 +136,27 @@ def _statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyArray) -
     def pass_forward(step: Int[Array, ""], batch_stats: PyTree) -> PyTree:
         key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_passes, step))
         batch = with_inputs(setup, take_batch(epoch, order, step, STATISTICS_BATCH), key_inputs)
-        now = learner._replace(batch_stats=batch_stats)
-        return batch_outputs(setup, now.params, now, batch, key_pass)[1]
+
+        def updated(batch_stats: PyTree) -> PyTree:
+            now = learner._replace(batch_stats=batch_stats)
+            return batch_outputs(setup, now.params, now, batch, key_pass)[1]
+
+        return jax.vmap(updated)(batch_stats)
+
+    def is_average(leaf: Array) -> bool:
+        return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+    def from_0_and_1(own: Array) -> Array:
+        two = [jnp.zeros_like(own), jnp.ones_like(own)] if is_average(own) else [own, own]
+        return jnp.stack(two)
+
+    def without_beginning(passed: Array, own: Array) -> Array:
+        if not is_average(own):
+            return passed[0]
+        left = passed[1] - passed[0]
+        return jnp.where(left < 1, passed[0] / (1 - left), own)
 
     passes = -(-order.count // STATISTICS_BATCH)
-    return jax.lax.fori_loop(0, passes, pass_forward, learner.batch_stats)
+    begun = jax.tree.map(from_0_and_1, learner.batch_stats)
+    passed = jax.lax.fori_loop(0, passes, pass_forward, begun)
+    return jax.tree.map(without_beginning, passed, learner.batch_stats)
