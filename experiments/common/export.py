@@ -15,6 +15,7 @@ import tyro
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_json, read_text, refusing
 from data_pipelines.writing import make_folder, read_sealed, written_whole
+from experiments.common.run_folder import whole_events
 
 Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
@@ -147,11 +148,13 @@ def _write_events(run: Path) -> Path:
 
 def _read_events(path: Path) -> list[dict[str, Any]]:
     way_out = "Only runs that follow their training have one that can be exported."
-    lines = read_text(path, way_out).splitlines()
+    text = read_text(path, way_out)
+    events = whole_events(text)
     with refusing(path, way_out):
-        events = [json.loads(line) for line in lines]
         if not all(isinstance(event, dict) for event in events):
             raise ValueError("a line is no event")
+        if text and not events:
+            raise ValueError("no line is an event")
     return events
 
 

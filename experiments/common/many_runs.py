@@ -1,8 +1,11 @@
 """Runs of one shape trained together, one a device at a time, each kept as a unit of the run."""
 
 import dataclasses
+import glob
+import json
 import shutil
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -111,11 +114,12 @@ def train_units(
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(wave)])
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
+        checkpoints = folder.checkpoints / (label + _which(wave))
         runs = Runs(*stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
-        continued = (folder.checkpoints / label).exists()
+        continued = checkpoints.exists()
         began = time.monotonic()
         parts = (build, protocol, shared, join, mesh, after_task, announce)
-        state = _train(folder, label, wave, runs, *parts)
+        state = _train(Checkpoints(checkpoints), label, wave, runs, *parts)
         gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
             result = _result_of(state, number, mesh)
@@ -128,7 +132,9 @@ def train_units(
             found[unit.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         if is_first():
-            shutil.rmtree(folder.checkpoints / label, ignore_errors=True)
+            shutil.rmtree(checkpoints, ignore_errors=True)
+    if is_first():
+        _remove_left(folder, units)
     return [found[unit.name] for unit in units]
 
 
@@ -225,8 +231,26 @@ def _claimed(
             time.sleep(POLL)
 
 
+def _which(wave: Sequence[Unit]) -> str:
+    """What tells waves apart that begin alike: after a stop others may form."""
+    if len(wave) == 1:
+        return ""
+    return f" {zlib.crc32(json.dumps([unit.name for unit in wave]).encode()):08x}"
+
+
+def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
+    """Removes what waves left that were stopped and did not form again."""
+    for unit in units:
+        name = glob.escape(unit.name)
+        for left in (
+            *folder.checkpoints.glob(name),
+            *folder.checkpoints.glob(f"{name} and * more *"),
+        ):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def _train(
-    folder: RunFolder,
+    checkpoints: Checkpoints,
     label: str,
     wave: Sequence[Unit],
     runs: Runs,
@@ -250,7 +274,6 @@ def _train(
     def like() -> SequenceState:
         return _on_mesh(initial_runs_state(build, protocol, shared, runs, join), mesh)
 
-    checkpoints = Checkpoints(folder.checkpoints / label)
     done, state = checkpoints.resume(facts, like) or (0, None)
     driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state, announce)
 

@@ -62,6 +62,15 @@ FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 """Beginnings of the environment's names that may change numbers, but for those of caches."""
 
 
+def whole_events(text: str) -> list[Any]:
+    """The events of a metrics.jsonl, but for lines that a kill cut short."""
+    events = []
+    for line in text.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            events.append(json.loads(line))
+    return events
+
+
 class RunFolder:
     """One run's folder: config.json, metrics.jsonl, results.npz, units/, checkpoints/, plots,
     report.html.
@@ -214,17 +223,17 @@ class RunFolder:
         line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
         with (self.path / "metrics.jsonl").open("a+") as stream:
             stream.seek(0)
-            if line not in stream:
+            lines = stream.readlines()
+            if lines and not lines[-1].endswith("\n"):
+                # A kill cut it short; what comes next is a line of its own.
+                stream.write("\n")
+            if line not in lines:
                 stream.write(line)
 
     def logged(self) -> list[dict[str, Any]]:
         """The events in metrics.jsonl, but for lines that a kill cut short."""
-        events = []
         path = self.path / "metrics.jsonl"
-        for line in path.read_text().splitlines() if path.exists() else ():
-            with contextlib.suppress(json.JSONDecodeError):
-                events.append(json.loads(line))
-        return events
+        return whole_events(path.read_text()) if path.exists() else []
 
     def claim_unit(self, name: str) -> bool:
         """Claims a part of a shared run for this process until it is saved or given up.

@@ -1,7 +1,6 @@
 """The record that the runner takes, and how images with classes fill it."""
 
 import functools
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,6 +27,7 @@ from everlight.continual import (
 from everlight.models import MLP
 from everlight.models.heads import HeadKind
 from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
+from experiments.common.checkpoint import checksums_of
 from experiments.common.plots import plot_samples
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.common.run_folder import RunFolder
@@ -309,11 +309,6 @@ def own_of(sequence: TaskSequence, strength: float = 1.0, told: bool = False) ->
     """A run's, whose tasks are told or not."""
     tasks = sequence.class_task
     return Own(tasks if told else jnp.zeros_like(tasks), jnp.float32(strength))
-
-
-def checksums_of(*arrays: np.ndarray) -> tuple[int, ...]:
-    """Of data, training labels and test labels."""
-    return tuple(zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in arrays)
 
 
 def numbered_key(draw: Draw) -> PRNGKeyArray:

@@ -22,6 +22,7 @@ from everlight.continual.engine.state import Build, SequenceResult
 from everlight.continual.engine.steps import Protocol
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
+from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
 from experiments.common.run_folder import RunFolder
 from experiments.continual.benchmark import (
@@ -31,7 +32,6 @@ from experiments.continual.benchmark import (
     Draw,
     RunData,
     Scores,
-    checksums_of,
     own_of,
 )
 from experiments.continual.features import load_features, stored_features

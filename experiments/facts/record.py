@@ -25,6 +25,7 @@ from everlight.metrics.ranking import Facts, Ranks, distances_to_facts, top_k
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.shapes import same_shapes
+from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
 from experiments.common.settings import Count, Rate, Scale
 from experiments.common.streaming import Channels, channels, naming_files, stream_centers
@@ -35,7 +36,6 @@ from experiments.continual.benchmark import (
     Draw,
     RunData,
     Scores,
-    checksums_of,
     own_of,
 )
 from experiments.continual.features import Features, load_features, stored_features

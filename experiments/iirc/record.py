@@ -41,6 +41,7 @@ from everlight.models.heads import HeadKind
 from everlight.models.resnet import ReducedResNet, ResNet50
 from everlight.scenarios.iirc import Hierarchy, Setting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
+from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
 from experiments.common.settings import Rate, Scale
@@ -52,7 +53,6 @@ from experiments.continual.benchmark import (
     Draw,
     RunData,
     Scores,
-    checksums_of,
 )
 from experiments.continual.features import (
     AS_THEY_COME,

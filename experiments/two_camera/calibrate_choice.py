@@ -35,6 +35,7 @@ from experiments.two_camera.pair_folds import (
     regression_name,
 )
 from experiments.two_camera.tables import angular_errors
+from experiments.two_camera.training import index_of_least
 
 DEPTH = 5
 """Hidden layers of the nets."""
@@ -99,7 +100,7 @@ class Choice(NamedTuple):
             trained = self.outcome.nets[given].models[depth]
         folds = losses.shape[1]
         seeds = len(jax.tree.leaves(trained)[0]) // losses.size
-        best = np.argmin(losses, axis=0)
+        best = index_of_least(losses)
         rows = ((folds * best + np.arange(folds)) * seeds)[:, None] + np.arange(seeds)
         return jax.tree.map(lambda leaf: leaf[rows.ravel()], trained)
 

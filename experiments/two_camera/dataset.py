@@ -37,7 +37,7 @@ from data_pipelines.locations import locate
 from data_pipelines.matlab import read_mat
 from everlight.checks import Between
 from everlight.models.illuminant_training import TrainingSettings
-from experiments.common.checkpoint import Checkpoints
+from experiments.common.checkpoint import Checkpoints, checksums_of
 from experiments.common.progress import progress
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
@@ -117,13 +117,15 @@ def run_dataset(
     sets = (in_three_folds if settings.split == "folds" else across_cameras)(cameras, settings)
     optimizer = training[settings.scale]
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    facts = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
+    asked = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
     for data in sets.values():
         check_learners(data, settings.methods)
     compared, arrays = {}, {}
     print(expected_duration(sets), flush=True)
     bar = progress("two_camera dataset", len(sets), 0, "camera")
     for camera, data in sets.items():
+        content = (data.images, data.masks, data.illuminants, *data.folds)
+        facts = asked | {"data": checksums_of(*content)}
         found = folder.read_unit(camera, facts)
         if found is None:
             checkpoints = Checkpoints(folder.checkpoints / camera)
@@ -139,14 +141,14 @@ def run_dataset(
         bar.update()
     bar.close()
     folder.save_results(**arrays)
-    asked = {
+    teaching = {
         "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
         "cross-camera": "each camera asked, all images of the others teaching",
     }
     summary = [
         ("Paper", CITATION),
         ("Data", note),
-        ("Protocol", asked[settings.split]),
+        ("Protocol", teaching[settings.split]),
         ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
         ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
         ("Seeds", f"{settings.seeds} a training from {settings.seed}"),

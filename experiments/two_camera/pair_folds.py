@@ -25,6 +25,7 @@ from experiments.two_camera.training import (
     PARAMETERS,
     TrainedNets,
     best_of_rates,
+    index_of_least,
     predict_all,
     stack_problems,
     train_nets,
@@ -178,7 +179,7 @@ def cross_validate(
             runs = all_estimates.reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = losses.reshape(shape).mean(axis=2)
             validation[method] = dict(zip(augmentations, per_fold, strict=True))
-            best = np.argmin(per_fold, axis=0)
+            best = index_of_least(per_fold)
             chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
             for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
                 estimates[f"{method}, {name}"] = single

@@ -66,6 +66,7 @@ from experiments.two_camera.s20_report import SECOND_LIGHT, S20Results, report_s
 from experiments.two_camera.tables import Comparison
 from experiments.two_camera.training import (
     PARAMETERS,
+    index_of_least,
     predict_all,
     stack_problems,
     train_nets,
@@ -322,7 +323,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
     familiar = familiar_pairs(data)
     for depth, models in outcome.nets[TRANSFORM].models.items():
         losses = outcome.validation[net_name(TRANSFORM, depth)]
-        best = np.argmin([losses[name] for name in AUGMENTATIONS], axis=0)
+        best = index_of_least(np.stack([losses[name] for name in AUGMENTATIONS]))
         seeds = models.mean.shape[0] // (3 * len(AUGMENTATIONS))
         rows = np.concatenate(
             [(3 * best[fold] + fold) * seeds + np.arange(seeds) for fold in range(3)]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from data_pipelines.errors import DataError
 from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh
@@ -22,7 +22,7 @@ from everlight.models.illuminant_training import (
     make_trainer,
     predict_chromaticity,
 )
-from experiments.common.checkpoint import Checkpoints
+from experiments.common.checkpoint import Checkpoints, checksums_of
 from experiments.common.interruption import uninterrupted
 from experiments.common.progress import progress
 from experiments.common.trees import rows_of, stacked
@@ -73,7 +73,11 @@ def train_nets(
             f"steps={settings.steps} must be a multiple of {BLOCKS} times "
             f"validate_every={settings.validate_every}"
         )
-    facts = {"seed": seed, **dataclasses.asdict(settings)}
+    facts = {
+        "seed": seed,
+        **dataclasses.asdict(settings),
+        "problems": checksums_of(*map(np.asarray, jax.tree.leaves(problems))),
+    }
     per_block = validations // BLOCKS
     trainers = {depth: make_trainer(IlluminantNet(depth, width), settings) for depth in depths}
     count = problems.features.shape[0]
@@ -159,9 +163,7 @@ def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
     """
     models, losses = {}, {}
     for depth, trained in nets.losses.items():
-        # NaN counts as infinite: argmin would take it for the least.
-        valid = np.where(np.isnan(trained.valid), np.inf, trained.valid)
-        least = np.min(valid, axis=0).reshape(-1, restarts)
+        least = np.min(_or_infinite(trained.valid), axis=0).reshape(-1, restarts)
         chosen = np.arange(len(least)) * restarts + np.argmin(least, axis=1)
         models[depth] = rows_of(nets.models[depth], chosen)
         losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
@@ -189,8 +191,8 @@ def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
     models, losses, chosen = {}, {}, {}
     for depth in trained[0].models:
         valid = np.stack([np.asarray(each.losses[depth].valid) for each in trained])
-        # NaN counts as infinite: a net that diverged has the least of what it had before.
-        least = np.min(np.where(np.isnan(valid), np.inf, valid), axis=1)
+        # Of a net that diverged it is the least of what it had before.
+        least = np.min(_or_infinite(valid), axis=1)
         best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
         rows = np.repeat(best, group), np.arange(least.shape[1])
         models[depth] = rows_of(stacked([each.models[depth] for each in trained]), rows)
@@ -200,6 +202,16 @@ def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
         )
         chosen[depth] = rates[best]
     return RateChoice(TrainedNets(models, losses), chosen)
+
+
+def index_of_least(losses: Float[np.ndarray, "n *shape"]) -> Int[np.ndarray, "*shape"]:
+    """Along the first axis, NaN being no loss."""
+    return np.argmin(_or_infinite(losses), axis=0)
+
+
+def _or_infinite(losses: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The losses with infinity for NaN, which argmin and min would take for the least."""
+    return np.where(np.isnan(losses), np.inf, losses)
 
 
 def _problem_keys(seed: int, depth: int, count: int) -> Array:

@@ -51,6 +51,12 @@ def holes(rng, shape=(32, 48)):
     return jnp.asarray(mask)
 
 
+@pytest.mark.parametrize("light", [[1, 2, 2], [-1, -2, -2], [0, -1, 0], [3e-30, 0, 4e-30]])
+def test_unit_length_keeps_the_direction(light):
+    found = estimators.unit_illuminant(jnp.array(light, jnp.float32))
+    np.testing.assert_allclose(found, unit(light), rtol=1e-6)
+
+
 class TestFramework:
     def test_gray_world_is_the_mean(self, rng):
         image, mask = photograph(rng), holes(rng)

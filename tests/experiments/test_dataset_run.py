@@ -207,6 +207,9 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     monkeypatch.setattr(dataset, "compare_on_images", None)
     again = run_dataset(settings, {"cpu": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
+    write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
+    with pytest.raises(DataError, match=r"units/B2\.npz.*\(data: "):
+        run_dataset(settings, {"cpu": SHORT})
 
 
 @pytest.mark.slow

@@ -131,10 +131,17 @@ def test_events_become_scalars_under_their_texts(tmp_path):
         assert read_events(export(ExportSettings(tmp_path, "tensorboard"))) == expected
 
 
-def test_lines_that_are_no_events_are_refused(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("[1]\n")
+@pytest.mark.parametrize("content", ["[1]\n", "unit,seconds\n"])
+def test_lines_that_are_no_events_are_refused(tmp_path, content):
+    (tmp_path / "metrics.jsonl").write_text(content)
     with pytest.raises(DataError, match=r"metrics\.jsonl"):
         export(ExportSettings(tmp_path, "tensorboard"))
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"seconds": 3}\n{"seconds": 4, "un\n{"seconds": 5}\n')
+    found = read_events(export(ExportSettings(tmp_path, "tensorboard")))
+    assert [value for _, _, value in found] == [3, 5]
 
 
 def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path):

@@ -60,6 +60,26 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
         train(folder, units((1.0, 3.0, 0.5)))
 
 
+def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp_path):
+    """Two devices; a wave of the first and third runs is stopped, then the first two are one."""
+    code = (
+        "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from experiments.common import many_runs\n"
+        "from tests.experiments.test_many_runs import *\n"
+        "folder, every = run_folder(Path(sys.argv[1])), units()\n"
+        "def stop(*_, **__): raise KeyboardInterrupt\n"
+        "save, RunFolder.save_unit = RunFolder.save_unit, stop\n"
+        "many_runs.Checkpoints.due = lambda self: True\n"
+        "try: train(folder, [every[0], every[2]])\n"
+        "except KeyboardInterrupt: print(len(list(folder.checkpoints.iterdir())))\n"
+        "RunFolder.save_unit = save\n"
+        "print(len(train(folder)), len(list(folder.checkpoints.iterdir())))\n"
+    )
+    called = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(called, capture_output=True, text=True, check=False)
+    assert done.stdout.split()[-3:] == ["1", "3", "0"], done.stderr
+
+
 def test_one_that_diverges_is_told_and_its_neighbours_are_kept(tmp_path, capsys):
     asked = units((1.0, 1e30, 0.3))
     kept = train(run_folder(tmp_path), asked)

@@ -75,6 +75,23 @@ def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(p
     assert outcome.errors(pairs)[f"{name}, {CHOSEN}"].max() < 0.05
 
 
+def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
+    def not_finite(data, train, key):
+        samples = repeat_samples(data, train, 2)
+        inputs = {name: np.array(values) for name, values in samples.inputs.items()}
+        for values in inputs.values():
+            values[0] = np.nan
+        return samples._replace(inputs=inputs)
+
+    both = {"good": good, "diverging": not_finite}
+    outcome = cross_validate(pairs, both, "honest", (0,), SETTINGS, Checkpoints(tmp_path))
+    name = next(name for name in outcome.validation if name != "Linear regression")
+    assert np.isnan(outcome.validation[name]["diverging"]).any()
+    np.testing.assert_array_equal(
+        outcome.estimates[f"{name}, {CHOSEN}"], outcome.estimates[f"{name}, good"]
+    )
+
+
 def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
     """Other lights in a test fold change nothing that was fitted or chosen for that fold."""
     both = {"first": good, "second": bad}

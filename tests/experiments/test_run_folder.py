@@ -263,6 +263,9 @@ def test_what_was_logged_is_read_back_but_for_a_line_cut_short(settings):
     with (folder.path / "metrics.jsonl").open("a") as stream:
         stream.write('{"unit": "b", "sec')
     assert folder.logged() == [{"unit": "a", "seconds": 1.5}]
+    for _ in range(2):
+        folder.log(unit="c", seconds=3.0)
+    assert [event["unit"] for event in folder.logged()] == ["a", "c"]
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):

@@ -36,7 +36,7 @@ class Estimator(Protocol):
 def unit_illuminant(illuminant: Illuminant) -> Illuminant:
     """The illuminant at unit length; NaN for the zero vector and for what is not finite."""
     # Dividing by the peak first keeps the squares of dim illuminants from underflowing.
-    scaled = illuminant / jnp.max(illuminant)
+    scaled = illuminant / jnp.max(jnp.abs(illuminant))
     return scaled / jnp.sqrt(jnp.sum(scaled * scaled))
 
 
