@@ -20,7 +20,7 @@ histograms_of = jax.jit(jax.vmap(log_chroma_histograms))
 
 def drawn_model(origin):
     coarse = jnp.ones((1, 32, 32, 2)), jnp.ones((1, 3, 32, 32, 2))
-    return CrossCameraModel(GeneratorNet().init(jax.random.key(1), *coarse), jnp.float32(origin))
+    return CrossCameraModel(GeneratorNet().init(jax.random.key(1), *coarse), jnp.float32([*origin]))
 
 
 def images(rng, count, gains=(1.0, 1.0, 1.0)):
@@ -33,7 +33,7 @@ def images(rng, count, gains=(1.0, 1.0, 1.0)):
 
 def test_the_other_images_matter_and_their_order_does_not(rng):
     histograms, _ = images(rng, 8)
-    model = drawn_model(-32)
+    model = drawn_model((-32, -32))
     own, others = histograms[0], histograms[1:4]
     told = estimate(model, own, others)
     np.testing.assert_allclose(estimate(model, own, others[::-1]), told, rtol=1e-5)
@@ -43,16 +43,16 @@ def test_the_other_images_matter_and_their_order_does_not(rng):
 def test_a_camera_with_other_gains_moves_the_light_by_them(rng):
     """By whole bins, with all that belongs to the camera moved alike, its origin too."""
     histograms, _ = images(rng, 4)
-    moved = jnp.roll(histograms, (6, 6), axis=(2, 3))
-    before = np.asarray(estimate(drawn_model(-32), histograms[0], histograms[1:]), float)
-    after = np.asarray(estimate(drawn_model(-26), moved[0], moved[1:]), float)
-    expected = before * np.exp([-6 * BIN, 0, -6 * BIN])
+    moved = jnp.roll(histograms, (6, 2), axis=(2, 3))
+    before = np.asarray(estimate(drawn_model((-32, -32)), histograms[0], histograms[1:]), float)
+    after = np.asarray(estimate(drawn_model((-26, -30)), moved[0], moved[1:]), float)
+    expected = before * np.exp([-6 * BIN, 0, -2 * BIN])
     np.testing.assert_allclose(after, expected / np.linalg.norm(expected), rtol=1e-4)
 
 
 def test_spoilt_images_beside_one_count_as_empty(rng):
     histograms, _ = images(rng, 4)
-    model = drawn_model(-32)
+    model = drawn_model((-32, -32))
     spoilt = histograms[1:].at[1].set(jnp.nan)
     told = estimate(model, histograms[0], spoilt)
     assert np.isfinite(told).all()

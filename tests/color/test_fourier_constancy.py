@@ -10,8 +10,10 @@ from everlight.color.fourier_constancy import (
     BINS,
     FOURIER_SETTINGS,
     FourierModel,
+    first_bin,
     fit_fourier_constancy,
     fourier_estimate,
+    light_places,
     log_chroma_histograms,
 )
 from everlight.metrics.angular import angular_error
@@ -65,14 +67,14 @@ def gaussian(place, spread):
 
 
 @pytest.mark.parametrize("place", [(10.3, 20.8), (63.6, 0.2), (31.5, 40.0)])
-@pytest.mark.parametrize("origin", [0, -9, 40])
+@pytest.mark.parametrize("origin", [(0, 0), (-9, 12), (40, -30)])
 def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
     """Without filters a light is where the map says, unwrapped into the bins from the origin on."""
     model = FourierModel(
-        jnp.zeros((2, BINS, BINS)), gaussian(np.array(place), 2.0), jnp.float32(origin)
+        jnp.zeros((2, BINS, BINS)), gaussian(np.array(place), 2.0), jnp.float32([*origin])
     )
     light = estimate_of(model, jnp.ones((2, BINS, BINS)))
-    u, v = (origin + (each - origin) % BINS for each in place)
+    u, v = (first + (each - first) % BINS for first, each in zip(origin, place, strict=True))
     expected = np.exp([-u * BIN, 0, -v * BIN])
     np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
 
@@ -81,14 +83,23 @@ def test_a_filter_moves_what_the_histogram_shows():
     """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) tell the light of bins (11, 5)."""
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
-    model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.float32(0))
+    model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
     expected = np.exp([-11 * BIN, 0, -5 * BIN])
     light = estimate_of(model, seen)
     np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
 
 
+def test_each_axis_holds_its_own_lights():
+    """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s lights: 40 and 56 wide, 65 together."""
+    ends = jnp.array([[-5.2, 3.5], [34.7, 59.6]])
+    lights = jnp.exp(-BIN * jnp.insert(ends, 1, 0, axis=1))
+    origin = first_bin(light_places(lights))
+    np.testing.assert_array_equal(origin, [-17, 0])
+    assert ((ends >= origin) & (ends < origin + BINS)).all()
+
+
 def test_what_shows_nothing_has_no_light():
-    model = FourierModel(jnp.zeros((2, BINS, BINS)), jnp.zeros((BINS, BINS)), jnp.float32(0))
+    model = FourierModel(jnp.zeros((2, BINS, BINS)), jnp.zeros((BINS, BINS)), jnp.zeros(2))
     black = jnp.zeros((8, 8, 3))
     assert jnp.isnan(estimate_of(model, histograms_of(black, None))).all()
     flat = histograms_of(black + 0.5, None)

@@ -124,7 +124,7 @@ def sensor_independent():
 
 def cross_camera():
     given = floats(1, 32, 32, 2), floats(1, 3, 32, 32, 2)
-    return color.CrossCameraModel(parameters(GeneratorNet(), *given), floats())
+    return color.CrossCameraModel(parameters(GeneratorNet(), *given), floats(2))
 
 
 def confidence_pooling():
@@ -224,7 +224,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "likelihood_steps": 1,
     },
     "color.fourier_estimate": lambda: {
-        "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats()),
+        "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2)),
         "histograms": floats(2, 64, 64),
     },
     "color.log_chroma_histograms": image,

@@ -107,13 +107,13 @@ def learn(name):
         others = jax.vmap(log_chroma_histograms)(images[:3], masks[:3])
         coarse = jnp.ones((1, 32, 32, 2)), jnp.ones((1, 3, 32, 32, 2))
         params = GeneratorNet().init(jax.random.key(0), *coarse)
-        model = CrossCameraModel(params, jnp.float32(-32))
+        model = CrossCameraModel(params, jnp.full(2, -32.0))
         return lambda image, mask: cross_camera_estimate(
             model, log_chroma_histograms(image, mask), others
         )
     # Whatever the filters are: fitting them takes longer than all tests here.
     model = FourierModel(
-        jax.random.normal(jax.random.key(0), (2, 64, 64)), jnp.zeros((64, 64)), jnp.float32(-32)
+        jax.random.normal(jax.random.key(0), (2, 64, 64)), jnp.zeros((64, 64)), jnp.full(2, -32.0)
     )
     return lambda image, mask: fourier_estimate(model, log_chroma_histograms(image, mask))
 

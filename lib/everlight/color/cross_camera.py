@@ -54,7 +54,7 @@ class CrossCameraModel(NamedTuple):
     """The trained parameters of the net, and the first of the lights' 64 bins."""
 
     params: PyTree
-    origin: Float[Array, ""]
+    origin: Float[Array, "2"]
 
 
 class GeneratorNet(nn.Module):
@@ -120,7 +120,7 @@ def _placed(histograms: Float[Array, "b 32 32 2"]) -> Float[Array, "b 32 32 4"]:
 
 
 def _coarse(
-    histograms: Float[Array, "*s 2 64 64"], origin: Float[Array, ""]
+    histograms: Float[Array, "*s 2 64 64"], origin: Float[Array, "2"]
 ) -> Float[Array, "*s 32 32 2"]:
     """Roots of shares, whose mean square is 1, from `origin` on."""
     moved = jnp.roll(histograms, -origin.astype(int), axis=(-2, -1))
@@ -154,7 +154,7 @@ def _tell(
     filters = jnp.moveaxis(filters, -1, -3)
     rough = FILTER_SMOOTHNESS * 2 * _roughness(filters) + BIAS_SMOOTHNESS * _roughness(bias)
     bias = jnp.roll(_enlarged(bias), model.origin.astype(int), axis=(-2, -1))
-    fitted = FourierModel(_enlarged(filters), bias, jnp.full(len(bias), model.origin))
+    fitted = FourierModel(_enlarged(filters), bias, jnp.broadcast_to(model.origin, (len(bias), 2)))
     return jax.vmap(fourier_estimate)(fitted, jnp.sqrt(histograms)), rough
 
 

@@ -79,11 +79,11 @@ ROUNDS = (16, 64)
 
 
 class FourierModel(NamedTuple):
-    """Both channels' filters, the map of likely lights, and the first of the lights' 64 bins."""
+    """Both channels' filters, the map of likely lights, and each axis's first of the 64 bins."""
 
     filters: Histograms
     bias: Float[Array, "64 64"]
-    origin: Float[Array, ""]
+    origin: Float[Array, "2"]
 
 
 @checked
@@ -225,13 +225,13 @@ def light_places(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
     return (logs[..., 1:2] - logs[..., ::2]) / BIN
 
 
-def first_bin(places: Float[Array, "n 2"]) -> Float[Array, ""]:
-    """The first of the `BINS` bins that have these places in their middle."""
-    return jnp.round((jnp.min(places) + jnp.max(places)) / 2) - BINS // 2
+def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
+    """Of each axis the first of the `BINS` bins that have these places in their middle."""
+    return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
 
 
 def _moments(
-    scores: Float[Array, "64 64"], origin: Float[Array, ""]
+    scores: Float[Array, "64 64"], origin: Float[Array, "2"]
 ) -> tuple[Float[Array, "2"], Float[Array, "2 2"]]:
     """Mean, from `origin` on, and variance of the scores' softmax on the torus, in bins."""
     shares = jax.nn.softmax(scores.ravel()).reshape(BINS, BINS)
