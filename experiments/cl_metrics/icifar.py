@@ -29,7 +29,8 @@ from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_f
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Figure, FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, Scale
+from experiments.common.settings import Scale
+from experiments.continual.plan import Seeds
 from experiments.continual.report import report_sections, report_summary
 from experiments.continual.report_tables import Published, summarize
 from experiments.continual.run import save_outcomes, train_rows
@@ -42,7 +43,7 @@ class ICifarRun(PlannedRun):
 
     data: DataSet | None = None
     """None is the scale's: procedural, tiny-imagenet, cifar100."""
-    seeds: Count | None = None
+    seeds: Seeds | None = None
     """Runs of every strategy, each with its own task order; None is the scale's."""
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from data_pipelines.images.cifar100 import load_cifar100
@@ -40,7 +41,7 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.methods import METHODS, Method, Trains
-from experiments.continual.plan import Dtype, StrategiesRun, computed_in
+from experiments.continual.plan import Dtype, Seeds, StrategiesRun, computed_in
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 STRENGTHS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
@@ -68,7 +69,7 @@ class Plan:
     channels: tuple[int, int]
     hidden: Count
     protocol: Protocol
-    seeds: int
+    seeds: Seeds
     chosen: str
     """How net, rate and lengths were chosen, for the report."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
@@ -97,9 +98,9 @@ PLANS: Mapping[Scale, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=6),
         seeds=2,
-        chosen="rate: of .0003, .001, .003 and .01 the papers' of those that naive and joint do "
-        "not tell from the best on validation images of unreported orders; sizes and lengths are "
-        "what a demo has time for",
+        chosen="rate of .0003 to .01: the greatest accuracy of naive and joint on validation "
+        "images of unreported orders; sizes and lengths are what a demo has time for",
+        rate=3e-3,
         methods=("Naive", "Cumulative", "EWC"),
         strengths_tried=2,
     ),
@@ -212,7 +213,10 @@ def record(
 
 
 def _criterion(scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
-    return float(accuracy(jnp.asarray(arrays["matrix"])))
+    matrix = jnp.asarray(arrays["matrix"])
+    # What learns all at once has nothing to show before.
+    at_once = not np.any(arrays["steps"][:-1])
+    return float(jnp.mean(matrix[-1]) if at_once else accuracy(matrix))
 
 
 def icifar(settings: StrategiesRun) -> Benchmark:

@@ -340,7 +340,7 @@ def _sequences(images: ImageSet, tasks: int, validates: bool) -> Callable[[int, 
     classes = len(images.class_names)
     counts = np.bincount(images.train_labels, minlength=classes)
     # Every class has one that validates, whatever rounding makes of one over its size.
-    fraction = max(VALID, (1 + 1e-6) / counts.min())
+    fraction = np.maximum(VALID, (1 + 1e-6) / counts)
 
     def ordered(order: np.ndarray) -> TaskSequence:
         cut = [part.tolist() for part in np.array_split(order, tasks)]

@@ -1,4 +1,6 @@
-"""Finished runs side by side, with paired differences over the orders of classes that they share.
+"""Finished runs side by side, with paired differences over the draws that they share.
+
+A draw is an order of classes, a task configuration, a split: which samples come when.
 
 python -m experiments compare runs/continual-run-digits-demo runs/continual-run-digits-demo-b
 """
@@ -24,6 +26,7 @@ from experiments.common.report import Column, Figure, Section, Table, write_repo
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import FolderSettings
 from experiments.continual.own_images import printable
+from experiments.continual.report import sentence
 
 LEVEL = 0.95
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
@@ -44,9 +47,13 @@ class Finished(NamedTuple):
     """What a run left."""
 
     name: str
-    labels: tuple[int, ...]
-    """Checksums of the labels: where they agree, an order of classes is the same tasks."""
-    orders: Int[np.ndarray, "seeds"]
+    data: tuple[int, ...]
+    """Checksums of images and of their labels."""
+    draws: Int[np.ndarray, "seeds"]
+    """Of each seed, which samples come when, as a checksum."""
+    measure: str
+    tested: str
+    """On what it is taken over time."""
     over_time: dict[tuple[str, str], Float[np.ndarray, "seeds t"]]
     """By scenario and method."""
     settings: dict[str, Any]
@@ -85,19 +92,21 @@ def run_compare(settings: CompareRun) -> Path:
     runs = [_read(folder) for folder in settings.folders]
     first = runs[0]
     for other in runs[1:]:
-        if other.labels != first.labels:
+        # Images of another size are others, and those that a seed makes.
+        made = other.data[0] != first.data[0] and _seed(other) != _seed(first)
+        if other.data[1:] != first.data[1:] or other.measure != first.measure or made:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
-        if not len(np.intersect1d(other.orders, first.orders)):
+        if not len(np.intersect1d(other.draws, first.draws)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
     settings = dataclasses.replace(settings, folders=folders)
     folder = RunFolder("compare", _name(folders), settings)
     summary = [
-        ("Runs", "; ".join(f"{run.name} ({len(run.orders)} seeds)" for run in runs)),
+        ("Runs", "; ".join(f"{run.name} ({len(run.draws)} seeds)" for run in runs)),
         (
             "Differences",
-            f"from {first.name}, paired by order of classes over the orders that both have; the "
-            f"interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
-            "all orders of a run",
+            f"from {first.name}, paired over the draws (orders of classes, configurations) that "
+            f"both have; the interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard "
+            "deviation over all draws of a run",
         ),
         ("Settings that differ", _differing(runs)),
         ("Selection rule", "each run's own, as its report says"),
@@ -119,18 +128,24 @@ def _read(folder: Path) -> Finished:
     way_out = "Name the folder of a finished run of strategies, such as `continual run`."
     path = folder / "results.npz"
     arrays = read_sealed(path, way_out)
-    if "orders" not in arrays or "data" not in arrays:
-        raise DataError(f"{path} has no orders of classes. {way_out}")
+    if missing := {"draws", "data", "measure", "tested"} - set(arrays):
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {way_out}")
     over_time = {
         (key.split("/")[0], key.split("/")[1]): value
         for key, value in arrays.items()
         if key.endswith("/over_time")
     }
-    labels = tuple(arrays["data"].tolist()[1:])
+    # After them comes what features are learnt from.
+    data = tuple(arrays["data"].tolist()[:3])
     stored = read_json(folder / "config.json", way_out)
     settings = {**_flat("", stored.get("plan", {})), **_flat("", stored.get("settings", {}))}
     name = printable(folder.resolve().name)
-    return Finished(name, labels, arrays["orders"], over_time, settings)
+    measure, tested = str(arrays["measure"]), str(arrays["tested"])
+    return Finished(name, data, arrays["draws"], measure, tested, over_time, settings)
+
+
+def _seed(run: Finished) -> Any:
+    return run.settings.get("seed")
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:
@@ -156,12 +171,13 @@ def _differing(runs: Sequence[Finished]) -> str:
 
 def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
     first, *others = runs
+    final = f"final {first.measure}"
     names = dict.fromkeys(name for run in runs for kind, name in run.over_time if kind == scenario)
-    columns = [Column("method"), *(Column(run.name, "final accuracy") for run in runs)]
+    columns = [Column("method"), *(Column(run.name, final) for run in runs)]
     for other in others:
         columns += [
             Column("difference", f"{other.name} − {first.name}"),
-            Column("orders above", f"{other.name} − {first.name}"),
+            Column("draws above", f"{other.name} − {first.name}"),
         ]
     rows = []
     for name in names:
@@ -177,13 +193,15 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
         if (scenario, name) in run.over_time
     }
     path = folder / f"compared_{scenario.replace(' ', '_')}.png"
-    picture = plot_curves(path, {scenario: curves}, "on what was learnt so far")
+    over_time = f"{first.measure} on {first.tested}"
+    picture = plot_curves(path, {scenario: curves}, over_time)
+    caption = f"{sentence(final)} of each run, and differences on the same draws."
     return Section(
-        scenario.capitalize(),
+        sentence(scenario),
         [],
         [
-            Table("Final accuracy of each run, and differences on the same orders.", columns, rows),
-            Figure("Mean accuracy on the tasks learned so far; bands are one deviation.", picture),
+            Table(caption, columns, rows),
+            Figure(f"{sentence(over_time)}; bands are one deviation.", picture),
         ],
     )
 
@@ -196,9 +214,9 @@ def _difference(
 ) -> list[str]:
     if ours is None or theirs is None:
         return ["–", "–"]
-    # Of a paper's run a method may have fewer orders than the others.
-    orders = first.orders[: len(ours)], other.orders[: len(theirs)]
-    _, here, there = np.intersect1d(*orders, return_indices=True)
+    # Of a paper's run a method may have fewer draws than the others.
+    draws = first.draws[: len(ours)], other.draws[: len(theirs)]
+    _, here, there = np.intersect1d(*draws, return_indices=True)
     if not len(here):
         return ["–", "–"]
     differences = theirs[there, -1] - ours[here, -1]

@@ -120,6 +120,7 @@ def run_grid(settings: GridRun) -> Path:
     )
     names = ["naive", *(METHODS if settings.methods is None else settings.methods)]
     rows = [method for name, method in METHODS.items() if name in names]
+    criterion = _criterion(benchmarks)
     summary = [
         *(
             (f"Data: {name}", benchmark.note + benchmark.counts)
@@ -132,9 +133,7 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Selection rule",
-            RULE.format(
-                criterion="final score", draws=settings.tuning_orders, what="of the benchmark"
-            ),
+            RULE.format(criterion=criterion, draws=settings.tuning_orders, what="of the benchmark"),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
@@ -280,12 +279,23 @@ def _sections(
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
         ("What makes no sense where", left_out_table(rows, offers)),
-        ("How strengths were chosen", strengths_table("final score", choices_of(titled))),
+        (
+            "How strengths were chosen",
+            strengths_table(_criterion(benchmarks), choices_of(titled)),
+        ),
     )
     return [
         Section("Every strategy on every benchmark", items=[figure, table, forgotten]),
         *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
+
+
+def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
+    """By which strengths are chosen, where benchmarks differ of each."""
+    by_name = {name: each.criterion for name, each in benchmarks.items()}
+    if len(set(by_name.values())) == 1:
+        return next(iter(by_name.values()))
+    return ", ".join(f"{criterion} of {name}" for name, criterion in by_name.items())
 
 
 def _final(outcome: Outcome | None) -> float:

@@ -154,9 +154,13 @@ def _sentence(
     benchmark: Benchmark, scenario: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
 ) -> str:
     """The best of what learns task after task, and the learners that bound it."""
-    anew = {row.name for row in rows if row.anew}
-    finals = {name: np.nan_to_num(each.final, nan=-1).mean() for name, each in by_name.items()}
-    sequential = [name for name in finals if name not in anew] or list(finals)
+    bounds = {row.name for row in rows if row.anew or row.setting != "incomplete"}
+    finals = {name: each.final.mean() for name, each in by_name.items()}
+    if np.isnan(list(finals.values())).all():
+        return f"{sentence(scenario)}: of every method a run diverged, so that none is ranked."
+    # As in a grid's ranks, what diverged is last.
+    finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
+    sequential = [name for name in finals if name not in bounds] or list(finals)
     best = max(sequential, key=finals.__getitem__)
     made = {row.name: row.made for row in rows}
     # A method's other strength is no other method.
@@ -165,7 +169,9 @@ def _sentence(
     others = [
         f"{name} {spread(by_name[name].final)}"
         for name in dict.fromkeys((_naive(rows), *by_name))
-        if name not in (best, second) and name in by_name and (name in anew or name == _naive(rows))
+        if name not in (best, second)
+        and name in by_name
+        and (name in bounds or name == _naive(rows))
     ]
     beside = f"; {', '.join(others)}" if others else ""
     first = "" if len(by_name) == 1 else " is the best that learns task after task, and"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from everlight.continual import TaskSequence
 from everlight.metrics import (
@@ -98,15 +98,19 @@ def paired_differences(above: Outcome, below: Outcome) -> Float[np.ndarray, "see
 
 
 def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
-    """The criteria of a method's runs; a pass over a task is one of naive's steps."""
+    """The criteria of a method's runs; a pass over a task is one of naive's steps.
+
+    NaN where a run diverged.
+    """
     seeds, tasks = outcome.steps.shape
     cost, samples = outcome.cost, outcome.samples
     model = counted_model_memory(cost.parameters, cost.parameter_copies, tasks)
-    steps = np.diff(outcome.steps, prepend=0)
+    gone = outcome.diverged_at[:, :1] >= 0
+    steps = np.where(gone, np.nan, np.diff(outcome.steps, prepend=0))
     passes = np.ceil(samples / naive.cost.batch_size)
     costs = Costs(
         model_memory=jnp.broadcast_to(model, (seeds, tasks)),
-        sample_memory=jnp.asarray(outcome.stored_samples, jnp.float32),
+        sample_memory=jnp.asarray(np.where(gone, np.nan, outcome.stored_samples), jnp.float32),
         lifetime_memory=jnp.asarray(samples.sum(axis=1), jnp.float32),
         operations=jnp.asarray(cost.operations * steps, jnp.float32),
         pass_operations=jnp.asarray(naive.cost.operations * passes, jnp.float32),
@@ -130,6 +134,8 @@ def criteria_tables(
     columns = [Column(name, group) for group, names in groups.items() for name in names]
     rows = []
     for name, outcome in by_name.items():
+        if _learns_at_once(outcome):
+            continue
         mean, of = summarize(outcome, by_name[naive])
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
         if not _names_ahead(outcome):
@@ -153,7 +159,8 @@ def criteria_tables(
         "mean of R[i, j] over j > i; – where no class of a task to come can be named, which "
         "counts as 0 in the score); their weighted means with the paper's weights (W2 as its own "
         "numbers have it, not as printed), and 1 less their weighted deviations. – where the "
-        f"benchmark does not tell.{' ' * bool(printed)}{published.name if printed else ''}"
+        "benchmark does not tell; what learns nothing before the last task has no criteria."
+        f"{' ' * bool(printed)}{published.name if printed else ''}"
     )
     return [Table(caption, [Column("method"), *columns], rows)]
 
@@ -179,7 +186,8 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
     """What every method costs."""
     rows = []
     for name, outcome in by_name.items():
-        cost, held = outcome.cost, outcome.stored_samples[:, -1].mean()
+        alive = outcome.diverged_at[:, 0] < 0
+        cost, held = outcome.cost, _mean(outcome.stored_samples[alive, -1])
         rows.append(
             [
                 name,
@@ -187,10 +195,10 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
                 f"{1 + cost.parameter_copies}",
                 f"{4 * cost.parameters / 1e6:.2f}",
                 f"{cost.memory_bytes / 1e6:.2f}",
-                f"{held:,.0f}",
-                f"{held * cost.sample_bytes / 1e6:.2f}" if cost.sample_bytes else "–",
+                dash(f"{held:,.0f}"),
+                dash(f"{held * cost.sample_bytes / 1e6:.2f}") if cost.sample_bytes else "–",
                 f"{cost.operations / 1e6:,.1f}",
-                f"{outcome.steps[:, -1].mean():,.0f}",
+                dash(f"{_mean(outcome.steps[alive, -1]):,.0f}"),
                 dash(f"{median_seconds(outcome):.1f}"),
             ]
         )
@@ -359,11 +367,16 @@ def median_seconds(outcome: Outcome) -> float:
     return float(np.median(known)) if len(known) else np.nan
 
 
+def _mean(values: Int[np.ndarray, "some"]) -> float:
+    """NaN of none."""
+    return float(values.mean()) if len(values) else np.nan
+
+
 def _names_ahead(outcome: Outcome) -> bool:
     """Whether something was ever right of a task to come: where none of its classes is among the
     outputs, all is 0 for that reason alone."""
     ahead = np.triu(np.ones(outcome.matrices.shape[1:], bool), 1)
-    return bool(np.any(outcome.matrices[:, ahead] != 0))
+    return bool(np.any(np.nan_to_num(outcome.matrices[:, ahead]) != 0))
 
 
 def _learns_at_once(outcome: Outcome) -> bool:

@@ -9,14 +9,16 @@ Seeds, methods and scenarios can be added to a finished run: what was trained is
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import jax
 import numpy as np
 
 from data_pipelines.errors import DataError
+from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import check_methods, check_name
-from experiments.continual.benchmark import Benchmark
+from experiments.continual.benchmark import Benchmark, Draw
 from experiments.continual.methods import METHODS, Method, why_not, with_published
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import WIDENING, StrategiesRun
@@ -212,11 +214,21 @@ def save_outcomes(
 ) -> None:
     """What `compare` and `export` read, and what else a run has."""
     folder.save_results(
-        orders=seed + np.arange(seeds),
+        draws=np.array([_checksum(benchmark, Draw("reported", seed, n)) for n in range(seeds)]),
         data=np.array(benchmark.checksums),
+        **{key: np.array(getattr(benchmark, key)) for key in ("measure", "tested")},
         **arrays_of(outcomes),
         **more,
     )
+
+
+def _checksum(benchmark: Benchmark, draw: Draw) -> int:
+    """Of which samples come when, in all scenarios: what seeds number may be another order."""
+    sequences = [
+        benchmark.sequence(scenario, METHODS["naive"], draw) for scenario in benchmark.scenarios
+    ]
+    (checksum,) = checksums_of(np.array(checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))))
+    return checksum
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

@@ -20,6 +20,7 @@ from everlight.continual import (
     Setup,
     StoredImages,
     Strategy,
+    TaskSequence,
 )
 from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
@@ -45,7 +46,7 @@ from experiments.continual.benchmark import (
     Scores,
     Use,
 )
-from experiments.continual.methods import Method, why_not
+from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.selection import Choice, choose_strength, fixed_strength
 
 NETS = "models"
@@ -200,16 +201,22 @@ class Runner:
         if settings:
             self._folder.tell_method(f"{self._prefix}{scenario}-{method.label}", settings)
         tasks = len(found[0].over_time)
-        samples = [np.sum(np.asarray(unit.sequence.tasks.train.mask), axis=1) for unit in units]
+        steps, stored = (
+            np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
+            for name in ("steps", "stored_samples")
+        )
+        samples = np.stack([_padded(_sizes(unit.sequence), tasks) for unit in units])
+        if method.setting == "incremental joint":
+            # Its sequence has the samples of earlier tasks among each task's own.
+            own = np.stack([self._own_sizes(scenario, number) for number in range(seeds)])
+            samples, stored = own, samples - own
         return Outcome(
             np.stack([each.over_time for each in found]),
             np.stack([each.matrix for each in found]),
             np.stack([arrays[DIVERGED_AT] for arrays in kept]),
-            *(
-                np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
-                for name in ("steps", "stored_samples")
-            ),
-            np.stack([_padded(each, tasks) for each in samples]),
+            steps,
+            stored,
+            samples,
             np.array([arrays["seconds"] for arrays in kept]),
             self._by_type(kept, units),
             self.cost(scenario, method),
@@ -217,6 +224,10 @@ class Runner:
             settings,
             self._drawn(scenario, method),
         )
+
+    def _own_sizes(self, scenario: str, number: int) -> Int[np.ndarray, "t"]:
+        draw = Draw("reported", self.seed, number)
+        return _sizes(self.benchmark.sequence(scenario, METHODS["naive"], draw))
 
     def is_elsewhere(self, scenario: str, method: Method, seeds: int) -> bool:
         """Whether other processes are at all that is to be trained of a method next."""
@@ -478,11 +489,13 @@ class Runner:
         if self.benchmark.by_type is None:
             return {}
         found = [
-            self.benchmark.by_type(Draw("reported", self.seed, number), arrays, unit.sequence)
+            {}
+            if has_diverged(arrays)
+            else self.benchmark.by_type(Draw("reported", self.seed, number), arrays, unit.sequence)
             for number, (arrays, unit) in enumerate(zip(kept, units, strict=True))
-            if not has_diverged(arrays)
         ]
-        return {kind: np.array([each[kind] for each in found]) for kind in (found or [{}])[0]}
+        kinds = dict.fromkeys(kind for each in found for kind in each)
+        return {kind: np.array([each.get(kind, np.nan) for each in found]) for kind in kinds}
 
     def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
         sequence = unit.sequence
@@ -490,6 +503,11 @@ class Runner:
             return self.benchmark.scores(scenario, arrays, sequence)
         tasks = sequence.tasks.id.shape[0]
         return Scores(np.full(tasks, np.nan), np.full((tasks, tasks), np.nan))
+
+
+def _sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
+    """Samples that each task trains on."""
+    return np.sum(np.asarray(sequence.tasks.train.mask), axis=1)
 
 
 def _padded(values: Int[np.ndarray, "some"], tasks: int) -> Int[np.ndarray, "t"]:

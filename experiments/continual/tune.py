@@ -42,9 +42,10 @@ VARY = "--vary "
 T = TypeVar("T")
 RULE = (
     "{criterion} on the validation samples of the {draws} draws ({what}) that choose strengths and "
-    "that `continual run` does not report; of a method with strengths its best there; best are the "
-    "settings of the greatest mean over columns, a run that diverges counting as 0, and others are "
-    "not told from them that are behind by no more than a standard error over draws"
+    "that `continual run --seeds {seeds}` does not report; of a method with strengths its best "
+    "there; best are the settings of the greatest mean over columns, a run that diverges counting "
+    "as 0, and others are not told from them that are behind by no more than a standard error over "
+    "draws"
 )
 
 
@@ -152,7 +153,10 @@ def _report(
 ) -> Path:
     best, near = ranked(tried)
     rule = RULE.format(
-        criterion=benchmark.criterion, draws=settings.tuning_orders, what=benchmark.draws
+        criterion=benchmark.criterion,
+        draws=settings.tuning_orders,
+        what=benchmark.draws,
+        seeds=_settings(settings, {}).seeds,
     )
     summary = [
         ("Data", benchmark.note + benchmark.counts),
@@ -352,7 +356,9 @@ def _edges(tried: Sequence[Tried], best: int) -> list[str]:
     found = []
     for name, value in tried[best].changes.items():
         values = {each.changes[name] for each in tried}
-        numbers = all(isinstance(each, (int, float)) for each in values)
+        numbers = all(
+            isinstance(each, (int, float)) and not isinstance(each, bool) for each in values
+        )
         if numbers and len(values) > 1 and value in (min(values), max(values)):
             found.append(name)
     return found

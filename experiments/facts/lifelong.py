@@ -33,8 +33,9 @@ from everlight.metrics.ranking import Facts, Ranks, rank_facts
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Count, Scale
+from experiments.common.settings import Bytes, Scale
 from experiments.continual.benchmark import Draw
+from experiments.continual.plan import Seeds
 from experiments.continual.report import report_sections
 from experiments.continual.run import arrays_of
 from experiments.continual.runner import Outcome as Learning
@@ -101,7 +102,7 @@ class LifelongRun(PlannedRun):
     """What to do about words without a vector; the report counts them."""
     memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded photographs that are held while those of `splits` are read."""
-    seeds: Count | None = None
+    seeds: Seeds | None = None
     """Runs of every method, each with its own initial net; None is the scale's."""
 
 

@@ -40,7 +40,7 @@ from experiments.continual.benchmark import (
 )
 from experiments.continual.features import Features, load_features, stored_features
 from experiments.continual.methods import METHODS, Method, Needs, with_published
-from experiments.continual.plan import Dtype, StrategiesRun, computed_in
+from experiments.continual.plan import Dtype, Seeds, StrategiesRun, computed_in
 from experiments.continual.runner import build_with
 from experiments.facts.benchmarks import (
     SPLITS,
@@ -86,7 +86,7 @@ class BenchmarkPlan:
     size: Size
     methods: tuple[str, ...]
     protocol: Protocol
-    seeds: int
+    seeds: Seeds
     strengths_tried: Count = 5
     """Of each method's, the middle ones."""
 

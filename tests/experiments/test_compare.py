@@ -14,16 +14,20 @@ from experiments.continual.compare import CompareRun, paired_interval, run_compa
 LABELS = (11, 12)
 
 
-def finished(runs, tag, first, finals, labels=LABELS):
+def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
     """A run whose final accuracies are these, one an order, on two tasks."""
-    folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag))
+    folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag, seed=seed))
     curves = {
         f"not told/{name}/over_time": np.tile(np.array(values)[:, None], (1, 2))
         for name, values in finals.items()
     }
     count = len(next(iter(finals.values())))
     folder.save_results(
-        orders=first + np.arange(count), data=np.array([len(tag), *labels]), **curves
+        draws=first + np.arange(count),
+        data=np.array([images, *labels, *features.values()]),
+        measure=np.array("accuracy"),
+        tested=np.array("what was learnt so far"),
+        **curves,
     )
     return folder.path
 
@@ -50,6 +54,15 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "-0.250 [-0.885, +0.385]" in again
 
 
+def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
+    first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1]})
+    larger = finished(tmp_path, "b", 0, {"ER": [0.8, 0.3]}, images=8)
+    features = finished(tmp_path, "c", 0, {"ER": [0.7, 0.2]}, features=9)
+    page = compare(tmp_path, first, larger, features)
+    assert "+0.050" in page
+    assert "-0.050" in page
+
+
 def test_settings_that_differ_are_told(tmp_path):
     first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
     config = json.loads((second / "config.json").read_text())
@@ -72,12 +85,14 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     first = finished(tmp_path, "a", 0, {"ER": [0.9]})
     elsewhere = finished(tmp_path, "b", 0, {"ER": [0.9]}, labels=(13, 12))
     later = finished(tmp_path, "c", 1, {"ER": [0.9]})
+    drawn = finished(tmp_path, "d", 0, {"ER": [0.9]}, images=8, seed=1)
     (tmp_path / "nothing").mkdir()
     for folders, message in (
         ((), "give the folders of two runs or more, each once"),
         ((first,), "give the folders of two"),
         ((first, first), "each once"),
         ((first, elsewhere), "demo-b is on other data than continual-run-digits-demo-a"),
+        ((first, drawn), "demo-d is on other data than continual-run-digits-demo-a"),
         ((first, later), "demo-c shares no order of classes with"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
     ):

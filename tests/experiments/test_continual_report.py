@@ -17,6 +17,7 @@ from experiments.continual.report_tables import (
     Published,
     choices_of,
     class_types_tables,
+    costs_table,
     criteria_tables,
     left_out_table,
     own_table,
@@ -145,6 +146,28 @@ def test_what_learns_all_at_once_forgets_nothing(naive):
     places = [[column.name for column in scores.columns].index(name) for name in names]
     assert [scores.rows[1][place] for place in places] == ["–"] * 3
     assert "–" not in [scores.rows[0][place] for place in places]
+    (table,) = criteria_tables(
+        {"naive": naive, "joint": joint}, "naive", NOTHING_PUBLISHED, "not told"
+    )
+    assert [row[0] for row in table.rows] == ["naive"]
+
+
+def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive):
+    """Of a run that left nothing neither steps nor stored samples are known."""
+    gone = method._replace(
+        diverged_at=np.array([[-1, -1], [1, 0]]),
+        matrices=np.stack([ACCURACY[0], np.full((TASKS, TASKS), np.nan)]),
+        steps=method.steps * [[1], [0]],
+        stored_samples=method.stored_samples * [[1], [0]],
+    )
+    mean, _ = summarize(gone, naive)
+    assert all(np.isnan(mean[name]) for name in ("A", "SSS", "CE"))
+    table = costs_table({"x": gone})
+    row = dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
+    assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
+    blind = gone._replace(matrices=np.tril(gone.matrices))
+    (table,) = criteria_tables({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "told")
+    assert table.rows[1][[column.name for column in table.columns].index("FWT")] == "–"
 
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
@@ -212,6 +235,19 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     )
     alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
+    # What is told all labels bounds the others, and what diverged is behind them.
+    upper = METHODS["incremental joint"]
+    bounded = _sentence(
+        benchmark, "told", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
+    )
+    assert bounded.startswith("Told: naive is the best")
+    nan = best._replace(over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
+    assert _sentence(benchmark, "told", {"naive": naive, "ER": nan}, rows).startswith(
+        "Told: naive is the best"
+    )
+    assert _sentence(benchmark, "told", {"ER": nan}, rows) == (
+        "Told: of every method a run diverged, so that none is ranked."
+    )
     # Of fewer seeds those that both have are paired.
     first = naive._replace(over_time=naive.over_time[:1])
     assert paired(best, first) == ["+0.100", "1 of 1"]

@@ -71,7 +71,11 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
 def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     pytest.importorskip("iirc")
     monkeypatch.setattr(iirc_record, "PLANS", {"demo": TINY, "paper": TINY})
-    asked = {"methods": ("joint", "GDumb", "EWC"), "seeds": 2, "tuning_orders": 1}
+    asked = {
+        "methods": ("joint", "incremental joint", "GDumb", "EWC"),
+        "seeds": 2,
+        "tuning_orders": 1,
+    }
     report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
     with np.load(report.parent / "results.npz") as results:
         kept = {key: results[key] for key in results}
@@ -82,6 +86,12 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
     assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
     assert np.isfinite(kept[f"{SCENARIO}/EWC/over_time"]).all()
+    # Incremental joint holds the samples of earlier tasks beside each task's own; some are both's.
+    own, upper = kept[f"{name}/samples"], f"{SCENARIO}/incremental joint"
+    np.testing.assert_array_equal(kept[f"{upper}/samples"], own)
+    earlier = np.cumsum(own, axis=1) - own
+    assert (kept[f"{upper}/stored_samples"] <= earlier).all()
+    assert (kept[f"{upper}/stored_samples"][:, 1:] > earlier[:, 1:] / 2).all()
     assert "task configuration" in report.read_text()
 
 

@@ -18,6 +18,7 @@ from experiments.continual.tune import (
     Place,
     Tried,
     TuneRun,
+    _edges,
     ranked,
     read_variations,
     run_command,
@@ -129,6 +130,12 @@ def test_what_two_draws_do_not_tell_from_the_best_is_said():
     every = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
     np.testing.assert_allclose(every[1].by_draw, [0.25, 0.43])
     assert ranked(every) == (0, [1])
+
+
+def test_the_edge_of_what_was_tried_is_a_number_s():
+    changes = [{"rate": rate, "remat": switch} for rate, switch in ((0.1, False), (0.2, True))]
+    every = [tried(0.1, (0.5, 0.5))._replace(changes=each) for each in changes]
+    assert _edges(every, 1) == ["rate"]
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():

@@ -25,6 +25,13 @@ def test_every_sample_is_in_its_class_s_task_once():
     np.testing.assert_array_equal(sequence.class_task, [0, 1, 0, 1])
 
 
+def test_each_class_may_have_a_share_of_its_own():
+    """Of ten samples each a tenth, none, a half and two tenths."""
+    shares = np.array([0.1, 0, 0.5, 0.2])
+    sequence = class_incremental(TRAIN, TEST, [[0], [1], [2], [3]], 4, shares)
+    np.testing.assert_array_equal(sequence.tasks.valid.mask.sum(axis=1), [1, 0, 5, 2])
+
+
 def test_unequal_tasks_are_padded_with_mask_0():
     sequence = class_incremental(TRAIN, TEST, [[0], [1, 2, 3]], 4, valid_fraction=0.0)
     np.testing.assert_array_equal(sequence.tasks.train.mask.sum(axis=1), [10, 30])

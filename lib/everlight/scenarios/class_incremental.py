@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import Count, Place, checked
 from everlight.continual.base import Samples, Task, TaskSequence
@@ -18,7 +18,7 @@ def class_incremental(
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
     classes: Count,
-    valid_fraction: float = 0.1,
+    valid_fraction: float | Float[np.ndarray, "c"] = 0.1,
     test_offset: Place | None = None,
 ) -> TaskSequence:
     """A sequence whose task t brings the classes `tasks[t]`.
@@ -31,7 +31,7 @@ def class_incremental(
       test_labels: class of each test sample, `[m]`.
       tasks: the classes of each task, in order; every class in exactly one.
       classes: outputs of the head.
-      valid_fraction: share of each class that validates.
+      valid_fraction: share of each class that validates, one for all or one for each, `[c]`.
       test_offset: index of the first test sample in the data set; None is n. One past the data is
         not detected, since the images are not here.
 
@@ -39,8 +39,10 @@ def class_incremental(
       ValueError: a class in no task or in two, a label out of range, a fraction outside [0, 1), a
         task without training or test samples; the message names it.
     """
-    if not 0 <= valid_fraction < 1:
-        raise ValueError(f"valid_fraction={valid_fraction}; give 0 or more, and less than 1")
+    fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
+    wrong = fractions[~((fractions >= 0) & (fractions < 1))]
+    if len(wrong):
+        raise ValueError(f"valid_fraction={float(wrong[0])}; give 0 or more, and less than 1")
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
@@ -50,7 +52,7 @@ def class_incremental(
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
             raise ValueError(f"task {min(empty)} has no samples in {name}")
-    validates = _first_of_each_class(train_labels, valid_fraction)
+    validates = _first_of_each_class(train_labels, fractions)
     owner = class_task[train_labels]
     split = []
     for part in (~validates, validates):
@@ -115,9 +117,11 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
     return class_task
 
 
-def _first_of_each_class(labels: Int[np.ndarray, "n"], fraction: float) -> Bool[np.ndarray, "n"]:
+def _first_of_each_class(
+    labels: Int[np.ndarray, "n"], fractions: Float[np.ndarray, "c"]
+) -> Bool[np.ndarray, "n"]:
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        chosen[members[: int(fraction * len(members))]] = True
+        chosen[members[: int(fractions[label] * len(members))]] = True
     return chosen
