@@ -44,6 +44,7 @@ class RawImage(NamedTuple):
       xyz_to_camera: camera RGB from XYZ under D65 (a DNG's ColorMatrix), `[3, 3]`, or None.
       as_shot_neutral: the camera's own estimate of the illuminant (r, 1, b), `[3]`, or None.
       camera: the camera's name as the file gives it, or None.
+      flip: how the sensor was held (LibRaw's number), which is undone: 0 is upright.
       path: the file.
     """
 
@@ -54,6 +55,7 @@ class RawImage(NamedTuple):
     xyz_to_camera: Float[np.ndarray, "3 3"] | None
     as_shot_neutral: Float[np.ndarray, "3"] | None
     camera: str | None
+    flip: int
     path: Path
 
 
@@ -122,6 +124,7 @@ def read_raw(
         xyz_to_camera=xyz_to_camera,
         as_shot_neutral=as_shot_neutral,
         camera=_camera_name(path),
+        flip=flip,
         path=path,
     )
 

@@ -57,6 +57,7 @@ from experiments.two_camera import CITATION
 from experiments.two_camera.calibrate_choice import CANDIDATES, Choice, by_pair, choose
 from experiments.two_camera.calibrate_pairs import (
     LEAST_PAIRS,
+    VIEWS,
     Measured,
     align_cameras,
     find_pairs,
@@ -68,6 +69,7 @@ from experiments.two_camera.calibrate_report import (
     CalibrationResults,
     report_sections,
 )
+from experiments.two_camera.estimate import described_view
 from experiments.two_camera.image_methods import look_at_all
 from experiments.two_camera.image_sets import ImageSet
 from experiments.two_camera.intervals import calibrate_all, uninformed
@@ -137,7 +139,11 @@ def run_calibrate(
     models = folder.path / "models"
     save_model(models / "calibrated", model)
     with written_whole(models / "homography.json") as unfinished:
-        unfinished.write_text(json.dumps({"matrix": homography.tolist()}))
+        views = {
+            view: described_view(*charts[0].shapes[place], charts[0].flips[place])
+            for place, view in enumerate(VIEWS)
+        }
+        unfinished.write_text(json.dumps({"matrix": homography.tolist(), "views": views}))
 
     results = CalibrationResults(
         [each.name for each in files],

@@ -16,10 +16,12 @@ from jaxtyping import Bool, Float, Int
 
 from data_pipelines.color.chart import (
     CENTRES,
+    MOST_MISFIT,
     NEUTRALS,
     chart_homography,
     chart_mask,
     find_chart,
+    misfit,
     place,
     read_chart,
     reference_colors,
@@ -39,6 +41,11 @@ from experiments.two_camera.tables import angular_errors
 
 VIEWS = ("main", "second")
 LEAST_PAIRS = 6
+ONE_KIND = {
+    "shapes": "photos of one view differ in size",
+    "flips": "photos of one view were held differently",
+    "cameras": "photos of one view are by different cameras",
+}
 SIDE = 96
 """Longest side of the image that methods of one image see."""
 LAYOUT = (
@@ -63,6 +70,7 @@ class PairCharts(NamedTuple):
     colors: Float[np.ndarray, "2 24 3"]
     usable: Bool[np.ndarray, "2 24"]
     shapes: Int[np.ndarray, "2 2"]
+    flips: Int[np.ndarray, "2"]
     cameras: np.ndarray
 
     def points(self, view: int) -> Float[np.ndarray, "24 2"]:
@@ -167,12 +175,21 @@ def read_charts(folder: Path, files: Sequence[PairFiles], run: RunFolder) -> lis
         return {name: np.stack([view[name] for view in views]) for name in PairCharts._fields}
 
     facts = [
-        {"corners": [None if each is None else each.tolist() for each in own]} for own in corners
+        {
+            "corners": [None if each is None else each.tolist() for each in own],
+            "measured": list(PairCharts._fields),
+        }
+        for own in corners
     ]
     charts = [PairCharts(**each) for each in _once("charts", files, facts, read, run)]
-    shapes = np.array([each.shapes for each in charts])
-    if np.any(shapes != shapes[0]):
-        raise DataError(f"{folder}: photos of one camera differ in size; give one camera's alone")
+    for what in ("shapes", "flips", "cameras"):
+        first = getattr(charts[0], what)
+        for pair, each in zip(files, charts, strict=True):
+            if np.any(getattr(each, what) != first):
+                raise DataError(
+                    f"{folder}: {ONE_KIND[what]}, as in {pair.name} and {files[0].name}; give one "
+                    "camera's photos in main/, the other's in second/, all held alike"
+                )
     return charts
 
 
@@ -222,6 +239,9 @@ def _read_view(
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
         raise DataError(f"{path}: the chart that is given leaves the {width}×{height} picture.")
     seen = read_chart(photo.image, photo.saturated, chart)
+    known = seen.usable
+    if known.sum() >= 12 and misfit(seen.colors[known], reference[known]) > MOST_MISFIT:
+        raise DataError(f"{path}: what lies in the corners that are given is no chart. {LAYOUT}")
     if not seen.usable[NEUTRALS][:-1].any():
         raise DataError(f"{path}: all grey patches are saturated; expose less.")
     if seen.colors[NEUTRALS][:-1].min() <= 0 or seen.usable.sum() < 12:
@@ -231,6 +251,7 @@ def _read_view(
         "colors": seen.colors,
         "usable": seen.usable,
         "shapes": np.array([height, width]),
+        "flips": np.array(photo.flip),
         "cameras": np.array(photo.camera or "unnamed camera"),
     }
 

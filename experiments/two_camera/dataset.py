@@ -49,6 +49,7 @@ from experiments.two_camera.image_methods import (
     Lights,
     check_learners,
     compare_on_images,
+    learners,
 )
 from experiments.two_camera.image_sets import ImageSet, draw_folds, render_thumbnails, shrink_images
 from experiments.two_camera.tables import Comparison
@@ -125,7 +126,12 @@ def run_dataset(
     bar = progress("two_camera dataset", len(sets), 0, "camera")
     for camera, data in sets.items():
         content = (data.images, data.masks, data.illuminants, *data.folds)
-        facts = asked | {"data": checksums_of(*content)}
+        facts = asked | {
+            "data": checksums_of(*content),
+            "camera": data.camera,
+            "taken_by": checksums_of(np.array(data.taken_by, dtype=np.str_)),
+            "learners": sorted(learners(data)),
+        }
         found = folder.read_unit(camera, facts)
         if found is None:
             checkpoints = Checkpoints(folder.checkpoints / camera)
@@ -253,10 +259,9 @@ def _sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
 
 
 def _shrunk(camera: ConstancySet, side: int) -> CameraImages:
-    names = tuple(sorted(camera.names))
-    rows = [camera.names.index(name) for name in names]
-    images, masks = shrink_images(camera, names, side)
-    return CameraImages(images, masks, camera.illuminants[rows], names)
+    # In the set's own order, in which published folds number the images.
+    images, masks = shrink_images(camera, camera.names, side)
+    return CameraImages(images, masks, camera.illuminants, tuple(camera.names))
 
 
 def _rendered(

@@ -218,8 +218,13 @@ def _row(main: Path, second: Path, result: EstimateResult) -> dict[str, str]:
 def choose_homography(
     path: Path | None, main: RawImage, second: RawImage
 ) -> Float[np.ndarray, "3 3"]:
-    """The file's homography, or the identity where there is no file and the sizes agree."""
+    """The file's homography, or the identity where there is no file and the sizes agree.
+
+    Raises:
+      DataError: views that the file's homography is not between, or of two sizes without one.
+    """
     if path is not None:
+        _refuse_other_views(path, main, second)
         return read_homography(path)
     if main.image.shape != second.image.shape:
         (height, width), (other_height, other_width) = main.image.shape[:2], second.image.shape[:2]
@@ -230,10 +235,29 @@ def choose_homography(
     return np.eye(3, dtype=np.float32)
 
 
+def described_view(height: int, width: int, flip: int) -> dict[str, int]:
+    """What a homography file says of a view, whose pixels are upright."""
+    return {"width": int(width), "height": int(height), "flip": int(flip)}
+
+
+def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
+    told = read_json(path, "", 1_000_000)
+    views = told.get("views", {}) if isinstance(told, dict) else {}
+    for name, view in (("main", main), ("second", second)):
+        taken = described_view(*view.image.shape[:2], view.flip)
+        if isinstance(views, dict) and views.get(name, taken) != taken:
+            raise DataError(
+                f"{view.path} was taken as {taken}, and the homography of {path} is for "
+                f"{one_line(views[name])}; hold the phone as for that, or align anew."
+            )
+
+
 def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
     """The homography from main to second pixels of a JSON file, as a matrix or as point pairs."""
     layout = '{"matrix": 3×3} or {"main": [[x, y], ...], "second": [[x, y], ...]}'
     content = read_json(path, f"Give --homography a JSON file, written as {layout}.", 1_000_000)
+    if isinstance(content, dict):
+        content.pop("views", None)
     try:
         arrays = {key: np.array(value, np.float64) for key, value in content.items()}
     except (ValueError, TypeError, AttributeError, OverflowError) as error:

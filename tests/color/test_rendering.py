@@ -64,7 +64,8 @@ def test_camera_to_srgb_shows_a_cameras_colours_as_they_are(rng):
 def test_a_neutral_patch_is_rendered_neutral(red, blue, level):
     light = as_jax([red, 1, blue])
     patch = level * light * jnp.ones((2, 2, 3))
-    expected = colour.cctf_encoding(level, function="sRGB")
+    # Brighter by the light's greatest channel over green, which is how far red or blue saturates.
+    expected = colour.cctf_encoding(level * max(1, red, blue), function="sRGB")
     for matrix in (None, as_jax(CANON)):
         np.testing.assert_allclose(render(patch, light, matrix), expected, atol=1e-5)
 
@@ -88,9 +89,11 @@ def test_render_with_a_matrix_is_the_pipeline_in_float64(rng):
 
 
 @pytest.mark.parametrize("matrix", [None, CANON])
-def test_a_saturated_highlight_stays_white(matrix):
+@pytest.mark.parametrize("light", [LIGHT, [1.35, 1, 0.4], [0.4, 1, 1.2]])
+def test_a_saturated_highlight_stays_white(matrix, light):
+    """Under lights that are redder or bluer than green too."""
     matrix = None if matrix is None else as_jax(matrix)
-    np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(LIGHT), matrix), 1, atol=1e-5)
+    np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(light), matrix), 1, atol=1e-5)
 
 
 def test_a_batch_of_images_renders_inside_jit(rng):

@@ -252,6 +252,16 @@ def test_without_scale_the_exposures_have_no_part(seed, ratio):
     np.testing.assert_allclose(fit.transform, expected, atol=2e-5)
 
 
+def test_noise_around_black_is_no_colour(rng):
+    """Of 500 colours T is exact; a block whose noise adds up to less than 0 leaves it so."""
+    source = rng.uniform(0.05, 0.9, (500, 3))
+    expected = fit_color_transform(*map(jnp.float32, (source, source @ CAMERA_CHANGE)), None, "sum")
+    black = np.array([[0.0005, -0.0003, -0.0005]])
+    noisy = (np.append(each, black, axis=0) for each in (source, source @ CAMERA_CHANGE))
+    found = fit_color_transform(*map(jnp.float32, noisy), None, "sum")
+    np.testing.assert_allclose(found.transform, expected.transform, atol=0.02)
+
+
 def test_the_scale_is_the_mean_row_sum(rng):
     transforms = rng.uniform(0, 1, (4, 2, 3, 3))
     scaled = scale_free(jnp.asarray(transforms, jnp.float32))

@@ -3,6 +3,7 @@
 import json
 import shutil
 import zlib
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
@@ -325,6 +326,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     middle = place(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
     shaded = pixels.copy()
     shaded[middle[1] - 90 : middle[1] + 90, max(middle[0] - 120, 0) : middle[0] + 120] = 4_000
+    whole = bytes(content)
     content[-shaded.nbytes :] = shaded.tobytes()
     hidden.write_bytes(content)
     settings = CalibrateRun(folder=folder, runs=tmp_path / "runs")
@@ -335,5 +337,27 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     corners = place(true.charts[2], CORNERS)
     given = {f"main/{hidden.name}": corners.tolist()}
     (folder / "charts.json").write_text(json.dumps(given))
+    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+        read_charts(folder, files, run)
+    hidden.write_bytes(whole)
+    files = find_pairs(folder)
     charts = read_charts(folder, files, run)
     np.testing.assert_allclose(place(charts[2].charts[0], CORNERS), corners, atol=0.01)
+    # From its other end on it is another chart.
+    turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
+    (folder / "charts.json").write_text(json.dumps(turned))
+    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+        read_charts(folder, files, RunFolder("two_camera", "calibrate", replace(settings, tag="t")))
+
+
+def test_files_of_the_other_camera_among_them_are_named(written, tmp_path):
+    source, true = written
+    folder = tmp_path / "in"
+    shutil.copytree(source, folder)
+    main, second = (folder / view / f"{true.names[3]}.dng" for view in ("main", "second"))
+    kept = main.read_bytes()
+    main.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+    run = RunFolder("two_camera", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
+        read_charts(folder, find_pairs(folder), run)

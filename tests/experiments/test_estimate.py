@@ -46,6 +46,8 @@ from experiments.two_camera import estimate as estimate_module
 from experiments.two_camera.corrections import draw_correction
 from experiments.two_camera.estimate import (
     EstimateSettings,
+    choose_homography,
+    described_view,
     estimate,
     estimate_pair,
     read_homography,
@@ -508,6 +510,24 @@ def test_a_homography_file_may_hold_the_matrix(tmp_path):
     path = tmp_path / "phone.json"
     path.write_text(json.dumps({"matrix": (2 * ALIGNMENT).tolist()}))
     np.testing.assert_allclose(read_homography(path), ALIGNMENT, rtol=1e-6)
+
+
+def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
+    views = [read_raw(path) for path in small_pair()]
+    taken = [described_view(*view.image.shape[:2], view.flip) for view in views]
+    path = tmp_path / "phone.json"
+    known = {
+        "matrix": ALIGNMENT.tolist(),
+        "views": dict(zip(("main", "second"), taken, strict=True)),
+    }
+    path.write_text(json.dumps(known))
+    np.testing.assert_allclose(choose_homography(path, *views), ALIGNMENT, rtol=1e-6)
+    upside_down = views[1]._replace(flip=3)
+    with pytest.raises(DataError, match=r"taken as .*'flip': 3.* is for .*'flip': 0"):
+        choose_homography(path, views[0], upside_down)
+    upright = views[0]._replace(image=views[0].image.swapaxes(0, 1), flip=6)
+    with pytest.raises(DataError, match="hold the phone as for that"):
+        choose_homography(path, upright, views[1])
 
 
 def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):

@@ -62,10 +62,13 @@ def render_linear(
         primaries are taken as if they were sRGB's.
 
     Returns:
-      Linear sRGB in [0, 1], `[..., 3]`.
+      Linear sRGB in [0, 1], `[..., 3]`; the channel that the light is brightest in keeps its
+      numbers, the others gain.
     """
-    # Clipped before the matrix too: it would turn a saturated highlight magenta.
-    balanced = jnp.clip(white_balance(image, illuminant), 0, 1)
+    # The least gain is at least 1, or a channel that saturates would stay below white, and clipped
+    # before the matrix too: it would turn a saturated highlight magenta.
+    least = jnp.minimum(1, jnp.min(illuminant[1] / illuminant))
+    balanced = jnp.clip(white_balance(image, illuminant) / least, 0, 1)
     if camera_matrix is not None:
         matrix = camera_to_srgb(camera_matrix)
         balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)

@@ -37,7 +37,11 @@ def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
 
 @checked
 def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
-    """Each pixel divided by its own R+G+B (at least 1e-6), as the paper's released data are."""
+    """Each pixel divided by its own R+G+B (at least 1e-6), as the paper's released data are.
+
+    What noise brought below black counts as 0: a total near 0 would make such a pixel the largest.
+    """
+    pixels = jnp.maximum(pixels, 0)
     total = pixels[..., 0] + pixels[..., 1] + pixels[..., 2]
     return pixels / jnp.maximum(total, SUM_FLOOR)[..., None]
 

@@ -3,8 +3,10 @@
 Nets that were trained apart agree where their training decides and differ where it does not; how
 much that tells of their error is measured on held-out pairs. This is split conformal prediction
 with locally weighted residuals (Lei et al. 2018, "Distribution-free predictive inference for
-regression", sections 2.2 and 5.2): of new pairs that are like the held-out ones at least the asked
-share is covered, whatever the nets are worth.
+regression", sections 2.2 and 5.2), in which of new pairs that are like the held-out ones at least
+the asked share is covered, whatever the nets are worth. Here the least width is the very pairs' own
+mean error, so that with few of them somewhat less is covered: of nine tenths .87 by nine pairs, .89
+by twenty (log errors drawn normally).
 """
 
 import math
