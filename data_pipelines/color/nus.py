@@ -1,6 +1,5 @@
 """NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
 
-import difflib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +10,6 @@ from data_pipelines.color.photographs import (
     checked_lights,
     linear,
     read_picture,
-    read_thumbnails,
 )
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, read_csv, read_text, refusing
@@ -31,47 +29,7 @@ CAMERAS = (
     "SamsungNX2000",
     "SonyA57",
 )
-# The file of thumbnails that holds each camera's images: the D40's came with its successor's.
-_THUMBNAIL_FILES = dict(zip(CAMERAS, CAMERAS, strict=True)) | {"NikonD40": "NikonD5200"}
 _PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
-
-
-class NusThumbnails(NamedTuple):
-    """Linear images in 0..1, each scaled to a maximum of 1; `mask` is 1 where a pixel is valid.
-
-    The chart was set to exactly 0 in all channels, which is how the mask is told: a scene's own
-    pixels that are black in all three count as invalid too.
-    """
-
-    images: Float[np.ndarray, "n 64 64 3"]
-    mask: Float[np.ndarray, "n 64 64"]
-    illuminants: Float[np.ndarray, "n 3"]
-    names: tuple[str, ...]
-
-
-def load_thumbnails(camera: str, path: Path | None = None) -> NusThumbnails:
-    """The 64x64 thumbnails of one camera, with illuminants of unit length, all float32.
-
-    Args:
-      camera: one of the eight, or NikonD40, whose 117 images lie in the D5200's file.
-      path: folder of the `<camera>.npz` files; None is `nus8_64x64` below EVERLIGHT_DATA.
-
-    Raises:
-      MissingDataError: the file is not there.
-      DataError: no such camera (with the nearest names), or a damaged file.
-    """
-    if camera not in _THUMBNAIL_FILES:
-        near = difflib.get_close_matches(camera, _THUMBNAIL_FILES, cutoff=0.3)
-        raise DataError(
-            f"camera={camera!r} is none of NUS-8; nearest: {', '.join(near or _THUMBNAIL_FILES)}."
-        )
-    file = f"{_THUMBNAIL_FILES[camera]}.npz"
-    found = _locate_thumbnails(path, file)
-    images, lights, names = read_thumbnails(found, f"Get it again from {THUMBNAILS_SOURCE}.")
-    own = np.char.startswith(names, f"{camera}_")
-    images = images[own]
-    mask = images.any(axis=-1).astype(np.float32)
-    return NusThumbnails(images, mask, lights[own], tuple(np.array(names)[own].tolist()))
 
 
 class SameScenePairs(NamedTuple):

@@ -25,7 +25,7 @@ import scipy.io
 
 from data_pipelines.arrays import read_npz
 from data_pipelines.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
-from data_pipelines.color.nus import load_official, load_same_scene_pairs, load_thumbnails
+from data_pipelines.color.nus import load_official, load_same_scene_pairs
 from data_pipelines.color.raw import read_raw
 from data_pipelines.color.s20 import ARCHIVE, FOLDS, load_s20
 from data_pipelines.color.spectra import measured_library
@@ -213,7 +213,7 @@ def nus_thumbnails(folder, rng):
     pairs.write_text("nikon,canon,structure_similarity\na,b,0.5\nc,d,0.25\n")
 
     def read():
-        load_thumbnails("SonyA57", folder)
+        thumbnail_set(path)
         load_same_scene_pairs(folder)
 
     return [path, pairs], read

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.color.nus import load_official, load_same_scene_pairs, load_thumbnails
+from data_pipelines.color.constancy_sets import thumbnail_set
+from data_pipelines.color.nus import load_official, load_same_scene_pairs
 from data_pipelines.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000
@@ -175,40 +176,20 @@ def test_thumbnails_match_the_published_table_of_illuminants(real_data, camera):
     """The table is another file than the thumbnails' own, with more digits."""
     with real_data("nus8_64x64/GT_NUS.csv").open() as lines:
         table = {row["File"]: row for row in csv.DictReader(lines)}
-    thumbnails = load_thumbnails(camera)
+    file = {"NikonD40": "NikonD5200"}.get(camera, camera)
+    thumbnails = thumbnail_set(real_data(f"nus8_64x64/{file}.npz"))[camera]
     rows = [table[f"{camera}/{name}.PNG"] for name in thumbnails.names]
     truth = [[float(row[f"GT_{channel}"]) for channel in "RGB"] for row in rows]
     assert len(rows) == COUNTS[camera]
     np.testing.assert_allclose(thumbnails.illuminants, truth, atol=1e-6)
 
 
-def test_thumbnails_are_scaled_and_their_charts_masked(real_data):
-    images, mask, _, _ = load_thumbnails("SonyA57", real_data("nus8_64x64"))
-    assert images.shape == (268, 64, 64, 3)
-    assert mask.shape == (268, 64, 64)
-    assert {array.dtype for array in (images, mask)} == {np.dtype(np.float32)}
-    np.testing.assert_array_equal(images.max(axis=(1, 2, 3)), 1)
-    assert images.min() == 0
-    assert (images[mask == 0] == 0).all()
-    assert images[mask == 1].max(axis=-1).min() > 0
-    masked = 1 - mask.mean(axis=(1, 2))
-    assert masked.min() > 0
-    assert masked.max() < 0.5
-
-
-def test_a_wrong_camera_gets_the_nearest_names(tmp_path):
-    with pytest.raises(DataError, match="nearest: NikonD5200, NikonD40"):
-        load_thumbnails("NikonD520", tmp_path)
-    with pytest.raises(DataError, match="nearest: Canon1DsMkIII, Canon600D"):
-        load_thumbnails("?", tmp_path)
-
-
 def test_missing_and_damaged_thumbnails_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"SonyA57\.npz does not exist"):
-        load_thumbnails("SonyA57", tmp_path)
+        thumbnail_set(tmp_path / "SonyA57.npz")
     np.savez(tmp_path / "SonyA57.npz", names=np.array(["SonyA57_0001"]))
     with pytest.raises(DataError, match=r"SonyA57\.npz is damaged or another file.*images_u16"):
-        load_thumbnails("SonyA57", tmp_path)
+        thumbnail_set(tmp_path / "SonyA57.npz")
 
 
 def test_truncated_thumbnails_are_named(real_data, tmp_path):
@@ -216,7 +197,7 @@ def test_truncated_thumbnails_are_named(real_data, tmp_path):
     shutil.copyfile(real_data("nus8_64x64/Canon600D.npz"), path)
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(DataError, match=r"Canon600D\.npz is damaged"):
-        load_thumbnails("Canon600D", tmp_path)
+        thumbnail_set(path)
 
 
 def test_same_scene_pairs_share_their_light(real_data):
@@ -228,7 +209,7 @@ def test_same_scene_pairs_share_their_light(real_data):
     assert pairs.second[0] == "Canon1DsMkIII_0235"
     lights = []
     for camera, names in (("NikonD5200", pairs.main), ("Canon1DsMkIII", pairs.second)):
-        thumbnails = load_thumbnails(camera, folder)
+        thumbnails = thumbnail_set(folder / f"{camera}.npz")[camera]
         chosen = thumbnails.illuminants[[thumbnails.names.index(name) for name in names]]
         lights.append(chosen[:, ::2] / chosen[:, 1:2])
     for channel in (0, 1):
@@ -286,4 +267,4 @@ def test_thumbnails_with_lights_that_are_none_are_refused(tmp_path, value):
     names = np.array(["SonyA57_1"])
     np.savez(tmp_path / "SonyA57.npz", names=names, images_u16=images, illuminant_rgb=lights)
     with pytest.raises(DataError, match=r"SonyA57\.npz is damaged.*not above 0"):
-        load_thumbnails("SonyA57", tmp_path)
+        thumbnail_set(tmp_path / "SonyA57.npz")
