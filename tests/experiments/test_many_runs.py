@@ -64,6 +64,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     """Two devices; a wave of the first and third runs is stopped, then the first two are one."""
     code = (
         "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from pathlib import Path\n"
         "from experiments.common import many_runs\n"
         "from tests.experiments.test_many_runs import *\n"
         "folder, every = run_folder(Path(sys.argv[1])), units()\n"
