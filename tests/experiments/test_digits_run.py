@@ -43,8 +43,9 @@ def test_it_leaves_every_number_and_a_report(finished):
 def test_asked_again_it_trains_nothing_and_gives_the_same(finished):
     runs, report = finished
     units = {path: path.stat().st_mtime_ns for path in report.parent.glob("units/*.npz")}
-    # Two methods and a published strength on two orders, and a grid of four on one.
-    assert len(units) == 3 * (3 * 2 + 4)
+    # Two methods and a published strength on two orders, and a grid of five on one; costs of two
+    # methods by batches of two sizes.
+    assert len(units) == 3 * (3 * 2 + 5) + 2 * 2
     before = dict(np.load(report.parent / "results.npz"))
     run_digits(DigitsRun(runs=runs, **SMALLEST))
     assert units == {path: path.stat().st_mtime_ns for path in units}
