@@ -17,7 +17,7 @@ from data_pipelines.color.dng import rewrite_with_light, write_linear_tiff
 from data_pipelines.color.raw import RawImage
 from data_pipelines.writing import written_whole
 from everlight.color.alignment import area_downsample
-from everlight.color.rendering import encode_srgb, render, render_linear, white_balance
+from everlight.color.rendering import encode_srgb, full_scale_balance, render, render_linear
 
 Format = Literal["png", "tiff", "dng"]
 
@@ -78,7 +78,7 @@ def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image
     small = area_downsample(jnp.asarray(main.image), shrink).image
     light, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
     # One exposure for both, such that a two-hundredth of the corrected pixels reach white.
-    brightest = jnp.max(white_balance(small, light), axis=-1)
+    brightest = jnp.max(full_scale_balance(small, light), axis=-1)
     exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
     before = encode_srgb(jnp.clip(exposed, 0, 1))
     after = render(exposed, light, matrix)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import QuasiReal
 from everlight.color.cross_camera import OTHERS
-from everlight.color.rendering import encode_srgb, render, white_balance
+from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.plots import COLORS
 from experiments.common.report import Figure, FirstScreen, Section
 from experiments.two_camera import plots
@@ -234,5 +234,5 @@ def correction_columns(
 
 def _exposed(image: Float[np.ndarray, "h w 3"], light: Float[np.ndarray, "3"]) -> jax.Array:
     """Such that three hundredths of the truly corrected pixels reach white."""
-    brightest = jnp.max(white_balance(jnp.asarray(image), jnp.asarray(light)), axis=-1)
+    brightest = jnp.max(full_scale_balance(jnp.asarray(image), jnp.asarray(light)), axis=-1)
     return jnp.asarray(image) / jnp.quantile(brightest, 0.97)

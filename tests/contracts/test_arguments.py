@@ -389,6 +389,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "shape": (4, 5),
     },
     "color.weighted_gray_edge": lambda: image(norm=5, sigma=1.0, exponent=2, iterations=2),
+    "color.full_scale_balance": lambda: {"image": floats(4, 4, 3), "illuminant": floats(3)},
     "color.white_balance": lambda: {"image": floats(4, 4, 3), "illuminant": floats(3)},
     # continual
     "continual.diverged": lambda: {

@@ -29,7 +29,7 @@ from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from experiments import cli
 from experiments.common.checkpoint import Checkpoints
-from experiments.common.many_runs import Unit, train_units
+from experiments.common.many_runs import Unit, _which, train_units
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import RunSettings
 from experiments.common.streaming import channels, stream
@@ -95,7 +95,8 @@ def run(settings: Settings) -> None:
         # It computes where it is imported, before which processes must have been joined.
         from tests.experiments.killed_sequence import kill_at
 
-        killed = shared.checkpoints / "ER-0 and 1 more", int(moment[0])
+        wave = "ER-0 and 1 more" + _which(units(files))
+        killed = shared.checkpoints / wave, int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
     build = make_build(partial(stream, store))

@@ -12,7 +12,9 @@ import numpy as np
 from everlight.continual import drive_sequence
 from experiments import cli
 from experiments.common import sequences
+from experiments.common.checkpoint import Checkpoints
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.experiments.rhythm import due_every
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ def run(settings: Settings) -> None:
             os.kill(os.getpid(), int(stop[0]))
 
     parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
+    Checkpoints.due = due_every(1)
     sequences.drive_sequence = partial(drive_sequence, announce=announce)
     trained = sequences.train_sequence(*parts, Path(folder), {})
     np.savez(result, *jax.tree.leaves(trained))

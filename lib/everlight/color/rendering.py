@@ -22,6 +22,17 @@ def white_balance(
 
 
 @checked
+def full_scale_balance(
+    image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
+) -> Float[Array, "*n 3"]:
+    """The image balanced with gains of 1 and more: what saturates in all channels is 1 or above.
+
+    The channel that the light is brightest in keeps its numbers.
+    """
+    return image * (jnp.max(illuminant) / illuminant)
+
+
+@checked
 def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """The matrix M that takes white-balanced camera RGB to linear sRGB, `rgb @ M`.
 
@@ -65,10 +76,8 @@ def render_linear(
       Linear sRGB in [0, 1], `[..., 3]`; the channel that the light is brightest in keeps its
       numbers, the others gain.
     """
-    # The least gain is at least 1, or a channel that saturates would stay below white, and clipped
-    # before the matrix too: it would turn a saturated highlight magenta.
-    least = jnp.minimum(1, jnp.min(illuminant[1] / illuminant))
-    balanced = jnp.clip(white_balance(image, illuminant) / least, 0, 1)
+    # Clipped before the matrix too: it would turn a saturated highlight magenta.
+    balanced = jnp.clip(full_scale_balance(image, illuminant), 0, 1)
     if camera_matrix is not None:
         matrix = camera_to_srgb(camera_matrix)
         balanced = jnp.matmul(balanced, matrix, precision=jax.lax.Precision.HIGHEST)
