@@ -173,7 +173,6 @@ __all__ = [
     "fourier_estimate",
     "from_chromaticity",
     "full_scale_balance",
-    "full_scale_balance",
     "gamut_estimate",
     "illuminant_response",
     "keep_observed",
