@@ -74,6 +74,7 @@ def whole(array: Array | np.ndarray) -> np.ndarray:
     return multihost_utils.process_allgather(array, tiled=True)
 
 
+@partial(jax.jit, static_argnames="missing")
 def filled(tree: PyTree, missing: int) -> PyTree:
     """The runs of a tree's leading axis with the last one repeated so many times."""
     return jax.tree.map(lambda leaf: jnp.concatenate([leaf, *[leaf[-1:]] * missing]), tree)

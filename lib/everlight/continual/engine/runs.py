@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
 from everlight.checks import Count, checked
@@ -119,7 +119,7 @@ def drive_runs(
         state = parts.learn_epochs(shared, runs, state, epochs)
         if left <= chunk:
             state = parts.close_task(shared, runs, state)
-        yield _on_runs(state, partial(_first, count)) if missing else state
+        yield _on_runs(state, partial(parts.first, count)) if missing else state
 
 
 @checked
@@ -153,6 +153,10 @@ class _Parts(NamedTuple):
     """Every run's samples of the next epoch in their order, and how many are no padding."""
     learn_epochs: Callable[..., SequenceState]
     close_task: Callable[..., SequenceState]
+    first: Callable[[int, PyTree], PyTree]
+    """The first runs of every leaf, whole on every device, in one program. Leaf by leaf, and of
+    parts on several devices, these would meet in each of many programs, and on CPU they were seen
+    to wait for each other for ever."""
 
 
 @lru_cache(PROGRAMS)
@@ -206,6 +210,7 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
         jax.jit(over_mesh(orders, of_state, out_specs=RUNS)),
         compiled(learn_epochs, of_state, SHARED),
         compiled(close_task_state, of_state),
+        jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, SHARED)),
     )
 
 
@@ -241,13 +246,7 @@ def _coming(
     return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]
 
 
-@partial(jax.jit, static_argnums=0)
 def _first(count: int, tree: PyTree) -> PyTree:
-    """The first runs of every leaf, in one program.
-
-    Leaf by leaf the devices would have to meet in each of many programs, and on CPU they were seen
-    to wait for each other for ever where one of them was still at its run.
-    """
     return jax.tree.map(lambda leaf: leaf[:count], tree)
 
 
