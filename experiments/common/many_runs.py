@@ -241,11 +241,8 @@ def _which(wave: Sequence[Unit]) -> str:
 def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
     """Removes what waves left that were stopped and did not form again."""
     for unit in units:
-        name = glob.escape(unit.name)
-        for left in (
-            *folder.checkpoints.glob(name),
-            *folder.checkpoints.glob(f"{name} and * more *"),
-        ):
+        waves = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
+        for left in (folder.checkpoints / unit.name, *waves):
             shutil.rmtree(left, ignore_errors=True)
 
 

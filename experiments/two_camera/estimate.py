@@ -224,8 +224,9 @@ def choose_homography(
       DataError: views that the file's homography is not between, or of two sizes without one.
     """
     if path is not None:
+        homography = read_homography(path)
         _refuse_other_views(path, main, second)
-        return read_homography(path)
+        return homography
     if main.image.shape != second.image.shape:
         (height, width), (other_height, other_width) = main.image.shape[:2], second.image.shape[:2]
         raise DataError(

@@ -522,6 +522,8 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
     }
     path.write_text(json.dumps(known))
     np.testing.assert_allclose(choose_homography(path, *views), ALIGNMENT, rtol=1e-6)
+    with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
+        choose_homography(tmp_path / "none.json", *views)
     upside_down = views[1]._replace(flip=3)
     with pytest.raises(DataError, match=r"taken as .*'flip': 3.* is for .*'flip': 0"):
         choose_homography(path, views[0], upside_down)

@@ -51,7 +51,7 @@ FILTER_SMOOTHNESS, BIAS_SMOOTHNESS = 0.15, 0.02
 
 
 class CrossCameraModel(NamedTuple):
-    """The trained parameters of the net, and the first of the lights' 64 bins."""
+    """The trained parameters of the net, and each axis's first of the 64 bins."""
 
     params: PyTree
     origin: Float[Array, "2"]
