@@ -37,7 +37,7 @@ from everlight.continual import (
     softmax_objective,
 )
 from everlight.continual.base import Epoch
-from everlight.continual.engine.state import epoch_key
+from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.steps import shuffle
 from everlight.scenarios import same_shapes
 from experiments.bench.agreement_cases import Case
@@ -159,7 +159,8 @@ def plain_batches(place: Place, epochs: int) -> Int[np.ndarray, "t e s b"]:
     def order(task: Int[Array, ""], epoch: Int[Array, ""]) -> Int[Array, "n"]:
         own = jax.tree.map(lambda leaf: leaf[task], place.sequence.tasks.train)
         samples = Epoch(own, jnp.zeros_like(own.mask))
-        slots, count = shuffle(samples, epoch_key(place.key, task, epoch))
+        keys = epoch_keys(task_keys(place.key, task).epochs, epoch)
+        slots, count = shuffle(samples, keys.order)
         return jnp.where(jnp.arange(slots.shape[0]) < count, own.index[slots], -1)
 
     every = jax.vmap(jax.vmap(order, (None, 0)), (0, None))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -204,7 +203,6 @@ def record(
         scenarios,
         facts,
     )._replace(
-        key=lambda draw: jax.random.key(draw.order),
         goodness=_criterion,
         goodness_name="accuracy over all times (A)",
         strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},

@@ -64,6 +64,11 @@ class Draw(NamedTuple):
         """Tells it from any other of the benchmark."""
         return self.first + self.number
 
+    @property
+    def key(self) -> PRNGKeyArray:
+        """The run's random key, a root of its own: no run's key is derived from another's."""
+        return jax.random.key(self.order)
+
 
 class Own(NamedTuple):
     """What differs between the runs of a method."""
@@ -121,7 +126,6 @@ class Benchmark(NamedTuple):
     protocol: Callable[[str, Method], Protocol]
     sequence: Callable[[str, Method, Draw], TaskSequence]
     """Those of a scenario and method are all of one shape, whichever are asked for."""
-    key: Callable[[Draw], PRNGKeyArray]
     keep: Callable[[str, Method, SequenceResult], dict[str, Any]]
     """The arrays that a run leaves, beside losses, steps and samples stored."""
     scores: Callable[[str, Arrays, TaskSequence], Scores]
@@ -293,7 +297,6 @@ def of_classes(
         classes_begin(net, training, classes),
         protocol,
         lambda scenario, method, draw: sequences(draw.order, draw.use),
-        numbered_key,
         keep,
         lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
         counts=f"; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
@@ -309,11 +312,6 @@ def own_of(sequence: TaskSequence, strength: float = 1.0, told: bool = False) ->
     """A run's, whose tasks are told or not."""
     tasks = sequence.class_task
     return Own(tasks if told else jnp.zeros_like(tasks), jnp.float32(strength))
-
-
-def numbered_key(draw: Draw) -> PRNGKeyArray:
-    """The key of a numbered order, however many there are."""
-    return jax.random.split(jax.random.key(draw.first), draw.number + 1)[draw.number]
 
 
 def of_matrix(matrix: Float[np.ndarray, "t t"]) -> Scores:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import read_json, refusing
-from everlight.continual import Build, Learner
+from everlight.continual import Build, Learner, TaskSequence
 from everlight.continual.base import Memory, Samples
 from everlight.continual.engine.evaluation import over_samples
 from experiments.common.checkpoint import open_existing
@@ -43,8 +43,8 @@ class KeptNet:
 
     class_names: tuple[str, ...]
     """Empty where the benchmark has no names."""
-    class_task: Int[np.ndarray, "c"]
-    """The task that brings each class."""
+    task_classes: Bool[np.ndarray, "t c"]
+    """The classes of each task."""
     learner: Learner
     """Parameters, batch statistics and the classes seen; without the optimizer's state."""
     memory: Memory
@@ -81,7 +81,7 @@ class KeptNet:
                 f"images are {images.dtype} of {images.shape}; this net takes {dtype} of "
                 f"(n, {taken})"
             )
-        tasks = int(self.class_task.max()) + 1
+        tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
             raise DataError(f"task {task}; give 0 to {tasks - 1}")
         how = self._build, self._size, task is not None
@@ -91,7 +91,7 @@ class KeptNet:
         if self._masked:
             possible = np.array(self.learner.seen)
             if task is not None:
-                possible &= self.class_task == task
+                possible &= self.task_classes[task]
             scores[:, ~possible] = -np.inf
         return scores
 
@@ -165,13 +165,21 @@ def load_net(
     net = checkpoints.restore(task, runner.net(scenario, row)).state
     return KeptNet(
         () if loaded.images is None else tuple(loaded.images.class_names),
-        np.asarray(sequence.class_task),
+        _classes_of_tasks(sequence),
         *net,
         runner.build(scenario, row),
         RunData(loaded.shared(scenario, row), loaded.own(scenario, sequence, facts["strength"])),
         loaded.protocol(scenario, row).evaluation_batch,
         "class scores" in loaded.offers(scenario),
     )
+
+
+def _classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
+    """Return the classes among which each task's samples are scored, or those that it brings."""
+    if sequence.test_classes is not None:
+        return np.asarray(sequence.test_classes)
+    class_task = np.asarray(sequence.class_task)
+    return class_task == np.arange(class_task.max() + 1)[:, None]
 
 
 class _Asked(NamedTuple):

@@ -408,7 +408,7 @@ class Runner:
                     name,
                     facts | benchmark.facts(scenario, method),
                     sequence,
-                    benchmark.key(draw),
+                    draw.key,
                     benchmark.own(scenario, sequence, strength),
                 )
             )

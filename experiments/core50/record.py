@@ -264,7 +264,6 @@ def record(
         begin=begin,
         protocol=protocol,
         sequence=sequence,
-        key=lambda draw: jax.random.fold_in(jax.random.key(draw.first), draw.number),
         keep=lambda scenario, method, result: result.evaluation._asdict(),
         scores=_scores,
         strengths=STRENGTHS,

@@ -281,7 +281,6 @@ def record(
         begin=facts_begin(net, width, len(fact_set.facts), plan.size.tasks, store),
         protocol=lambda scenario, method: plan.protocol,
         sequence=lambda scenario, method, draw: sequences[scenario, draw.use],
-        key=lambda draw: jax.random.key(draw.order),
         keep=_keep,
         scores=_scores,
         goodness=_goodness,
@@ -343,7 +342,7 @@ def initial_ranking(benchmark: Benchmark, method: Method) -> Callable[[str, Draw
         sequence, store = benchmark.sequence(scenario, method, draw), benchmark.store
         data = RunData(benchmark.shared(scenario, method), own_of(sequence, 0.0))
         with nullcontext() if store is None else naming_files(store):
-            return jax.block_until_ready(ranks(data, sequence, benchmark.key(draw)))
+            return jax.block_until_ready(ranks(data, sequence, draw.key))
 
     return of
 

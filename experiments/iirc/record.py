@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Literal, NamedTuple, get_args
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -408,7 +407,6 @@ def record(
         begin=iirc_begin(plan, classes, tasks, store, features is not None),
         protocol=lambda scenario, method: iirc_protocol(plan, method),
         sequence=sequence,
-        key=lambda draw: jax.random.fold_in(jax.random.key(draw.first), draw.number),
         keep=_keep,
         scores=scores,
         by_type=by_type,

@@ -96,7 +96,7 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     for benchmark in (None, "digits"):
         net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
         found = net.predict(images).argmax(axis=1) == labels
-        of_task = net.class_task[labels]
+        of_task = net.task_classes.argmax(axis=0)[labels]
         matrix = results["digits/not told/nearest mean/matrices"][0]
         for task in (0, 1):
             assert np.mean(found[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)

@@ -49,7 +49,7 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
     for after in (0, 1):
         net = load_net(run, method, 3, after, scenario)
         assert net.class_names == tuple("0123456789")
-        of_task = net.class_task[labels]
+        of_task = net.task_classes.argmax(axis=0)[labels]
         found = []
         for task in (0, 1):
             told = task if scenario == "told" else None
@@ -59,7 +59,7 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
         # Of the task to come no class is seen, and where it is told none is left.
         np.testing.assert_allclose(found[: after + 1], matrix[after, : after + 1], atol=1e-6)
     scores = load_net(run, method, 3, 0, scenario).predict(images[:5])
-    np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.class_task == 1, (5, 1)))
+    np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.task_classes[1], (5, 1)))
 
 
 @pytest.mark.parametrize(

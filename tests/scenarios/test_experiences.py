@@ -42,9 +42,14 @@ def test_classes_and_samples_may_come_again():
     assert found.tasks.classes.tolist() == [[True, False, True, False], [False, True, False, False]]
     # The class that no task trains on counts as of the last.
     assert found.class_task.tolist() == [0, 1, 0, 1]
-    assert found.test.index.tolist() == [10, 11, 12]
-    assert found.test.labels[:, 0].tolist() == [0, 1, 2]
-    assert found.test_member.tolist() == [[True, False, True], [False, True, True]]
+    # Place 12 stands in both test sets, among other classes in each.
+    assert found.test.index.tolist() == [10, 11, 12, 12]
+    assert found.test.labels[:, 0].tolist() == [0, 1, 2, 2]
+    member = np.asarray(found.test_member)
+    assert sorted(found.test.index[member[0]].tolist()) == [10, 12]
+    assert sorted(found.test.index[member[1]].tolist()) == [11, 12]
+    assert member.sum(axis=0).tolist() == [1, 1, 1, 1]
+    assert np.flatnonzero(found.test_classes[0]).tolist() == sorted({*TRAIN_LABELS[0], 0, 2})
 
 
 def test_one_test_set_serves_all():

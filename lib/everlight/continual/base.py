@@ -59,6 +59,9 @@ class TaskSequence(NamedTuple):
     is cut into pieces there are fewer. With many labels it belongs to several."""
     class_task: Int[Array, "c"]
     """The test set of each class: that of the task that introduces it."""
+    test_classes: Bool[Array, "tests c"] | None = None
+    """The classes among which the samples of each test set are scored where the task is known: in
+    domain-incremental sequences the same for all. None where no one asks, as with many labels."""
 
 
 class Batch(NamedTuple):
@@ -130,6 +133,8 @@ class Predictions(NamedTuple):
     """Each sample's, the first of several."""
     class_task: Int[Array, "c"]
     """The task that introduces each class."""
+    task_classes: Bool[Array, "b c"] | None = None
+    """The classes of each sample's test set (`TaskSequence.test_classes`)."""
 
 
 class Objective(NamedTuple):
@@ -186,7 +191,7 @@ class Setup(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a step found out; the engine fills in the last two."""
+    """What a step found out; the engine fills in the last three."""
 
     task_gradient: PyTree
     batch_stats: PyTree
@@ -197,6 +202,9 @@ class StepInfo(NamedTuple):
     """What the step learned from, inputs and replay included."""
     update: PyTree = None
     """The change of the parameters."""
+    arrives: Bool[Array, ""] | bool = True
+    """Whether the batch's samples enter memory after this step: false before the last of several
+    steps on one batch (`memory.arrived`)."""
 
 
 class Strategy(NamedTuple):

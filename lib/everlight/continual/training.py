@@ -238,6 +238,10 @@ def train(
     runs = Runs(jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences), jnp.stack(keys))
     for state in drive_runs(build, protocol, stored, runs, chunk=epochs):
         last = state
+    # Free of the runs' mesh, so that a mesh of the caller's has no say in what is made of it; NaN
+    # stands for validations that there were none.
+    with jax.debug_nans(False):
+        last = jax.tree.map(jnp.asarray, jax.device_get(last))
     parts = protocol, stored, sequences[0], keys[0]
     operations = operations_per_step(build, *parts)
     of_naive = operations if strategy is naive else operations_per_step(build_with(naive), *parts)

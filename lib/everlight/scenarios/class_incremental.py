@@ -67,7 +67,8 @@ def class_incremental(
         jnp.ones(len(test_labels), bool),
     )
     member = class_task[test_labels] == np.arange(len(tasks))[:, None]
-    return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task))
+    introduced = jnp.asarray(introduced)
+    return TaskSequence(stream, test, jnp.asarray(member), jnp.asarray(class_task), introduced)
 
 
 @checked

@@ -93,7 +93,11 @@ def core50(
     test = Samples(index, labels[index][:, None], np.ones(len(index), bool))
     member = class_task[labels[index]] == number[:, None]
     return TaskSequence(
-        stream, jax.tree.map(jnp.asarray, test), jnp.asarray(member), jnp.asarray(class_task)
+        stream,
+        jax.tree.map(jnp.asarray, test),
+        jnp.asarray(member),
+        jnp.asarray(class_task),
+        jnp.asarray(class_task == number[:, None]),
     )
 
 

@@ -31,13 +31,15 @@ def from_experiences(
     """A sequence whose task t trains on the places `train[t]` of a data set.
 
     A task introduces the classes that no task before it trains on; a class that no task trains on,
-    but a test set shows, counts as of the last one.
+    but a test set shows, counts as of the last one. Where the task is known, a test sample is
+    scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
 
     Args:
       train: of each experience, places of its training samples in the data set.
       train_labels: their classes, in 0..classes-1.
       test: of each experience, places of its test samples; or of one alone, for a test set that
-        serves them all. A place in several sets is evaluated once.
+        serves them all. A place in several sets is evaluated once; where the sets' classes differ,
+        once for each choice of classes.
       test_labels: their classes.
       classes: outputs of the head.
       valid: of each experience, places of samples that validate; None is none.
@@ -62,14 +64,24 @@ def from_experiences(
     ]
     introduced = np.diff(np.stack([np.zeros(classes, bool), *known]).astype(int), axis=0) > 0
     first = np.where(known[-1], introduced.argmax(axis=0), tasks - 1)
-    union, tested = np.unique(np.concatenate(test), return_inverse=True)
-    given = np.concatenate(test_labels)
-    labels = np.zeros(len(union), int)
-    labels[tested] = given
-    if np.any(labels[tested] != given):
-        place = union[tested[labels[tested] != given][0]]
-        raise ValueError(f"test_labels gives two labels of place {place}; give each sample one")
-    member = np.stack([np.isin(union, places) for places in test])
+    _refuse_two_labels(test, test_labels)
+    # With one test set for all experiences every trained class is scored there.
+    trained = train_labels if len(test) == tasks else [np.concatenate(train_labels)]
+    masks = np.stack(
+        [
+            np.isin(np.arange(classes), np.concatenate([own, tested]))
+            for own, tested in zip(trained, test_labels, strict=True)
+        ]
+    )
+    # A place in test sets of different classes is there once for each choice of classes.
+    kind = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
+    slots = [np.stack([places, np.full(len(places), kind[t])]) for t, places in enumerate(test)]
+    union, first_slot, slot = np.unique(
+        np.concatenate(slots, axis=1), axis=1, return_index=True, return_inverse=True
+    )
+    labels = np.concatenate(test_labels)[first_slot]
+    member = np.zeros((len(test), len(labels)), bool)
+    member[np.repeat(np.arange(len(test)), [len(places) for places in test]), slot] = True
     return TaskSequence(
         Task(
             _stacked(train, train_labels),
@@ -77,10 +89,19 @@ def from_experiences(
             jnp.asarray(introduced),
             jnp.arange(tasks),
         ),
-        Samples(jnp.asarray(union), jnp.asarray(labels)[:, None], jnp.ones(len(union), bool)),
+        Samples(jnp.asarray(union[0]), jnp.asarray(labels)[:, None], jnp.ones(len(labels), bool)),
         jnp.asarray(member),
         jnp.asarray(np.minimum(first, len(test) - 1)),
+        jnp.asarray(masks),
     )
+
+
+def _refuse_two_labels(test: Places, test_labels: Places) -> None:
+    places, labels = np.concatenate(test), np.concatenate(test_labels)
+    pairs = np.unique(np.stack([places, labels]), axis=1)
+    twice = pairs[0][:-1][np.diff(pairs[0]) == 0]
+    if len(twice):
+        raise ValueError(f"test_labels gives two labels of place {twice[0]}; give each sample one")
 
 
 def _stacked(places: Places, labels: Places) -> Samples:

@@ -128,6 +128,7 @@ def three_tasks():
         test,
         jnp.array([0, 0, 0, 1, 1, 0]) == jnp.arange(3)[:, None],
         jnp.array([0, 1, 0, 1]),
+        jnp.array([0, 1, 0, 1]) == jnp.arange(3)[:, None],
     )
 
 
@@ -148,7 +149,8 @@ def test_rows_of_both_accuracies_by_hand():
     @jax.jit
     def row_of(seen):
         own = jnp.argmax(sequence.test_member, axis=0)
-        told = Predictions(scores, scores, sequence.test.labels, own, sequence.class_task)
+        masks = sequence.test_classes[own]
+        told = Predictions(scores, scores, sequence.test.labels, own, sequence.class_task, masks)
         return accuracy_row(sequence, judge_accuracy(told, seen), seen)
 
     row = row_of(jnp.ones(4, bool))
@@ -173,6 +175,7 @@ def refined_tasks():
         test,
         STARTS.astype(bool),
         jnp.array([0, 0, 1, 1, 2, 2]),
+        jnp.array([0, 0, 1, 1, 2, 2]) == jnp.arange(3)[:, None],
     )
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.checks import ABOVE_ZERO, check_finite, check_range, check_sizes
-from everlight.continual.base import TaskSequence
+from everlight.continual.base import Samples, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.steps import Protocol
 
@@ -21,24 +21,69 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
       sequence: perhaps with leading axes over runs.
 
     Raises:
-      ValueError: labels or test sets that there are not, an index beyond the images, images that
-        are not finite, no validation samples where the best epoch is to be kept or the rate is to
+      ValueError: labels or test sets that there are not, a sample without a label, an index beyond
+        the images, images that are not finite, a test sample that cannot be scored among its test
+        set's classes, no validation samples where the best epoch is to be kept or the rate is to
         fall when validation stands still; named.
     """
     _refuse_validation_by_nothing(protocol, sequence)
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
+    _refuse_unscorable(sequence)
     stores = [each for each in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(each)]
     last = max((each.pieces.shape[0] for each in stores), default=np.inf) - 1
     parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
     for name, samples in {**parts, "test": sequence.test}.items():
         check_range(f"sequence.{name}.labels", samples.labels, -1, classes - 1)
+        _refuse_unlabelled(f"sequence.{name}", samples)
         check_range(f"sequence.{name}.index", samples.index, 0, last)
     for store in stores:
         check_range("deviation", store.deviation, *ABOVE_ZERO)
         if jnp.issubdtype(store.pieces.dtype, jnp.floating):
             check_finite("images", store.pieces, store.shape)
+
+
+def _refuse_unlabelled(name: str, samples: Samples) -> None:
+    if _is_traced(samples.mask, samples.labels) or not samples.labels.shape[-1]:
+        return
+    without = np.asarray(samples.mask) & (np.asarray(samples.labels)[..., 0] < 0)
+    if without.any():
+        place = np.asarray(samples.index)[without][0]
+        raise ValueError(f"{name} holds the sample {place} without a label; leave it out")
+
+
+def _refuse_unscorable(sequence: TaskSequence) -> None:
+    masks, member, test = sequence.test_classes, sequence.test_member, sequence.test
+    if masks is None or _is_traced(masks, member, test.mask, test.labels):
+        return
+    check_sizes(test_classes=(masks, -1), class_task=(sequence.class_task, -1))
+    check_sizes(test_classes=(masks, -2), test_member=(member, -2))
+    # Perhaps with leading axes over runs, each of which is looked at alone.
+    runs = zip(
+        np.asarray(masks).reshape(-1, *masks.shape[-2:]),
+        (np.asarray(member) & np.asarray(test.mask)[..., None, :]).reshape(-1, *member.shape[-2:]),
+        np.asarray(test.labels).reshape(-1, *test.labels.shape[-2:])[..., 0],
+        strict=True,
+    )
+    for classes, held, label in runs:
+        tested, first = held.any(axis=0), held.argmax(axis=0)
+        kind = np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)
+        if np.any(held & (kind[:, None] != kind[first])):
+            raise ValueError(
+                "sequence.test_classes differ between test sets that share a sample, whose score "
+                "where the task is known would depend on the set; give the sample once per set in "
+                "sequence.test, or test_classes=None"
+            )
+        if np.any(tested & ~classes[first, np.maximum(label, 0)]):
+            raise ValueError(
+                "sequence.test_classes leave out the label of a sample in the test set; give each "
+                "test set all classes that it holds"
+            )
+
+
+def _is_traced(*arrays: Any) -> bool:
+    return any(isinstance(each, jax.core.Tracer) for each in arrays)
 
 
 def _is_store(leaf: Any) -> bool:
@@ -54,7 +99,7 @@ def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) ->
         ),
     }
     mask = sequence.tasks.valid.mask
-    if isinstance(mask, jax.core.Tracer):
+    if _is_traced(mask):
         return
     validated = np.asarray(mask).any(axis=-1)
     for setting, (is_asked, instead) in asked.items():

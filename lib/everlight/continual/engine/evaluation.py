@@ -50,8 +50,14 @@ def evaluate(
         inputs = gathered(setup, test.index[slots], None)
         scores = strategy.predict(memory, learner, inputs)
         told = scores if task is None else strategy.predict_task(memory, learner, inputs, task)
+        own, masks = sample_task[slots], sequence.test_classes
         predictions = Predictions(
-            scores, told, test.labels[slots], sample_task[slots], sequence.class_task
+            scores,
+            told,
+            test.labels[slots],
+            own,
+            sequence.class_task,
+            None if masks is None else masks[own],
         )
         return setup.objective.judge(predictions, learner.seen)
 
@@ -79,7 +85,11 @@ def validate(
 ) -> Float[Array, ""]:
     """Mean goodness over samples, `size` of them scored at once; NaN without any."""
 
-    def mean() -> Float[Array, ""]:
+    # A program may hold no slots at all, of which nothing can be gathered.
+    if not samples.mask.shape[0]:
+        return jnp.float32(jnp.nan)
+
+    def mean(_: Int[Array, ""], nothing: Float[Array, ""]) -> Float[Array, ""]:
         ready = (memory, learner)
         if strategy.before_evaluation is not None:
             ready = strategy.before_evaluation(*ready, key)
@@ -90,9 +100,11 @@ def validate(
 
         nothing = nothing_over(goodness, samples.mask)
         good = over_blocks(goodness, samples.mask, size, nothing)
-        return jnp.sum(good) / jnp.sum(samples.mask)
+        return (jnp.sum(good) / jnp.sum(samples.mask)).astype(jnp.float32)
 
-    return jax.lax.cond(jnp.any(samples.mask), mean, lambda: jnp.float32(jnp.nan))
+    # No `cond`, of which runs that are vmapped would pay for both branches.
+    there = jnp.any(samples.mask).astype(jnp.int32)
+    return jax.lax.fori_loop(0, there, mean, jnp.float32(jnp.nan))
 
 
 @checked

@@ -28,8 +28,10 @@ from everlight.continual.engine.state import (
     begin_state,
     begin_task_state,
     close_task_state,
+    give_out,
     learn_epochs,
     open_epoch_state,
+    take_in,
 )
 from everlight.continual.engine.steps import Protocol
 from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh, whole
@@ -72,8 +74,9 @@ def drive_runs(
 
     Leaves of a state's `result` and `best` have a leading axis over runs; `task` and `epoch` are
     one for all. Any state that was yielded, given back with the same other arguments, continues to
-    the same bits. A state's arrays are taken back when the next one is asked for: save or copy it
-    before. A run that diverges has NaN losses from there on, and its neighbours go on.
+    the same bits; a finished one is yielded as it is. A state's arrays are taken back when the next
+    one is asked for: save or copy it before. A run that diverges has NaN losses from there on, and
+    its neighbours go on. A mesh that the caller has set (`jax.set_mesh`) plays no part.
 
     Args:
       build: from the data to the setup and the strategy.
@@ -94,32 +97,41 @@ def drive_runs(
     """
     refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
+    tasks = runs.sequence.tasks.id.shape[1]
+    if state is not None and int(state.task) == tasks:
+        yield state
+        return
     count, chunk = runs.key.shape[0], chunk if announce is None else 1
     missing = -count % mesh.shape[AXIS]
     if missing and mesh.is_multi_process:
         raise ValueError(f"{count} runs on {mesh.shape[AXIS]} devices; give a multiple of these")
-    runs = place(mesh, RUNS, filled(runs, missing) if missing else runs)
-    shared = place(mesh, SHARED, shared)
     parts = _compiled(build, protocol, join, mesh)
-    if state is None:
-        state = parts.begin(shared, runs)
-    else:
-        fill = partial(filled, missing=missing) if missing else lambda tree: tree
-        state = _on_runs(state, fill, partial(place, mesh, RUNS))
-        of_all = place(mesh, SHARED, (state.task, state.epoch))
-        state = state._replace(task=of_all[0], epoch=of_all[1])
-    tasks = runs.sequence.tasks.id.shape[1]
+    # Programs run in their own mesh, whatever the caller's context is.
+    with jax.set_mesh(mesh):
+        runs = place(mesh, RUNS, filled(runs, missing) if missing else runs)
+        shared = place(mesh, SHARED, shared)
+        if state is None:
+            state = parts.begin(shared, runs)
+        else:
+            fill = partial(filled, missing=missing) if missing else lambda tree: tree
+            state = _on_runs(state, fill, partial(place, mesh, RUNS))
+            of_all = place(mesh, SHARED, (state.task, state.epoch))
+            state = take_in(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
     while (task := int(state.task)) < tasks:
-        if int(state.epoch) == 0:
-            state = parts.begin_task(shared, runs, state)
-        if announce is not None:
-            announce(_coming(parts, protocol.batch_size, *parts.orders(shared, runs, state)))
-        left = protocol.epochs_of(task) - int(state.epoch)
-        epochs = place(mesh, SHARED, np.int32(min(chunk, left)))
-        state = parts.learn_epochs(shared, runs, state, epochs)
-        if left <= chunk:
-            state = parts.close_task(shared, runs, state)
-        yield _on_runs(state, partial(parts.first, count)) if missing else state
+        with jax.set_mesh(mesh):
+            if int(state.epoch) == 0:
+                state = parts.begin_task(shared, runs, state)
+            if announce is not None:
+                orders = parts.orders(shared, runs, state)
+                announce(_coming(parts, protocol.batch_size, *orders))
+            left = protocol.epochs_of(task) - int(state.epoch)
+            epochs = place(mesh, SHARED, np.int32(min(chunk, left)))
+            state = parts.learn_epochs(shared, runs, state, epochs)
+            if left <= chunk:
+                state = parts.close_task(shared, runs, state)
+            given_out = _on_runs(state, partial(parts.first, count)) if missing else state
+            given_out = give_out(protocol, given_out)
+        yield given_out
 
 
 @checked

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import checked
 from everlight.continual.base import Epoch, Setup, Strategy, TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
+from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.state import (
     PROGRAMS,
     Announce,
@@ -27,26 +28,31 @@ from everlight.continual.engine.state import (
     begin_task_state,
     close_epoch_state,
     close_task_state,
-    epoch_key,
+    epochs_of_each,
+    evaluated_tasks,
+    give_out,
     learn_epoch,
     nan_where_ended_badly,
     open_epoch_state,
     progress_of,
+    take_in,
 )
 from everlight.continual.engine.steps import (
+    EpochScores,
     Order,
     Progress,
     Protocol,
+    StepScores,
     Usage,
     begin_sequence,
     begin_task,
     close_task,
     count_steps,
     epoch_step,
+    no_scores,
     not_reached,
     stored_before,
     take_task,
-    task_keys,
 )
 
 
@@ -70,14 +76,17 @@ def run_sequence(
 ) -> SequenceResult:
     """A whole sequence of tasks as one pure function; jit it, vmap it over keys or sequences.
 
-    Nothing can be raised inside: where training diverged, `losses` is NaN from there on.
+    Nothing can be raised inside: where training diverged, `losses` is NaN from there on, and so are
+    the floats of `evaluation`. Give data as arguments of `jit`: what a function closes over is
+    compiled into the program.
 
     Args:
       build: from `data` to the setup and the strategy.
       protocol: epochs, batches, selection.
       data: what the setup gathers from.
       sequence: tasks and test union.
-      key: of initial parameters, shuffles, augmentation and the strategy's own choices.
+      key: of initial parameters, shuffles, augmentation and the strategy's own choices, of any
+        implementation (`keys` says what is derived from it).
 
     Raises:
       ValueError: the best epoch is to be kept and a task has no validation samples (where the
@@ -89,30 +98,59 @@ def run_sequence(
     setup, strategy = build(data)
     start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
 
-    def one_task(progress: Progress, number: Int[Array, ""]) -> tuple:
+    def one_task(carry: tuple, number: Int[Array, ""]) -> tuple:
+        progress, diverged = carry
         task, keys = take_task(strategy, protocol, sequence, number), task_keys(key, number)
         stored = stored_before(strategy, progress.memory, task)
         progress = begin_task(setup, strategy, protocol, progress, task, keys.begin)
 
         def one_epoch(epoch: Int[Array, ""], reached: tuple) -> tuple:
-            progress, losses, scores = reached
-            key_epoch = jax.random.fold_in(keys.epochs, epoch)
-            progress, loss, score = learn_epoch(
-                setup, strategy, protocol, progress, task, key_epoch
+            progress, curves = reached
+            progress, scores = learn_epoch(
+                setup, strategy, protocol, progress, task, keys.epochs, epoch
             )
-            return progress, losses.at[epoch].set(loss), scores.at[epoch].set(score)
+            return progress, jax.tree.map(lambda each, new: each.at[epoch].set(new), curves, scores)
 
         epochs = jnp.where(number == 0, protocol.epochs_of(0), protocol.epochs)
         curve = not_reached((protocol.most_epochs,), jnp.float32)
-        progress, losses, scores = jax.lax.fori_loop(0, epochs, one_epoch, (progress, curve, curve))
-        progress, kept = close_task(
-            setup, strategy, protocol, progress, task, sequence, number, keys.end
-        )
-        losses = nan_where_ended_badly(losses, epochs - 1, progress)
-        return progress, (kept, Usage(progress.learner.step, stored), losses, scores)
+        curves = EpochScores(curve, curve, curve if protocol.prequential else None)
+        progress, curves = jax.lax.fori_loop(0, epochs, one_epoch, (progress, curves))
+        diverged |= ~jnp.all(jnp.isfinite(curves.loss))
+        parts = (task, sequence, number, keys, diverged)
+        progress, kept = close_task(setup, strategy, protocol, progress, *parts)
+        losses = nan_where_ended_badly(curves.loss, epochs - 1, progress)
+        usage = Usage(progress.learner.step, stored)
+        after = progress, diverged | ~jnp.all(jnp.isfinite(losses))
+        return after, (kept, usage, curves._replace(loss=losses))
 
-    progress, rows = jax.lax.scan(one_task, start, jnp.arange(sequence.tasks.id.shape[0]))
-    return SequenceResult(*rows, progress.memory, progress.learner)
+    tasks = sequence.tasks.id.shape[0]
+    (progress, _), (evaluation, usage, curves) = jax.lax.scan(
+        one_task, (start, jnp.array(False)), jnp.arange(tasks, dtype=jnp.int32)
+    )
+    return _given_out(protocol, progress, evaluation, usage, curves)
+
+
+def _given_out(
+    protocol: Protocol, progress: Progress, evaluation: PyTree, usage: Usage, curves: EpochScores
+) -> SequenceResult:
+    """The result, NaN where nothing was measured, which makes no NaN where all was."""
+    tasks, most = curves.loss.shape
+    planned = np.arange(most) < epochs_of_each(protocol, tasks)[:, None]
+    if not planned.all():
+        curves = jax.tree.map(lambda leaf: jnp.where(planned, leaf, jnp.nan), curves)
+    measured = evaluated_tasks(protocol, tasks)
+    if not measured.all():
+        evaluation = jax.tree.map(
+            lambda leaf: (
+                leaf.at[~measured].set(jnp.nan) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
+            ),
+            evaluation,
+        )
+    validation = jnp.where(jnp.isneginf(curves.validation), jnp.nan, curves.validation)
+    memory, learner, _ = progress
+    return SequenceResult(
+        evaluation, usage, curves.loss, validation, memory, learner, curves.prequential
+    )
 
 
 @checked
@@ -148,7 +186,13 @@ def drive_sequence(
     refuse_unfit(protocol, data, sequence)
     tasks = sequence.tasks.id.shape[0]
     parts, given = _compiled(build, protocol), (data, sequence, key)
-    state = parts.begin_sequence(*given) if state is None else state
+    if state is None:
+        state = parts.begin_sequence(*given)
+    elif int(state.task) == tasks:
+        yield state
+        return
+    else:
+        state = take_in(protocol, state)
     while (task := int(state.task)) < tasks:
         epoch = int(state.epoch)
         if epoch == 0:
@@ -158,18 +202,18 @@ def drive_sequence(
         opened = parts.open_epoch(*given, state)
         if announce is not None:
             announce(_order_of(*opened))
-        losses = []
+        scores = []
         for step in range(int(count_steps(opened[1], protocol))):
-            progress, loss = parts.epoch_step(*given, task, epoch, step, progress, opened)
-            losses.append(loss)
-        _refuse_divergence(task, epoch, np.asarray(losses))
-        loss = jnp.mean(jnp.array(losses or [0.0]))
-        state = parts.close_epoch(*given, state, progress, loss)
+            progress, found = parts.epoch_step(*given, task, epoch, step, progress, opened)
+            scores.append(found)
+        _refuse_divergence(task, epoch, np.asarray([each.loss for each in scores]))
+        sums = jax.tree.map(lambda *leaves: sum(leaves), no_scores(protocol), *scores)
+        state = parts.close_epoch(*given, state, progress, sums, len(scores))
         _refuse_nan(task, epoch, state, "parameters or validation are")
         if epoch + 1 >= protocol.epochs_of(task):
             state = parts.close_task(*given, state)
             _refuse_nan(task, epoch, state, "what the strategy made at the task's end is")
-        yield state
+        yield give_out(protocol, state)
 
 
 @checked
@@ -290,11 +334,11 @@ def _epoch_step(
     step: Int[Array, ""] | int,
     progress: Progress,
     opened: tuple[Epoch, Order],
-) -> tuple[Progress, Float[Array, ""]]:
+) -> tuple[Progress, StepScores]:
     setup, strategy = build(data)
-    task = take_task(strategy, protocol, sequence, number)
-    key_epoch = epoch_key(key, number, epoch)
-    return epoch_step(setup, strategy, protocol, progress, opened, task, step, key_epoch)
+    task = take_task(strategy, protocol, sequence, jnp.int32(number))
+    key_steps = epoch_keys(task_keys(key, number).epochs, epoch).steps
+    return epoch_step(setup, strategy, protocol, progress, opened, task, step, key_steps)
 
 
 _DONATED = {_epoch_step: 6, close_epoch_state: 4}

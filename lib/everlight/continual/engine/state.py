@@ -3,6 +3,7 @@ a task's end: what a stopped sequence needs to go on, for one run or, stacked, f
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,23 +13,27 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual.base import Epoch, Learner, Memory, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.steps import (
     Best,
+    EpochScores,
     Order,
     Progress,
     Protocol,
+    StepScores,
     Usage,
+    all_finite,
     begin_sequence,
     begin_task,
     close_epoch,
     close_task,
     count_steps,
     epoch_step,
+    no_scores,
     not_reached,
     open_epoch,
     stored_before,
     take_task,
-    task_keys,
 )
 
 PROGRAMS = 8
@@ -48,7 +53,8 @@ class SequenceResult(NamedTuple):
 
     evaluation: PyTree
     """What the objective keeps of the test union after each task, with a leading axis over tasks:
-    with softmax both accuracy matrices, `[i, j]` after task i on task j."""
+    with softmax both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from the
+    task on in which the run diverged."""
     usage: Usage
     losses: Float[Array, "t e"]
     """Mean loss of every epoch's steps, without a strategy's penalty; NaN from where it diverged:
@@ -58,6 +64,9 @@ class SequenceResult(NamedTuple):
     """In-task validation after every epoch; NaN where a task has no validation samples."""
     memory: Memory
     learner: Learner
+    prequential: Float[Array, "t e"] | None = None
+    """Mean goodness of every epoch's batches, each before it was learned: with one epoch per task
+    the prequential (online) accuracy; None unless `Protocol.prequential`."""
 
 
 class SequenceState(NamedTuple):
@@ -89,7 +98,8 @@ def begin_state(
     evaluation = jax.tree.map(lambda leaf: not_reached((tasks, *leaf.shape), leaf.dtype), kept)
     curve = not_reached((tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
-    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner)
+    online = curve if protocol.prequential else None
+    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner, online)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), start.best)
 
 
@@ -122,7 +132,8 @@ def open_epoch_state(
     """The samples of the state's next epoch, and their order."""
     _, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
-    return open_epoch(strategy, state.result.memory, task, epoch_key(key, state.task, state.epoch))
+    keys = epoch_keys(task_keys(key, state.task).epochs, state.epoch)
+    return open_epoch(strategy, state.result.memory, task, keys.order)
 
 
 def learn_epoch(
@@ -132,19 +143,41 @@ def learn_epoch(
     progress: Progress,
     task: Task,
     key: PRNGKeyArray,
-) -> tuple[Progress, Float[Array, ""], Float[Array, ""]]:
-    """One epoch of a task, with its key; returns the steps' mean loss and the validation too."""
-    opened = open_epoch(strategy, progress.memory, task, key)
+    epoch: Int[Array, ""],
+) -> tuple[Progress, EpochScores]:
+    """Learn one epoch of a task; `key` is the `epochs` of the task's keys."""
+    keys = epoch_keys(key, epoch)
+    opened = open_epoch(strategy, progress.memory, task, keys.order)
     steps = count_steps(opened[1], protocol)
 
     def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-        progress, loss = epoch_step(setup, strategy, protocol, carry[0], opened, task, step, key)
-        return progress, carry[1] + loss
+        progress, scores = epoch_step(
+            setup, strategy, protocol, carry[0], opened, task, step, keys.steps
+        )
+        return progress, jax.tree.map(jnp.add, carry[1], scores)
 
-    progress, total = jax.lax.fori_loop(0, steps, one_step, (progress, jnp.array(0.0)))
+    progress, sums = jax.lax.fori_loop(0, steps, one_step, (progress, no_scores(protocol)))
+    return _closed(setup, strategy, protocol, progress, task, sums, steps, keys.validation)
+
+
+def _closed(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    progress: Progress,
+    task: Task,
+    sums: StepScores,
+    steps: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[Progress, EpochScores]:
+    """Close an epoch of so many steps, from the sums of their scores."""
     progress, score = close_epoch(setup, strategy, protocol, progress, task, key)
-    loss = nan_where_diverged(total / jnp.maximum(steps, 1), strategy, progress, task, score)
-    return progress, loss, score
+    loss = sums.loss / jnp.maximum(steps, 1)
+    loss = nan_where_diverged(loss, strategy, progress, task, score)
+    online = sums.prequential
+    if online is not None:
+        online = online[0] / jnp.maximum(online[1], 1)
+    return progress, EpochScores(loss, score, online)
 
 
 def learn_epochs(
@@ -159,13 +192,13 @@ def learn_epochs(
     """The state after so many more epochs of its task, which is begun and has as many left."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
+    key_epochs = task_keys(key, state.task).epochs
 
     def one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
-        key_epoch = epoch_key(key, state.task, state.epoch)
-        progress, loss, score = learn_epoch(
-            setup, strategy, protocol, progress_of(state), task, key_epoch
+        progress, scores = learn_epoch(
+            setup, strategy, protocol, progress_of(state), task, key_epochs, state.epoch
         )
-        return with_epoch(state, progress, loss, score)
+        return with_epoch(state, progress, scores)
 
     return jax.lax.fori_loop(0, epochs, one_epoch, state)
 
@@ -178,15 +211,15 @@ def close_epoch_state(
     key: PRNGKeyArray,
     state: SequenceState,
     progress: Progress,
-    loss: Float[Array, ""],
+    sums: StepScores,
+    steps: Int[Array, ""],
 ) -> SequenceState:
-    """The state with an epoch closed whose steps led to `progress`."""
+    """The state with an epoch closed whose steps led to `progress`, from their scores' sums."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
-    key_epoch = epoch_key(key, state.task, state.epoch)
-    progress, score = close_epoch(setup, strategy, protocol, progress, task, key_epoch)
-    loss = nan_where_diverged(loss, strategy, progress, task, score)
-    return with_epoch(state, progress, loss, score)
+    key_end = epoch_keys(task_keys(key, state.task).epochs, state.epoch).validation
+    parts = (setup, strategy, protocol, progress, task, sums, steps, key_end)
+    return with_epoch(state, *_closed(*parts))
 
 
 def nan_where_diverged(
@@ -216,12 +249,6 @@ def nan_where_ended_badly(
     return losses.at[last].set(jnp.where(well, losses[last], jnp.nan))
 
 
-def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Whether every number of every floating-point leaf is finite."""
-    leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-
-
 def close_task_state(
     build: Build,
     protocol: Protocol,
@@ -233,10 +260,12 @@ def close_task_state(
     """The state with its task ended and evaluated."""
     setup, strategy = build(data)
     task, result = take_task(strategy, protocol, sequence, state.task), state.result
-    key_end = task_keys(key, state.task).end
-    progress, kept = close_task(
-        setup, strategy, protocol, progress_of(state), task, sequence, state.task, key_end
-    )
+    tasks, most = result.losses.shape
+    before = jnp.arange(tasks)[:, None] <= state.task
+    planned = jnp.arange(most) < epochs_of_each(protocol, tasks)[:, None]
+    diverged = jnp.any(before & planned & ~jnp.isfinite(result.losses))
+    parts = (task, sequence, state.task, task_keys(key, state.task), diverged)
+    progress, kept = close_task(setup, strategy, protocol, progress_of(state), *parts)
     evaluation, steps = jax.tree.map(
         lambda every, new: every.at[state.task].set(new),
         (result.evaluation, result.usage.steps),
@@ -263,18 +292,86 @@ def with_progress(state: SequenceState, progress: Progress) -> SequenceState:
     return state._replace(result=state.result._replace(memory=memory, learner=learner), best=best)
 
 
-def with_epoch(
-    state: SequenceState, progress: Progress, loss: Float[Array, ""], score: Float[Array, ""]
-) -> SequenceState:
-    """The state one epoch on, with its loss and validation."""
+def with_epoch(state: SequenceState, progress: Progress, scores: EpochScores) -> SequenceState:
+    """The state one epoch on, with its scores."""
     at, result = (state.task, state.epoch), state.result
-    losses, validation = result.losses.at[at].set(loss), result.validation.at[at].set(score)
-    state = state._replace(result=result._replace(losses=losses, validation=validation))
+    curves = EpochScores(result.losses, result.validation, result.prequential)
+    curves = jax.tree.map(lambda curve, new: curve.at[at].set(new), curves, scores)
+    result = result._replace(
+        losses=curves.loss, validation=curves.validation, prequential=curves.prequential
+    )
+    state = state._replace(result=result)
     return with_progress(state, progress)._replace(epoch=state.epoch + 1)
 
 
-def epoch_key(
-    key: PRNGKeyArray, number: Int[Array, ""] | int, epoch: Int[Array, ""] | int
-) -> PRNGKeyArray:
-    """Of an epoch of a task."""
-    return jax.random.fold_in(task_keys(key, number).epochs, epoch)
+def epochs_of_each(protocol: Protocol, tasks: int) -> Int[np.ndarray, "t"]:
+    """Return the number of epochs of every task, `[tasks]`."""
+    return np.array([protocol.epochs_of(task) for task in range(tasks)])
+
+
+def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
+    """Return after which tasks the test union is evaluated, `[tasks]`."""
+    number = np.arange(1, tasks + 1)
+    return (number % protocol.evaluate_every == 0) | (number == tasks)
+
+
+def give_out(protocol: Protocol, state: SequenceState) -> SequenceState:
+    """Return the state as users get it: NaN where nothing was measured.
+
+    Inside programs these places hold 0, and -inf where a validation had no samples, so that
+    `jax_debug_nans` finds those NaN alone that training makes.
+    """
+    return _with_placeholders(protocol, state, jnp.nan)
+
+
+def take_in(protocol: Protocol, state: SequenceState) -> SequenceState:
+    """Return a state that was given out as programs hold it, the inverse of `give_out`."""
+    return _with_placeholders(protocol, state, 0.0)
+
+
+def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -> SequenceState:
+    result = state.result
+    curves = (result.losses, result.validation, result.prequential)
+    # The check is for what training makes.
+    with jax.debug_nans(False):
+        evaluation, curves = _filled(
+            protocol, state.task, state.epoch, result.evaluation, curves, value
+        )
+    losses, validation, online = curves
+    return state._replace(
+        result=result._replace(
+            evaluation=evaluation, losses=losses, validation=validation, prequential=online
+        )
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _filled(
+    protocol: Protocol,
+    task: Int[Array, ""],
+    epoch: Int[Array, ""],
+    evaluation: PyTree,
+    curves: PyTree,
+    value: Float[Array, ""],
+) -> tuple[PyTree, PyTree]:
+    """Evaluation and curves with a value where nothing was measured; axes of runs may lead."""
+    tasks, most = curves[0].shape[-2:]
+    planned = jnp.arange(most) < epochs_of_each(protocol, tasks)[:, None]
+    number = jnp.arange(tasks)
+    reached = number < task
+    epochs = jnp.where(reached[:, None], most, jnp.where(number[:, None] == task, epoch, 0))
+    measured = planned & (jnp.arange(most) < epochs)
+    evaluated = reached & evaluated_tasks(protocol, tasks)
+    lead = curves[0].ndim - 2
+
+    def of_evaluation(leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return leaf
+        rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
+        return jnp.where(rows, leaf, value)
+
+    losses, validation, online = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    missing = jnp.isneginf(validation) | jnp.isnan(validation)
+    without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
+    validation = jnp.where(measured & missing, without, validation)
+    return jax.tree.map(of_evaluation, evaluation), (losses, validation, online)

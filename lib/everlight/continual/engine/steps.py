@@ -1,13 +1,12 @@
 """The parts of a task sequence that both drivers share; `train_step` is the only training step."""
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, NotNegative, Place, Positive, check_fields, checked
 from everlight.continual.base import (
@@ -24,6 +23,13 @@ from everlight.continual.base import (
     TaskSequence,
 )
 from everlight.continual.engine.evaluation import evaluate, gathered, validate
+from everlight.continual.engine.keys import (
+    TaskKeys,
+    batch_keys,
+    sequence_keys,
+    step_key,
+    update_keys,
+)
 from everlight.continual.objectives.many_labels import multi_hot
 
 
@@ -61,6 +67,12 @@ class Protocol:
     """Tasks between two evaluations on the test union; there is always one after the last."""
     new_optimizer: bool = True
     """Whether optimizer and schedule begin anew at every task."""
+    updates_per_batch: Count = 1
+    """Optimizer steps on every batch of the epoch, each with a new augmentation and a new draw from
+    memory; the batch enters a memory after the last one (Aljundi et al. 2019, NeurIPS, take 5)."""
+    prequential: bool = False
+    """Whether every batch is predicted before it is learned (Gama et al. 2013); a strategy that
+    solves or trains something before predictions does so before every batch."""
     boundaries: bool = True
     """Whether anything tells where a task ends. Without, tasks are but the pieces of a stream
     between which it is evaluated: strategies are called at every step alone, a class is seen once
@@ -100,6 +112,27 @@ class Usage(NamedTuple):
     """Samples of earlier tasks that were held when the task began."""
 
 
+class StepScores(NamedTuple):
+    """Scores of one batch, or their sums over batches."""
+
+    loss: Float[Array, ""]
+    """Mean loss of the batch's updates."""
+    prequential: Float[Array, "2"] | None
+    """Sum of the objective's goodness over the batch before its first update, and the number of
+    samples; None unless `Protocol.prequential`."""
+
+
+class EpochScores(NamedTuple):
+    """Scores of an epoch."""
+
+    loss: Float[Array, ""]
+    """Mean over its steps; NaN where it diverged."""
+    validation: Float[Array, ""]
+    """Mean goodness after it; -inf without validation samples."""
+    prequential: Float[Array, ""] | None
+    """Mean goodness of its batches before they were learned; None unless asked for."""
+
+
 class Best(NamedTuple):
     """The best epoch of the present task by its validation score, and all that belongs to it."""
 
@@ -128,11 +161,18 @@ def train_step(
     batch: Batch,
     task: Task,
     key: PRNGKeyArray,
+    arrives: Bool[Array, ""] | bool = True,
 ) -> tuple[Memory, Learner, Float[Array, ""]]:
-    """The only training step there is; returns the batch's loss too."""
-    key_batch, key_grads, key_after = jax.random.split(key, 3)
-    batch = complete_batch(setup, strategy, memory, batch, task, key_batch)
-    returned = strategy.grads(memory, learner, batch, task, key_grads)
+    """Take the only training step there is; returns the batch's loss too.
+
+    Args:
+      setup, strategy, memory, learner, batch, task: as the strategy's functions take them.
+      key: consumed; its roles are `keys.StepKeys`.
+      arrives: whether the batch enters memory after this step: the last of several on one batch.
+    """
+    keys = update_keys(key)
+    batch = complete_batch(setup, strategy, memory, batch, task, keys.batch)
+    returned = strategy.grads(memory, learner, batch, task, keys.gradient)
     if not (isinstance(returned, tuple) and isinstance(returned[-1], StepInfo)):
         raise TypeError(f"grads gave {type(returned).__name__}; it must give (gradient, StepInfo)")
     gradient, info = returned
@@ -146,8 +186,8 @@ def train_step(
         step=learner.step + 1,
     )
     if strategy.after_step is not None:
-        info = info._replace(batch=batch, update=update)
-        after = strategy.after_step(memory, learner, info, key_after)
+        info = info._replace(batch=batch, update=update, arrives=jnp.asarray(arrives))
+        after = strategy.after_step(memory, learner, info, keys.after)
         memory, learner = same_kind("after_step", after, (memory, learner))
     return memory, learner, info.loss
 
@@ -161,16 +201,17 @@ def complete_batch(
     key: PRNGKeyArray,
 ) -> Batch:
     """The batch with its inputs, and with what the strategy draws from memory for the step."""
-    key_own, key_draw, key_replay = jax.random.split(key, 3)
-    batch = with_inputs(setup, batch, key_own)
+    keys = batch_keys(key)
+    batch = with_inputs(setup, batch, keys.inputs)
     if strategy.draw is None:
         return batch
-    leaves, tree = jax.tree.flatten(strategy.draw(memory, batch, task, key_draw), is_leaf=_is_batch)
+    drawn = strategy.draw(memory, batch, task, keys.draw)
+    leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
         raise TypeError("draw gave no Batch, so there is nothing to fill in (memory.draw_batch)")
     for place, leaf in enumerate(leaves):
         if _is_batch(leaf):
-            leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(key_replay, place))
+            leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
     return batch._replace(replay=jax.tree.unflatten(tree, leaves))
 
 
@@ -220,15 +261,15 @@ class Order(NamedTuple):
 
 
 def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
-    """A random order keyed by what the samples are, so that padding never changes it."""
+    """Return a random order; padding never changes it, wherever it stands.
 
-    def draw(index: Int[Array, ""], labels: Int[Array, "k"]) -> Array:
-        # All labels: an image may be there twice, once with fewer.
-        return jax.random.bits(reduce(jax.random.fold_in, (index, *labels), key))
-
-    drawn = jax.vmap(draw)(epoch.samples.index, epoch.samples.labels)
+    A slot's random number depends on its place among the samples alone, so that one that is there
+    twice has two.
+    """
     mask = epoch.samples.mask
-    return Order(jnp.lexsort((drawn, ~mask)), jnp.sum(mask))
+    place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
+    drawn = jax.random.bits(key, mask.shape, jnp.uint32)[place]
+    return Order(jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32))
 
 
 def take_batch(
@@ -362,10 +403,15 @@ def take_task(
             f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
             f"tasks={tasks}"
         )
-    task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
+    task = jax.tree.map(lambda leaf: _narrow(leaf[number]), sequence.tasks)
     if not protocol.boundaries:
         return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
     return with_past(sequence, task) if strategy.uses_past else task
+
+
+def _narrow(leaf: Array) -> Array:
+    """The leaf with integers of 32 bits, as memories hold them, whatever JAX's default is."""
+    return leaf.astype(jnp.int32) if jnp.issubdtype(leaf.dtype, jnp.integer) else leaf
 
 
 def with_past(sequence: TaskSequence, task: Task) -> Task:
@@ -375,7 +421,7 @@ def with_past(sequence: TaskSequence, task: Task) -> Task:
     def up_to_it(samples: Samples) -> Samples:
         so_far = samples.mask & (every.id <= task.id)[:, None]
         return jax.tree.map(
-            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), samples._replace(mask=so_far)
+            lambda leaf: _narrow(leaf.reshape(-1, *leaf.shape[2:])), samples._replace(mask=so_far)
         )
 
     return task._replace(past=up_to_it(every.train), past_valid=up_to_it(every.valid))
@@ -386,19 +432,6 @@ def stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, 
     if strategy.stored_samples is None:
         return jnp.int32(0)
     return strategy.stored_samples(memory, task)
-
-
-class TaskKeys(NamedTuple):
-    """The keys of one task's parts; an epoch's is folded from `epochs`, a step's from that."""
-
-    begin: PRNGKeyArray
-    epochs: PRNGKeyArray
-    end: PRNGKeyArray
-
-
-def task_keys(key: PRNGKeyArray, number: Int[Array, ""]) -> TaskKeys:
-    """The keys of a task, from the sequence's."""
-    return TaskKeys(*jax.random.split(jax.random.fold_in(key, number + 1), 3))
 
 
 def begin_sequence(
@@ -414,9 +447,9 @@ def begin_sequence(
             "the strategy does something where a task begins or ends, and the protocol has no "
             "boundaries; give Protocol(boundaries=True), or a strategy that learns without them"
         )
-    key_learner, key_memory = jax.random.split(jax.random.fold_in(key, 0))
-    learner = init_learner(setup, classes, key_learner)
-    memory = strategy.init(key_memory, learner)
+    keys = sequence_keys(key)
+    learner = init_learner(setup, classes, keys.learner)
+    memory = strategy.init(keys.memory, learner)
     return Progress(memory, learner, _no_best(strategy, protocol, memory, learner))
 
 
@@ -444,17 +477,59 @@ def epoch_step(
     task: Task,
     step: Int[Array, ""],
     key: PRNGKeyArray,
-) -> tuple[Progress, Float[Array, ""]]:
-    """Takes a step's batch from its epoch and trains on it; `key` is the epoch's."""
+) -> tuple[Progress, StepScores]:
+    """Train on a step's batch of its epoch; `key` is the `steps` of the epoch's keys."""
     rounds = protocol.epoch_steps is not None
     batch = take_batch(*opened, step, protocol.batch_size, rounds)
     memory, learner, best = progress
+    key = step_key(key, step)
+
+    def update(number: Int[Array, ""] | int, carry: tuple) -> tuple:
+        memory, learner, total = carry
+        key_update = jax.random.fold_in(key, number)
+        arrives = number == protocol.updates_per_batch - 1
+        memory, learner, loss = train_step(
+            setup, strategy, memory, learner, batch, task, key_update, arrives
+        )
+        return memory, learner, total + loss.astype(jnp.float32)
+
+    scored = None
+    if protocol.prequential:
+        # No update has this number.
+        key_score = update_keys(jax.random.fold_in(key, protocol.updates_per_batch)).score
+        scored = _goodness_before(setup, strategy, memory, learner, batch, key_score)
     if not protocol.boundaries:
         arrived = multi_hot(batch.labels, learner.seen.shape[0]) & (batch.weight > 0)[:, None]
         learner = learner._replace(seen=learner.seen | jnp.any(arrived, axis=0))
-    key_step = jax.random.fold_in(key, step)
-    memory, learner, loss = train_step(setup, strategy, memory, learner, batch, task, key_step)
-    return Progress(memory, learner, best), loss
+    start = (memory, learner, jnp.float32(0))
+    if protocol.updates_per_batch == 1:
+        memory, learner, total = update(0, start)
+    else:
+        memory, learner, total = jax.lax.fori_loop(0, protocol.updates_per_batch, update, start)
+    scores = StepScores(total / protocol.updates_per_batch, scored)
+    return Progress(memory, learner, best), scores
+
+
+def _goodness_before(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    batch: Batch,
+    key: PRNGKeyArray,
+) -> Float[Array, "2"]:
+    """The sum of goodness over a batch that is not learned yet, and the number of samples."""
+    if strategy.before_evaluation is not None:
+        memory, learner = strategy.before_evaluation(memory, learner, key)
+    scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
+    good = setup.objective.goodness(scores, batch.labels, learner.seen)
+    here = batch.weight > 0
+    return jnp.stack([jnp.sum(good, where=here), jnp.sum(here)]).astype(jnp.float32)
+
+
+def no_scores(protocol: Protocol) -> StepScores:
+    """Return sums over no batch."""
+    return StepScores(jnp.float32(0), jnp.zeros(2) if protocol.prequential else None)
 
 
 def close_epoch(
@@ -465,11 +540,15 @@ def close_epoch(
     task: Task,
     key: PRNGKeyArray,
 ) -> tuple[Progress, Float[Array, ""]]:
-    """Validates, keeps the best epoch and moves the schedule; returns the validation too."""
+    """Validate, keep the best epoch and move the schedule; returns the validation too.
+
+    It is -inf without validation samples; `key` is the `validation` of the epoch's keys.
+    """
     memory, learner, _ = progress
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
     score = validate(setup, strategy, memory, learner, samples, size, key)
+    score = jnp.where(jnp.isnan(score), -jnp.inf, score)
     return end_epoch(strategy, protocol, progress, score), score
 
 
@@ -481,19 +560,24 @@ def close_task(
     task: Task,
     sequence: TaskSequence,
     number: Int[Array, ""],
-    key: PRNGKeyArray,
+    keys: TaskKeys,
+    diverged: Bool[Array, ""],
 ) -> tuple[Progress, PyTree]:
-    """Ends the task and, where it is time to, evaluates on the test union."""
-    key_end, key_ready = jax.random.split(key)
-    memory, learner, best = end_task(strategy, protocol, progress, task, key_end)
+    """End the task and, where it is time to, evaluate on the test union.
+
+    Numbers of the evaluation are NaN where the run has diverged: before the task's end, or by it.
+    """
+    memory, learner, best = end_task(strategy, protocol, progress, task, keys.end)
+    diverged |= ~all_finite((memory, learner.params))
 
     def evaluated() -> tuple[Memory, Learner, PyTree]:
         ready = (memory, learner)
         if strategy.before_evaluation is not None:
-            made_ready = strategy.before_evaluation(*ready, key_ready)
+            made_ready = strategy.before_evaluation(*ready, keys.evaluation)
             ready = same_kind("before_evaluation", made_ready, ready)
         size = protocol.evaluation_batch
-        return *ready, evaluate(setup, strategy, *ready, sequence, size)
+        kept = evaluate(setup, strategy, *ready, sequence, size)
+        return *ready, nan_where(diverged, kept)
 
     def left_out() -> tuple[Memory, Learner, PyTree]:
         kept = jax.eval_shape(evaluated)[-1]
@@ -509,5 +593,22 @@ def close_task(
 
 
 def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
-    """What stands where nothing was measured: NaN, or 0 where the type has none."""
-    return jnp.full(shape, jnp.nan if jnp.issubdtype(dtype, jnp.floating) else 0, dtype)
+    """Return what stands where nothing was measured: 0, which drivers give out as NaN."""
+    return jnp.zeros(shape, dtype)
+
+
+def nan_where(condition: Bool[Array, ""], tree: PyTree) -> PyTree:
+    """Return the tree with NaN in its floating-point leaves where the condition holds."""
+    return jax.tree.map(
+        lambda leaf: jnp.where(condition, jnp.nan, leaf) if _is_float(leaf) else leaf, tree
+    )
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Return whether every number of every floating-point leaf is finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def _is_float(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.inexact)

@@ -19,7 +19,7 @@ class Accuracies(NamedTuple):
     class_incremental: Float[Array, "_"]
     """Among all classes seen so far."""
     task_aware: Float[Array, "_"]
-    """Among the classes of the sample's own task, which is told."""
+    """Among the classes of the sample's own test set (`TaskSequence.test_classes`)."""
 
 
 @checked
@@ -35,8 +35,8 @@ def softmax_objective(
       only_seen: of a group in which a class is seen, those that are not do not compete; with one
         group of all that is one head, and groups that are whole from their task on stay so.
 
-    Scores are the logits; goodness is whether the label's score is the greatest of the same
-    classes; an evaluation keeps `Accuracies`.
+    A sample without a label (-1) has loss 0 and is never right. Scores are the logits; goodness is
+    whether the label's score is the greatest of the same classes; an evaluation keeps `Accuracies`.
     """
 
     def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
@@ -50,10 +50,11 @@ def softmax_objective(
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        label = labels[:, 0]
+        # -1 is no label: an index of its own would be the last class.
+        label, labelled = jnp.maximum(labels[:, 0], 0), labels[:, 0] >= 0
         logits = jnp.where(active(label, seen), outputs.logits, -jnp.inf)
         chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]
-        return jax.nn.logsumexp(logits, axis=1) - chosen
+        return jnp.where(labelled, jax.nn.logsumexp(logits, axis=1) - chosen, 0)
 
     def goodness(
         scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
@@ -72,9 +73,17 @@ def correct(
 
 
 def judge_accuracy(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:
-    """Whether each sample is right among all seen classes, and among those of its own task."""
-    label = predictions.labels[:, 0]
-    own = predictions.class_task == predictions.task[:, None]
+    """Return whether each sample is right among all seen classes, and among its test set's.
+
+    Raises:
+      ValueError: a sequence that does not say which classes each test set has.
+    """
+    label, own = predictions.labels[:, 0], predictions.task_classes
+    if own is None:
+        raise ValueError(
+            "sequence.test_classes is None; give the classes of each test set, [tests, classes], "
+            "among which its samples are scored where the task is known"
+        )
     return Accuracies(
         correct(predictions.scores, label, seen), correct(predictions.told_scores, label, own)
     )

@@ -31,7 +31,7 @@ from everlight.continual.base import (
 )
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
-    arrivals,
+    arrived,
     batch_at,
     draw_batch,
     draw_slots,
@@ -114,11 +114,11 @@ def der_plus_plus(
     def after_step(
         memory: DarkReservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[DarkReservoir, Learner]:
-        new = arrivals(info.batch)
-        rows, arrived = add_to_reservoir(
+        new = arrived(info)
+        rows, count = add_to_reservoir(
             (memory.samples, memory.logits), memory.arrived, (new, info.aux), new.mask, key
         )
-        return DarkReservoir(*rows, arrived), learner
+        return DarkReservoir(*rows, count), learner
 
     return naive(setup)._replace(
         init=init,

@@ -51,7 +51,9 @@ def over_features(
     def after_step(
         memory: Memory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Memory, Learner]:
-        memory = accumulate(memory, info.aux.features, info.batch)
+        weight = jnp.where(info.arrives, info.batch.weight, 0)
+        batch = info.batch._replace(weight=weight)
+        memory = accumulate(memory, info.aux.features, batch)
         return memory, learner._replace(params=info.aux.params)
 
     def predict(

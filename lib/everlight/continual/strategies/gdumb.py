@@ -31,8 +31,9 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
-from everlight.continual.strategies.memory import arrivals, empty_buffer
+from everlight.continual.strategies.memory import arrived, empty_buffer
 from everlight.continual.strategies.naive import naive
 
 
@@ -110,7 +111,7 @@ def gdumb(
         def arrive(memory: BalancedMemory, one: tuple) -> tuple[BalancedMemory, None]:
             return add_greedily(memory, *one), None
 
-        new = arrivals(info.batch)
+        new = arrived(info)
         keys = jax.random.split(key, new.mask.shape[0])
         memory, _ = jax.lax.scan(arrive, memory, (new, keys))
         # A step that trains nothing is none of the optimizer's.
@@ -125,13 +126,13 @@ def gdumb(
         every = plain.epoch_data((), task)
 
         def one_epoch(number: Int[Array, ""], net: Learner) -> Learner:
-            key_epoch = jax.random.fold_in(key_epochs, number)
-            order = shuffle(every, key_epoch)
+            keys = epoch_keys(key_epochs, number)
+            order = shuffle(every, keys.order)
             net = net._replace(schedule=net.schedule._replace(factor=rate_factor(number)))
 
             def one_step(step: Int[Array, ""], net: Learner) -> Learner:
                 batch = take_batch(every, order, step, batch_size)
-                key_step = jax.random.fold_in(key_epoch, step)
+                key_step = step_key(keys.steps, step)
                 return train_step(setup, plain, (), net, batch, task, key_step)[1]
 
             return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, net)

@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Epoch, Samples
+from everlight.continual.base import Batch, Epoch, Samples, StepInfo
 
 
 def empty_buffer(capacity: int, labels: int) -> Samples:
     """A buffer without samples; it holds indices into the data set, never images."""
     return Samples(
-        jnp.zeros(capacity, int), jnp.zeros((capacity, labels), int), jnp.zeros(capacity, bool)
+        jnp.zeros(capacity, jnp.int32),
+        jnp.zeros((capacity, labels), jnp.int32),
+        jnp.zeros(capacity, bool),
     )
 
 
@@ -217,6 +219,12 @@ def fill_up(drawn: Batch, batch: Batch) -> Batch:
 def arrivals(batch: Batch) -> Samples:
     """A batch's samples, those of weight 0 masked: what a step brings to memory."""
     return Samples(batch.index, batch.labels, batch.weight > 0)
+
+
+def arrived(info: StepInfo) -> Samples:
+    """Return the samples that a step brings to memory: none before the last update on a batch."""
+    new = arrivals(info.batch)
+    return new._replace(mask=new.mask & info.arrives)
 
 
 def add_to_reservoir(

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, Place, Share, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
 from everlight.continual.strategies.naive import naive, task_gradient
 
@@ -101,12 +102,12 @@ def packnet(
         epoch = strategy.epoch_data(memory, task)
 
         def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
-            key_epoch = jax.random.fold_in(key, number)
-            order = shuffle(epoch, key_epoch)
+            keys = epoch_keys(key, number)
+            order = shuffle(epoch, keys.order)
 
             def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
                 batch = take_batch(epoch, order, step, batch_size)
-                key_step = jax.random.fold_in(key_epoch, step)
+                key_step = step_key(keys.steps, step)
                 return train_step(setup, strategy, memory, learner, batch, task, key_step)[1]
 
             return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, learner)

@@ -19,7 +19,7 @@ from everlight.checks import Count, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
-    arrivals,
+    arrived,
     draw_batch,
     empty_buffer,
     fill_up,
@@ -60,9 +60,9 @@ def reservoir_replay(setup: Setup, capacity: Count = 200, labels: Count = 1) -> 
     def after_step(
         memory: Reservoir, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Reservoir, Learner]:
-        new = arrivals(info.batch)
-        held, arrived = add_to_reservoir(memory.samples, memory.arrived, new, new.mask, key)
-        return Reservoir(held, arrived), learner
+        new = arrived(info)
+        after = add_to_reservoir(memory.samples, memory.arrived, new, new.mask, key)
+        return Reservoir(*after), learner
 
     return naive(setup)._replace(
         init=init,

@@ -1,0 +1,128 @@
+"""Accuracy where the task is known: among the classes of each test set."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual import (
+    Protocol,
+    StoredImages,
+    flax_setup,
+    naive,
+    run_sequence,
+    softmax_objective,
+)
+from everlight.continual.base import Outputs, Predictions
+from everlight.models import MLP
+from everlight.scenarios import class_incremental, from_experiences
+
+CLASSES, TASKS, PIXELS, PER_TASK, TESTED = 4, 3, 8, 60, 40
+RNG = np.random.default_rng(0)
+
+
+def permuted_inputs():
+    """Domain-incremental: all classes in every task, under another permutation of the pixels."""
+    centers = RNG.normal(size=(CLASSES, PIXELS)) * 2
+    images, labels = [], []
+    for task in range(TASKS):
+        own = RNG.integers(0, CLASSES, PER_TASK + TESTED)
+        rows = centers[own] + 0.5 * RNG.normal(size=(len(own), PIXELS))
+        images.append(rows[:, np.random.default_rng(task).permutation(PIXELS)])
+        labels.append(own)
+    size = PER_TASK + TESTED
+    train = [np.arange(t * size, t * size + PER_TASK) for t in range(TASKS)]
+    test = [np.arange(t * size + PER_TASK, (t + 1) * size) for t in range(TASKS)]
+    every = np.concatenate(labels)
+    sequence = from_experiences(
+        train, [every[own] for own in train], test, [every[own] for own in test], CLASSES
+    )
+    return np.concatenate(images).astype(np.float32), sequence
+
+
+def learned(images, sequence):
+    stored = StoredImages.of(jnp.asarray(images), jnp.zeros(PIXELS), jnp.ones(PIXELS))
+
+    def build(stored):
+        net = MLP(CLASSES, hidden=(16,))
+        setup = flax_setup(net, stored, softmax_objective(), optax.sgd(0.1))
+        return setup, naive(setup)
+
+    protocol = Protocol(epochs=5, batch_size=10, select="last")
+    program = jax.jit(lambda given, key: run_sequence(build, protocol, given, sequence, key))
+    return program(stored, jax.random.key(0))
+
+
+def test_where_every_task_has_all_classes_both_accuracies_are_one():
+    """0.295/0.504/0.965 against 0.295/0.108/0.108 on permuted digits before."""
+    found = learned(*permuted_inputs()).evaluation
+    np.testing.assert_array_equal(found.task_aware, found.class_incremental)
+    assert np.all(np.diagonal(found.task_aware) > 0.9)
+
+
+def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
+    """By hand: classes 0 and 1, then 1 and 2, whose masks differ."""
+    places, labels = np.arange(8), np.array([0, 1, 1, 2, 0, 1, 1, 2])
+    train, test = [places[:2], places[2:4]], [places[4:6], places[6:8]]
+    sequence = from_experiences(
+        train, [labels[t] for t in train], test, [labels[t] for t in test], 3
+    )
+    assert np.asarray(sequence.test_classes).tolist() == [[True, True, False], [False, True, True]]
+    scores = jnp.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
+    objective = softmax_objective()
+    own = jnp.argmax(sequence.test_member, axis=0)
+    told = Predictions(
+        scores, scores, sequence.test.labels, own, sequence.class_task, sequence.test_classes[own]
+    )
+    seen = jnp.ones(3, bool)
+    row = objective.evaluate(sequence, objective.judge(told, seen), seen)
+    # Samples of labels 0, 1 among {0, 1}: 1, 1; of labels 1, 2 among {1, 2}: 1, 2.
+    np.testing.assert_allclose(row.task_aware, [0.5, 1.0])
+    np.testing.assert_allclose(row.class_incremental, [0.0, 0.5])
+
+
+def small_sequence(**changes):
+    labels = np.arange(4).repeat(3)
+    sequence = class_incremental(labels, np.arange(4), [[0, 1], [2, 3]], 4, 0.0)
+    return sequence._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"test_classes": None}, "test_classes is None; give the classes of each test set"),
+        ({"test_classes": jnp.zeros((2, 4), bool)}, "leave out the label of a sample"),
+        ({"test_member": jnp.ones((2, 4), bool)}, "differ between test sets that share a sample"),
+        ({"test_classes": jnp.ones((3, 4), bool)}, r"test_classes is bool\[3, 4\]"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused(changes, message):
+    images = np.zeros((16, PIXELS), np.float32)
+    with pytest.raises(ValueError, match=message):
+        learned(images, small_sequence(**changes))
+
+
+def test_a_sample_without_a_label_is_refused():
+    sequence = small_sequence()
+    train = sequence.tasks.train
+    train = train._replace(labels=train.labels.at[1, 2].set(-1))
+    images = np.zeros((16, PIXELS), np.float32)
+    with pytest.raises(
+        ValueError, match=r"sequence.tasks.train holds the sample 8 without a label"
+    ):
+        learned(images, sequence._replace(tasks=sequence.tasks._replace(train=train)))
+
+
+def test_a_label_of_minus_one_trains_no_class():
+    logits = jnp.array([[0.3, -0.2, 0.9], [0.1, 0.4, -0.7]])
+    labels = jnp.array([[-1], [1]])
+
+    def total(logits):
+        losses = softmax_objective().loss(Outputs(logits, logits), labels, jnp.ones(3, bool))
+        return jnp.sum(losses)
+
+    gradient = jax.grad(total)(logits)
+    np.testing.assert_array_equal(gradient[0], 0)
+    probability = np.exp(logits[1]) / np.exp(logits[1]).sum()
+    np.testing.assert_allclose(gradient[1], probability - [0, 1, 0], rtol=1e-6)

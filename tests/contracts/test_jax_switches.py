@@ -1,0 +1,121 @@
+"""JAX's own switches, under which every strategy still learns: keys, 64 bits, checks, meshes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType
+
+from everlight.continual import Runs, drive_runs, naive, run_sequence, train
+from everlight.continual.engine.sequence import drive_sequence
+from everlight.models import MLP
+from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
+from tests.contracts.test_strategies import STRATEGIES, TASKS, build_with, some_now
+
+RBG = ("rbg", "unsafe_rbg")
+
+
+@pytest.mark.parametrize("implementation", RBG)
+@some_now(STRATEGIES, ("naive", "experience replay", "der++", "a-gem"))
+def test_keys_of_every_implementation_train(name, implementation):
+    build = build_with(f"{name}, {implementation}", name)
+    key = jax.random.key(3, impl=implementation)
+    program = jax.jit(lambda data, key: run_sequence(build, PROTOCOL, data, SEQUENCE, key))
+    result = program(DATA, key)
+    assert np.isfinite(result.losses).all()
+
+
+@some_now(STRATEGIES, ("naive", "hat", "der++", "ewc"))
+def test_it_trains_with_64_bits(name):
+    with jax.enable_x64(True):
+        build = build_with(f"{name}, x64", name)
+        data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
+        # As users make them: 64 bits wherever JAX chooses.
+        sequence = jax.tree.map(
+            lambda leaf: leaf.astype(int) if leaf.dtype == jnp.int32 else leaf, sequence
+        )
+        key = jax.random.key(3)
+        program = jax.jit(lambda *given: run_sequence(build, PROTOCOL, *given))
+        result = program(data, sequence, key)
+        *_, driven = drive_sequence(build, PROTOCOL, data, sequence, key)
+    assert np.isfinite(result.losses).all()
+    assert np.isfinite(driven.result.losses).all()
+    assert np.isfinite(result.evaluation.class_incremental).all()
+
+
+def two_runs():
+    sequence = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), SEQUENCE)
+    return Runs(sequence, jax.random.split(jax.random.key(5), 2))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs())
+    return last
+
+
+def same(found, expected):
+    assert int(found.task) == TASKS
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_nothing_but_what_training_makes_is_nan_in_programs(expected):
+    with jax.debug_nans(True):
+        for state in drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), chunk=1):
+            if int(state.task) == 1:
+                break
+        result = jax.device_get(state.result)
+        assert np.isnan(result.losses[:, 1:]).all()
+        assert np.isfinite(result.losses[:, 0]).all()
+        assert np.isnan(result.evaluation.class_incremental[:, 1:]).all()
+        *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), state=state)
+    same(last, expected)
+
+
+def test_what_training_makes_is_found_where_it_comes_about():
+    build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
+    with jax.debug_nans(True), pytest.raises(FloatingPointError):
+        list(drive_runs(build, PROTOCOL, DATA, two_runs()))
+
+
+def test_from_a_net_to_its_scores_with_checks_for_nan():
+    """A call without validation samples, whose validations are given out as NaN."""
+    images = np.asarray(DATA[: len(LABELS)])
+    with jax.debug_nans(True):
+        trained = train(MLP(20, hidden=(8,)), images, LABELS, naive, tasks=2, seeds=2, epochs=1)
+        assert np.isfinite(trained.class_incremental).all()
+        assert np.isfinite(trained.predict(images[:3])).all()
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_mesh_of_the_user_s_plays_no_part(kind, expected):
+    images = np.asarray(DATA[: len(LABELS)])
+    mesh = jax.make_mesh((1, 1), ("model", "batch"), axis_types=(kind, kind))
+    with jax.set_mesh(mesh):
+        *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs())
+        trained = train(MLP(20, hidden=(8,)), images, LABELS, naive, tasks=2, seeds=2, epochs=1)
+        assert trained.predict(images[:3]).shape == (2, 3, 20)
+    same(last, expected)
+
+
+def test_a_finished_state_is_given_back_as_it_is(expected):
+    (again,) = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), state=expected)
+    assert again is expected
+    key = jax.random.key(1)
+    *_, last = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, key)
+    (again,) = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, key, last)
+    assert again is last
+
+
+def test_divergence_shows_in_the_matrices():
+    build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
+    result = jax.jit(lambda data: run_sequence(build, PROTOCOL, data, SEQUENCE, jax.random.key(0)))(
+        DATA
+    )
+    gone = np.isnan(result.losses).any(axis=1)
+    first = int(gone.argmax())
+    assert gone[first]
+    assert np.isnan(result.evaluation.class_incremental[first:]).all()
+    assert np.isfinite(result.evaluation.class_incremental[:first]).all()

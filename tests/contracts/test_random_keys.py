@@ -1,0 +1,92 @@
+"""Every random key of a sequence has one consumer, whatever the strategy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.engine import sequence as drivers
+from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
+from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from tests.continual.key_use import KeyUse
+from tests.contracts.test_strategies import CLASSES, STRATEGIES, TASKS, some_now
+from tests.contracts.test_strategies import build_with as contract_build
+
+LABELS = np.repeat(np.arange(CLASSES), 6)
+TEST = np.arange(CLASSES)
+SEQUENCE = class_incremental(LABELS, TEST, equal_tasks(range(CLASSES), TASKS), CLASSES, 0.34)
+DATA = jax.random.normal(jax.random.key(0), (len(LABELS) + CLASSES, 6))
+PROTOCOL = Protocol(epochs=2, batch_size=3, evaluation_batch=32)
+KEY = jax.random.key(7)
+
+
+def told_twice(key):
+    """One key for two things, as a split and as a fold."""
+    return jax.random.uniform(jax.random.split(key)[0]) + jax.random.uniform(
+        jax.random.fold_in(key, 0)
+    )
+
+
+def bits_and_split(key):
+    return jax.random.uniform(key) + jax.random.uniform(jax.random.split(key)[1])
+
+
+def bits_twice(key):
+    return jax.random.normal(key) + jax.random.uniform(key)
+
+
+def of_a_loop(key):
+    def body(number, total):
+        return total + jax.random.uniform(jax.random.fold_in(key, number // 2))
+
+    return jax.lax.fori_loop(0, 4, body, 0.0)
+
+
+def sound(key):
+    own, others = jax.random.split(key)
+    rest = jax.vmap(lambda number: jax.random.uniform(jax.random.fold_in(others, number)))
+    return jax.random.uniform(own) + jnp.sum(rest(jnp.arange(4)))
+
+
+@pytest.mark.parametrize("function", [told_twice, bits_and_split, bits_twice, of_a_loop])
+def test_a_key_with_two_consumers_is_found(function):
+    use = KeyUse()
+    jax.block_until_ready(jax.jit(use.instrumented(function))(KEY))
+    jax.effects_barrier()
+    assert use.shared()
+
+
+def test_keys_with_one_consumer_are_none():
+    use = KeyUse()
+    np.testing.assert_allclose(jax.jit(use.instrumented(sound))(KEY), sound(KEY), rtol=1e-6)
+    jax.effects_barrier()
+    assert len(use.uses) == 7
+    assert not use.shared()
+
+
+@some_now(STRATEGIES)
+def test_no_key_of_a_compiled_sequence_serves_two_consumers(name):
+    use, build = KeyUse(), contract_build(f"{name}, keys", name)
+    program = jax.jit(
+        use.instrumented(lambda data, key: run_sequence(build, PROTOCOL, data, SEQUENCE, key))
+    )
+    jax.block_until_ready(program(DATA, KEY))
+    jax.effects_barrier()
+    assert len(use.uses) > 10 * TASKS
+    assert not use.shared()
+
+
+@some_now(STRATEGIES, ())
+def test_no_key_of_a_driven_sequence_serves_two_consumers(name, monkeypatch):
+    use, build, compile_part = KeyUse(), contract_build(f"{name}, driven keys", name), jax.jit
+    drivers._compiled.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            drivers.jax, "jit", lambda part, **settings: compile_part(use.instrumented(part))
+        )
+        drivers._compiled(build, PROTOCOL)
+    *_, last = drive_sequence(build, PROTOCOL, DATA, SEQUENCE, KEY)
+    jax.effects_barrier()
+    assert int(last.task) == TASKS
+    assert len(use.uses) > 10 * TASKS
+    assert not use.shared()
