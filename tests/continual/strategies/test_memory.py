@@ -456,3 +456,13 @@ def test_an_empty_buffer_holds_nothing_of_the_given_shape():
     buffer = empty_buffer(6, 2)
     assert buffer.labels.shape == (6, 2)
     assert not np.any(buffer.mask)
+
+
+def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
+    """With JAX_ENABLE_X64 a sum of booleans is of 64 bits, and a memory must keep its dtypes."""
+    with jax.enable_x64(True):
+        rows, arrived = add_to_reservoir(
+            jnp.zeros(3), jnp.int32(1), jnp.ones(4), jnp.arange(4) < 2, jax.random.key(0)
+        )
+        assert (arrived, arrived.dtype) == (3, jnp.int32)
+        np.testing.assert_array_equal(rows, [0, 1, 1])

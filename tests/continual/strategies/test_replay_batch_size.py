@@ -198,6 +198,36 @@ def test_six_steps_done_again_in_float64(name, size):
         assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", [2, 12])
+def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
+    """What is drawn is read from the step; all else is NumPy's."""
+    strategy, own = MAKE["A-GEM"](SETUP, replay_batch_size=size), [2, 8, 3, 9]
+    old = [index for index in range(40) if LABELS[index] < 2]
+    memory = MEMORIES["A-GEM"]._replace(buffer=samples_of(old))
+
+    @jax.jit
+    def step(key):
+        keys = jax.random.split(key)
+        batch = complete_batch(SETUP, strategy, memory, batch_of(own), TASK, keys[0])
+        learner = small_learner(SETUP, range(CLASSES))
+        return batch, strategy.grads(memory, learner, batch, TASK, keys[1])[0]
+
+    def joined(gradient):
+        return np.concatenate([np.ravel(gradient[name]) for name in sorted(START)])
+
+    conflicts = 0
+    for number in range(8):
+        batch, found = step(jax.random.key(number))
+        drawn = np.asarray(batch.replay.index)
+        assert len(set(drawn.tolist())) == size
+        task, reference = (joined(batch_gradient(START, part, ALL)) for part in (own, drawn))
+        along = min(task @ reference, 0)
+        conflicts += along < 0
+        expected = task - along / (reference @ reference) * reference
+        np.testing.assert_allclose(joined(found), expected, rtol=1e-4, atol=1e-6)
+    assert conflicts > 0
+
+
 def test_what_fills_up_a_larger_draw_is_the_batch_again_and_again():
     """A draw of ten beside a batch of four, of which three are held."""
     memory = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.arange(20) < 3))

@@ -9,6 +9,11 @@ every step without replacement. It is as large as the task's, as in IIRC's code,
 `replay_batch_size` says: 128 or 256 in the authors' code, beside batches of 10 to 16. Of batch
 statistics the paper says nothing; the reference pass runs in training mode, and moves them before
 the task's does. The paper holds 13 to 65 samples per class.
+
+Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
+the mean over a random batch without replacement; differs in that exemplars are a random choice of
+each class, where theirs are the last samples of it, and in that one loss runs over all seen
+classes, where theirs runs over those of each sample's task.
 """
 
 import jax

@@ -10,6 +10,10 @@ logits that the net gave, before the step, for the augmented input. A sample may
 than once, with logits of different times. It needs no boundaries between tasks.
 
 The paper, on CIFAR-10 with a memory of 200, 500 and 5,120: α = .1, .2, .1 and β = .5, .5, 1.
+
+Equal to the official code (aimagelab/mammoth, `derpp.py`) at the gradient of a step and at the
+stored logits, with `loss_over="all"`; differs in that by default the cross-entropies run over the
+classes seen so far.
 """
 
 from typing import Literal, NamedTuple

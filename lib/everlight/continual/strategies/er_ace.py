@@ -4,11 +4,16 @@
 
 The incoming batch's softmax runs over the classes that it holds itself, so that samples of new
 classes do not push down the logits of old ones, whose representations would move abruptly; old and
-new are told apart by the replayed batch alone. This is the paper's loss; the authors' code also
-leaves in the classes numbered above all seen so far, which no objective here counts. Each term is a
-mean, both weigh the same, and the replayed batch has a pass of its own after the incoming one's.
-Memory and draws are those of `reservoir_replay`. With a head per task, where the label alone says
-which classes a softmax runs over, it is plain replay.
+new are separated by the replayed batch alone. This is the paper's loss. Each term is a mean, both
+weigh the same whatever their sizes, and the replayed batch has a pass of its own after the incoming
+one's. Memory and draws are those of `reservoir_replay`. With a head per task, where the label alone
+says which classes a softmax runs over, it is plain replay.
+
+Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a step with
+`loss_over="all"`, where classes are numbered as they come and the batch holds the last one seen;
+differs in that its incoming softmax also has the last class seen when that is absent, in that a
+class is seen there once a sample of it arrived, here once its task begins, and in that by default
+unseen classes are in neither softmax.
 """
 
 from typing import Literal

@@ -269,4 +269,4 @@ def add_to_reservoir(
         given = (last >= 0).reshape(-1, *[1] * (old.ndim - 1))
         return jnp.where(given, arriving[jnp.maximum(last, 0)], old)
 
-    return jax.tree.map(put, rows, new), arrived + jnp.sum(here)
+    return jax.tree.map(put, rows, new), arrived + jnp.sum(here, dtype=arrived.dtype)

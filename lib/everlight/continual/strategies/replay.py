@@ -4,6 +4,10 @@ The class-balanced buffer is merged into the task's epoch once, as in IIRC's ER 
 2021, CVPR); `reservoir_replay` is the form that draws a batch per step. Exemplars are drawn at
 random when a task ends, of all samples of a class seen so far with equal chance, and keep the label
 they had in their task. The literature keeps 20 samples per class on CIFAR-100.
+
+Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
+of an epoch, the task's and the exemplars once each; differs where a class comes again, whose
+exemplars are there replaced by the last task's.
 """
 
 from typing import NamedTuple

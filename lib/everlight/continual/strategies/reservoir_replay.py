@@ -8,6 +8,11 @@ boundaries between tasks, and is the "ER" of Buzzega et al. 2020 (NeurIPS).
 What arrives enters after its step, at every step of every epoch as in the authors' code, so that
 over several epochs a sample may be held more than once. The literature holds 200 to 5,120 samples
 on CIFAR-10.
+
+Equal to the official code (facebookresearch/agem, and Mammoth's `er.py`) at the gradient of a step,
+whatever the size of the replayed batch; differs in that the loss runs over the classes that the
+objective counts, where Mammoth's runs over all outputs, and in that a sample replaces a held one
+with probability m / n, where the first code has m / (n - 1).
 """
 
 from typing import NamedTuple
@@ -44,6 +49,9 @@ def reservoir_replay(
     replay_batch_size: Count | None = None,
 ) -> Strategy:
     """ER with a reservoir, its memory being `Reservoir`.
+
+    The objective decides over which classes the loss runs. For all outputs of the head, as in
+    Mammoth, give the setup `softmax_objective(jnp.zeros(classes, int))`, one group of all classes.
 
     Args:
       setup: what is static.
