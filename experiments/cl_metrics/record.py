@@ -40,7 +40,13 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.methods import METHODS, Method, Trains
-from experiments.continual.plan import Dtype, Seeds, StrategiesRun, computed_in
+from experiments.continual.plan import (
+    Dtype,
+    Seeds,
+    StrategiesRun,
+    computed_in,
+    without_unset,
+)
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
 STRENGTHS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
@@ -82,6 +88,8 @@ class Plan:
     """At most so many training and test images of each class."""
     exemplars: int = 20
     """Of every class, for methods that are not the paper's."""
+    replay_batch_size: Count | None = None
+    """Samples that methods draw from memory per step; None is as many as a step has."""
     dtype: Dtype = "float32"
 
 
@@ -168,6 +176,7 @@ def icifar_training(plan: Plan) -> Training:
         plan.exemplars,
         f"Adam at {plan.rate:g}, anew at every task; {in_words(plan.protocol)}",
         plan.chosen,
+        replay_batch_size=plan.replay_batch_size,
         validates=True,
     )
 
@@ -189,7 +198,7 @@ def record(
     else:
         stored = stored_features(features, slice(len(images.train_labels)))
         net = linear_net(features, plan.classes)
-    facts = dataclasses.asdict(plan)
+    facts = without_unset(dataclasses.asdict(plan))
     # What else the run trains is nothing to a sequence.
     for other in ("methods", "seeds", "strengths_tried", "chosen"):
         del facts[other]

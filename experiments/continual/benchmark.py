@@ -208,6 +208,8 @@ class Training(NamedTuple):
     """How all this was chosen, for the report."""
     reach: float | None = None
     """As in `Needs`."""
+    replay_batch_size: int | None = None
+    """As in `Needs`."""
     validates: bool = False
     """Whether the held-out images choose epochs too."""
 
@@ -226,6 +228,7 @@ def classes_begin(net: Net, training: Training, classes: int) -> Begin:
             reach=training.reach,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
+            replay_batch_size=training.replay_batch_size,
         )
 
     return begin

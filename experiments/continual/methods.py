@@ -95,6 +95,8 @@ class Needs(NamedTuple):
     gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
     """What ExpertGate's gate sees of inputs."""
     gate_hidden: int = 16
+    replay_batch_size: int | None = None
+    """Samples that a method draws from memory per step; None is as many as its batch has."""
 
     @property
     def capacity(self) -> int:
@@ -197,6 +199,10 @@ def _reservoir(needs: Needs) -> dict[str, Any]:
     return {"capacity": needs.capacity, "labels": needs.labels}
 
 
+def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
+    return {**_reservoir(needs), "replay_batch_size": needs.replay_batch_size}
+
+
 def _fisher(needs: Needs) -> dict[str, Any]:
     return {
         "strength": needs.strength,
@@ -267,14 +273,20 @@ _ROWS: dict[str, Method] = {
     "IMM mean": Method(imm, _merged("mean"), (1e-3, 1e-2, 1e-1, 1)),
     "IMM mode": Method(imm, _merged("mode"), (1e-3, 1e-2, 1e-1, 1)),
     "ER": Method(experience_replay, _exemplars),
-    "ER, reservoir": Method(reservoir_replay, _reservoir),
+    "ER, reservoir": Method(reservoir_replay, _drawn_reservoir),
     "ER-infinite": Method(unlimited_replay, _no_more),
-    "DER++": Method(der_plus_plus, _reservoir, demands=("class scores",)),
-    "ER-ACE": Method(er_ace, _reservoir, demands=("class scores", "chosen classes")),
+    "DER++": Method(der_plus_plus, _drawn_reservoir, demands=("class scores",)),
+    "ER-ACE": Method(er_ace, _drawn_reservoir, demands=("class scores", "chosen classes")),
     "GDumb": Method(gdumb, lambda needs: {**_reservoir(needs), "epochs": 64}),
     # With several labels in IIRC's form.
     "A-GEM": Method(
-        agem, lambda needs: {**_exemplars(needs), "apart": needs.labels > 1}, select="last"
+        agem,
+        lambda needs: {
+            **_exemplars(needs),
+            "apart": needs.labels > 1,
+            "replay_batch_size": needs.replay_batch_size,
+        },
+        select="last",
     ),
     "GEM": Method(
         gem,

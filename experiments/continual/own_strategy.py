@@ -24,7 +24,8 @@ def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
     Parameters of the function that are called as what `Needs` has (`exemplars`, `capacity`,
-    `tasks`) get it; one called `strength` gets what is chosen from the file's `STRENGTHS`.
+    `tasks`, `replay_batch_size`) get it; one with a default keeps that where `Needs` has None. One
+    called `strength` gets what is chosen from the file's `STRENGTHS`.
 
     Raises:
       MissingDataError: there is no such file.
@@ -79,10 +80,20 @@ def load_strategy(asked: str) -> Method:
             )
         return strategy
 
+    defaults = {each.name for each in parameters if each.default is not each.empty}
+
+    def given(needs: Needs) -> dict[str, Any]:
+        every = {each: getattr(needs, each) for each in known}
+        return {
+            each: value
+            for each, value in every.items()
+            if value is not None or each not in defaults
+        }
+
     chosen = strengths if "strength" in known else ()
     return Method(
         make,
-        lambda needs: {each: getattr(needs, each) for each in known},
+        given,
         chosen,
         name=name,
         version=version,

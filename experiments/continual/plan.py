@@ -25,6 +25,19 @@ def computed_in(dtype: Dtype) -> str:
     return "" if dtype == "float32" else f", computed in {dtype} below its head"
 
 
+def in_replay_batches(size: int | None) -> str:
+    """Return what a report adds to the exemplars where a replay batch size is set."""
+    return "" if size is None else f", replayed in batches of {size}"
+
+
+def without_unset(facts: dict) -> dict:
+    """Return a run's facts without a replay batch size of None, so that older runs are found."""
+    unset = "replay_batch_size" in facts and facts["replay_batch_size"] is None
+    return {
+        name: value for name, value in facts.items() if name != "replay_batch_size" or not unset
+    }
+
+
 class Plan(NamedTuple):
     """How tasks are trained; each of it can be given on the command line."""
 
@@ -42,6 +55,9 @@ class Plan(NamedTuple):
     chosen: str
     """How all this was chosen, for the report."""
     dtype: Dtype = "float32"
+    replay_batch_size: Count | None = None
+    """Samples that "ER, reservoir", DER++, ER-ACE and A-GEM draw from memory per step; None is as
+    many as a step has. It has no effect on other methods."""
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
 
@@ -73,6 +89,9 @@ class StrategiesRun(PlannedRun):
     exemplars: Count | None = None
     """Of every class, where a method keeps any; a memory that classes share has so many times the
     classes."""
+    replay_batch_size: Count | None = None
+    """Samples that "ER, reservoir", DER++, ER-ACE and A-GEM draw from memory per step; None is as
+    many as a step has. It has no effect on other methods."""
     dtype: Dtype | None = None
     """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2

@@ -33,7 +33,14 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.own_images import load_own_images
-from experiments.continual.plan import Plan, StrategiesRun, computed_in, planned
+from experiments.continual.plan import (
+    Plan,
+    StrategiesRun,
+    computed_in,
+    in_replay_batches,
+    planned,
+    without_unset,
+)
 from experiments.core50.record import core50_benchmark
 from experiments.facts.record import facts_benchmark
 from experiments.iirc.record import iirc_benchmark
@@ -277,12 +284,14 @@ def of_plan(
         plan.exemplars,
         f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
         f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
-        f"{plan.exemplars} exemplars a class",
+        f"{plan.exemplars} exemplars a class{in_replay_batches(plan.replay_batch_size)}",
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
         reach=plan.rate / (1 - MOMENTUM),
+        replay_batch_size=plan.replay_batch_size,
     )
-    facts = {key: value for key, value in plan._asdict().items() if key != "chosen"}
+    every = without_unset(plan._asdict())
+    facts = {key: value for key, value in every.items() if key != "chosen"}
     scenarios = settings.scenarios
     benchmark = of_classes(name, note, images, stored, net, training, scenarios, facts)
     return benchmark._replace(plan=plan)

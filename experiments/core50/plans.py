@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from data_pipelines.errors import DataError
 from everlight.continual.engine.steps import Protocol
-from experiments.common.settings import Rate, Scale
+from experiments.common.settings import Count, Rate, Scale
 from experiments.continual.plan import Dtype, computed_in
 
 Approach = Literal["tuned", "frozen", "cumulative"]
@@ -96,6 +96,8 @@ class Plan:
     dense_rate: float = 10.0
     """Factor on the rate of the whole nets' fully connected layers; biases have twice as much."""
     dtype: Dtype = "float32"
+    replay_batch_size: Count | None = None
+    """Samples that methods draw from memory per step; None is as many as a step has."""
 
     @property
     def net_description(self) -> str:

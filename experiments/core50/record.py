@@ -36,7 +36,7 @@ from experiments.continual.benchmark import (
 )
 from experiments.continual.features import load_features, stored_features
 from experiments.continual.methods import METHODS, Demand, Method, Needs
-from experiments.continual.plan import StrategiesRun
+from experiments.continual.plan import StrategiesRun, without_unset
 from experiments.continual.runner import build_with
 from experiments.core50.beginning import (
     Beginning,
@@ -131,7 +131,12 @@ def core50_begin(plan: Plan, classes: int, tasks: int, on_features: bool = False
         # The gain makes up for a first batch of more classes, which NI has not.
         gain = 1.0 if scenario == "NI" else plan.gain
         return setup, Needs(
-            tasks, classes, EXEMPLARS, importance_samples=IMPORTANCE_SAMPLES, gain=gain
+            tasks,
+            classes,
+            EXEMPLARS,
+            importance_samples=IMPORTANCE_SAMPLES,
+            gain=gain,
+            replay_batch_size=plan.replay_batch_size,
         )
 
     return begin
@@ -211,7 +216,7 @@ def record(
         return core50_begin(plan, classes, tasks, on_features)(scenario, method, data)
 
     def facts(scenario: str, method: Method) -> dict:
-        every = dataclasses.asdict(plan)
+        every = without_unset(dataclasses.asdict(plan))
         for other in ELSEWHERE:
             del every[other]
         return {

@@ -89,6 +89,8 @@ class BenchmarkPlan:
     seeds: Seeds
     strengths_tried: Count = 5
     """Of each method's, the middle ones."""
+    replay_batch_size: Count | None = None
+    """Samples that methods draw from memory per step; None is as many as a step has."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,12 @@ class Kept(NamedTuple):
 
 
 def facts_begin(
-    net: Net, words: int, facts: int, tasks: int, store: JpegStore | None = None
+    net: Net,
+    words: int,
+    facts: int,
+    tasks: int,
+    store: JpegStore | None = None,
+    replay_batch_size: int | None = None,
 ) -> Begin:
     """What strategies are made from: Adam, and one embedding for all tasks.
 
@@ -205,6 +212,7 @@ def facts_begin(
       facts: of all tasks.
       tasks: of a split.
       store: where images are read that are not in memory.
+      replay_batch_size: of the plan.
     """
     module = JointEmbedding(words, net.trunk, net.branch, net.hidden, net.dtype)
 
@@ -215,7 +223,14 @@ def facts_begin(
         if store is not None:
             images = stream_centers(store, shared.images)
         setup = flax_setup(module, images, objective, optax.adam(net.rate))
-        return setup, Needs(tasks, facts, EXEMPLARS, gate=gate_features, gate_hidden=GATE_HIDDEN)
+        return setup, Needs(
+            tasks,
+            facts,
+            EXEMPLARS,
+            gate=gate_features,
+            gate_hidden=GATE_HIDDEN,
+            replay_batch_size=replay_batch_size,
+        )
 
     return begin
 
@@ -258,6 +273,8 @@ def record(
         "protocol": dataclasses.asdict(plan.protocol),
         "net": dataclasses.asdict(net),
     }
+    if plan.replay_batch_size is not None:
+        facts["replay_batch_size"] = plan.replay_batch_size
     links = "\n".join((*fact_set.train.links, *fact_set.test.links))
     if store is not None:
         facts["images"] = zlib.crc32(links.encode())
@@ -278,7 +295,9 @@ def record(
         checksums=checksums_of(*content),
         offers=lambda scenario: frozenset(("one label", "own classes")),
         shared=lambda scenario, method: shared,
-        begin=facts_begin(net, width, len(fact_set.facts), plan.size.tasks, store),
+        begin=facts_begin(
+            net, width, len(fact_set.facts), plan.size.tasks, store, plan.replay_batch_size
+        ),
         protocol=lambda scenario, method: plan.protocol,
         sequence=lambda scenario, method, draw: sequences[scenario, draw.use],
         keep=_keep,

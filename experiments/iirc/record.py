@@ -43,7 +43,7 @@ from everlight.scenarios.shapes import same_shapes
 from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Rate, Scale
+from experiments.common.settings import Count, Rate, Scale
 from experiments.common.streaming import channels, stream
 from experiments.continual.benchmark import (
     Arrays,
@@ -60,7 +60,13 @@ from experiments.continual.features import (
     stored_features,
 )
 from experiments.continual.methods import METHODS, Method, Needs, Trains
-from experiments.continual.plan import Dtype, StrategiesRun, computed_in
+from experiments.continual.plan import (
+    Dtype,
+    StrategiesRun,
+    computed_in,
+    in_replay_batches,
+    without_unset,
+)
 from experiments.iirc.streaming import fingerprint, load_imagenet
 
 LABELS = 2
@@ -115,6 +121,8 @@ class Plan:
     """Of joint's only task; None is as many as of any first task."""
     exemplars: int = 20
     """Of every class, where a method keeps any."""
+    replay_batch_size: Count | None = None
+    """Samples that methods draw from memory per step; None is as many as a step has."""
     ablation: tuple[int, ...] = ()
     """Other numbers of exemplars that methods are trained with (appendix E)."""
     ablated: tuple[str, ...] = WITH_EXEMPLARS
@@ -283,7 +291,14 @@ def iirc_begin(
         setup = flax_setup(module, images, binary_objective(), optimizer, augment)
         own = 1 if method.setting == "joint" else tasks
         reach = rate / (1 - MOMENTUM)
-        return setup, Needs(own, classes, plan.exemplars, reach=reach, labels=LABELS)
+        return setup, Needs(
+            own,
+            classes,
+            plan.exemplars,
+            reach=reach,
+            labels=LABELS,
+            replay_batch_size=plan.replay_batch_size,
+        )
 
     return begin
 
@@ -379,7 +394,7 @@ def record(
     # What else the run trains is nothing to a sequence.
     facts = {
         name: value
-        for name, value in asdict(plan).items()
+        for name, value in without_unset(asdict(plan)).items()
         if name not in ("methods", "configurations", "ablation", "ablated", "chosen")
     }
     others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
@@ -396,7 +411,8 @@ def record(
         scenarios=(SCENARIO,),
         draws="task configuration",
         training=f"{learner}, SGD at {plan.rate:g}{others} with momentum, anew at every "
-        f"task{augmented}; {plan.exemplars} exemplars a class; {epochs(plan)}",
+        f"task{augmented}; {plan.exemplars} exemplars a class"
+        f"{in_replay_batches(plan.replay_batch_size)}; {epochs(plan)}",
         chosen=plan.chosen,
         facts=lambda scenario, method: facts | {"seed": seed},
         checksums=checksums_of(*content),

@@ -143,13 +143,14 @@ LABELS = {"train_labels": np.arange(16) % 4, "test_labels": np.arange(8) % 4}
 MATRIX = {"accuracies": floats(3, 3)}
 PAIR = {"predicted": booleans(5), "true": booleans(5)}
 OF_SETUP: dict[str, dict] = {
-    "agem": {"per_class": 2, "labels": 1, "apart": False},
+    "agem": {"per_class": 2, "labels": 1, "apart": False, "replay_batch_size": 3},
     "bic": {"per_class": 2, "labels": 1, "temperature": 2.0, "ridge": 0.1, "loss": "binary"}
     | {"weigh_labels": True, "fit": "entropy"},
     "cumulative": {},
     "cwr": {"first_task_gain": 3.0, "form": "text"},
-    "der_plus_plus": {"capacity": 5, "alpha": 0.1, "beta": 0.1, "labels": 1},
-    "er_ace": {"capacity": 5, "labels": 1},
+    "der_plus_plus": {"capacity": 5, "alpha": 0.1, "beta": 0.1, "labels": 1}
+    | {"replay_batch_size": 3, "loss_over": "all"},
+    "er_ace": {"capacity": 5, "labels": 1, "replay_batch_size": 3, "loss_over": "all"},
     "ewc": {"strength": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
     | {"implicit_rate": 0.1},
     "experience_replay": {"per_class": 2, "labels": 1},
@@ -170,7 +171,7 @@ OF_SETUP: dict[str, dict] = {
     "nearest_mean": {"directions": False},
     "packnet": {"prune": 0.5, "retrain_epochs": 1, "batch_size": 2},
     "ranpac": {"width": 4, "ridge": 1.0},
-    "reservoir_replay": {"capacity": 5, "labels": 1},
+    "reservoir_replay": {"capacity": 5, "labels": 1, "replay_batch_size": 3},
     "si": {"strength": 1.0, "damping": 0.1, "implicit_rate": 0.1},
     "streaming_lda": {"shrinkage": 0.1},
     "unlimited_replay": {},

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,15 +15,21 @@ from PIL import Image
 from data_pipelines.errors import DataError
 from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet
-from everlight.continual import Protocol, run_sequence
+from everlight.continual import Batch, Protocol, run_sequence
+from everlight.continual.engine.steps import init_learner
+from experiments.cl_metrics import record as icifar
+from experiments.common.plan_settings import changed_plan
 from experiments.continual import table
-from experiments.continual.benchmark import Draw
+from experiments.continual.benchmark import Draw, Own, RunData
 from experiments.continual.methods import METHODS, Demand, Needs
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import Plan
 from experiments.continual.run import rows_of, run_continual, train_rows
 from experiments.continual.runner import Runner
 from experiments.continual.table import ContinualRun
+from experiments.core50 import plans as core50
+from experiments.facts import record as facts
+from experiments.iirc import record as iirc
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
@@ -36,6 +43,9 @@ def mine(setup):
 
 def held(setup, capacity, strength, other=3):
     raise RuntimeError(f"{capacity}, {strength}, {other}")
+
+def replaying(setup, replay_batch_size=5):
+    raise RuntimeError(f"{replay_batch_size}")
 
 def pulled(setup, strength):
     return naive(setup)
@@ -144,6 +154,12 @@ def test_a_strategy_of_ones_own_gets_what_it_names(own_file):
     with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
         method.make(None, Needs(tasks=2, classes=10, exemplars=20, strength=10.0))
     assert load_strategy(f"{own_file}:mine").strengths == ()
+    # Its default stays where nothing was given.
+    for size, said in ((None, 5), (64, 64)):
+        with pytest.raises(RuntimeError, match=f"^{said}$"):
+            load_strategy(f"{own_file}:replaying").make(
+                None, Needs(tasks=2, classes=10, exemplars=20, replay_batch_size=size)
+            )
 
 
 @pytest.mark.parametrize(
@@ -233,6 +249,12 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
         ({"plan": {"blocks": "1"}}, r"--plan\.blocks is for nets that learn pictures"),
         ({"test_every": 1}, r"--test-every 1; give 2 or more"),
+        ({"replay_batch_size": 0}, r"--replay-batch-size 0; give 1 or more"),
+        (
+            {"benchmark": "iirc", "replay_batch_size": 8}
+            | dict.fromkeys(("epochs", "batch_size", "tasks")),
+            r"--replay-batch-size is not for iirc, which has a plan: --plan\.NAME",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, asked, message):
@@ -255,7 +277,7 @@ def test_strengths_asked_for_stand_in_the_place_of_the_tables():
 
 def plan_of(settings):
     facts = table.digits(settings).facts("not told", METHODS["naive"])
-    return {name: facts[name] for name in Plan._fields if name != "chosen"}
+    return {name: facts[name] for name in Plan._fields if name in facts}
 
 
 def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
@@ -271,6 +293,49 @@ def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
         "blocks": 0,
     }
     assert plan_of(dataclasses.replace(settings, batch_size=None))["online_batch"] == 10
+
+
+DRAWING = ("ER, reservoir", "DER++", "ER-ACE", "A-GEM")
+
+
+@pytest.mark.parametrize(("size", "drawn"), [(None, 16), (64, 64)])
+def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(size, drawn):
+    settings = ContinualRun(benchmark="digits", replay_batch_size=size)
+    digits = table.digits(settings)
+    assert plan_of(settings).get("replay_batch_size") == size
+    assert ("replayed in batches of 64" in digits.training) == (size == 64)
+    sequence = digits.sequence("not told", METHODS["naive"], Draw("reported", 0, 0))
+    data = RunData(digits.shared("not told", METHODS["naive"]), digits.own("not told", sequence))
+    task = jax.tree.map(lambda leaf: leaf[0], sequence.tasks)
+    key, index = jax.random.key(0), jnp.arange(16)
+    batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
+    for name in DRAWING:
+        setup, needs = digits.begin("not told", METHODS[name], data)
+        strategy = METHODS[name].make(setup, needs)
+
+        def draw(strategy=strategy, setup=setup):
+            memory = strategy.init(key, init_learner(setup, 10, key))
+            return strategy.draw(memory, batch, task, key)
+
+        found = jax.tree.leaves(jax.eval_shape(draw), is_leaf=lambda leaf: isinstance(leaf, Batch))
+        sizes = {leaf.index.shape[0] for leaf in found if isinstance(leaf, Batch)}
+        assert sizes == {drawn}
+    others = set(METHODS) - set(DRAWING)
+    assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+
+
+def test_the_replay_batch_size_of_a_paper_stands_in_its_plan():
+    for plans in (iirc.PLANS, core50.PLANS, icifar.PLANS):
+        assert plans["demo"].replay_batch_size is None
+        assert changed_plan(plans["demo"], {"replay_batch_size": "64"}).replay_batch_size == 64
+    changes = {"benchmarks.mid-scale.replay_batch_size": "64"}
+    changed = changed_plan(facts.PLANS["demo"], changes)
+    assert changed.benchmarks["mid-scale"].replay_batch_size == 64
+    plan = changed_plan(iirc.PLANS["demo"], {"replay_batch_size": "64"})
+    stored = table.digits(ContinualRun()).shared("not told", METHODS["naive"])
+    own = Own(jnp.zeros(4, int), jnp.float32(1))
+    _, needs = iirc.iirc_begin(plan, 4, 2)(iirc.SCENARIO, METHODS["A-GEM"], RunData(stored, own))
+    assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
 
 
 @pytest.mark.parametrize("use", ["reported", "tuning"])

@@ -126,5 +126,9 @@ def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):
     assert json.loads(json.dumps(dataclasses.asdict(found[0]), default=str))["plan"] == {
         "protocol.epochs": 5
     }
+    found.clear()
+    monkeypatch.setitem(cli.RUNS, "continual run", (cli.RUNS["continual run"][0], found.append))
+    cli.main(["continual", "run", "digits", "--exemplars", "4", "--replay-batch-size", "64"])
+    assert (found[0].exemplars, found[0].replay_batch_size) == (4, 64)
     with pytest.raises(SystemExit, match=r"--plan\.epochs: reports has no plan"):
         cli.main(["reports", "--plan.epochs", "5"])

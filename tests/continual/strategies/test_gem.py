@@ -118,6 +118,34 @@ def test_two_nearly_equal_references_are_no_harder():
     assert np.all(references @ found >= -1e-3)
 
 
+def official_projection(gradient, references, margin, ridge=1e-3):
+    """The authors' program in float64: min ½ vᵀ(GGᵀ + εI)v + (Gg)ᵀv subject to v ≥ γ.
+
+    With v = γ + u it is ½ ‖A (γ + u) + b‖² of A = [Gᵀ; √ε I] and b = [g; 0], up to a constant.
+    """
+    gradient, references = np.float64(gradient), np.float64(references)
+    if np.all(references @ gradient >= 0):
+        return gradient
+    tasks = len(references)
+    matrix = np.concatenate([references.T, np.sqrt(ridge) * np.eye(tasks)])
+    target = -np.append(gradient, np.zeros(tasks)) - matrix @ np.full(tasks, margin)
+    return gradient + (margin + nnls(matrix, target)[0]) @ references
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_the_projection_is_the_official_one_but_for_its_ridge(margin):
+    """Equal to 1e-3 where gradients have entries of size 1, not where these are of size 0.01."""
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        references = rng.normal(size=(4, 60)) + rng.normal(size=60)
+        gradient = rng.normal(size=60) - 2 * references[0]
+        for scale, same in ((1, True), (0.01, False)):
+            ours = cone(np.float32(scale * gradient), np.float32(scale * references), margin)
+            theirs = official_projection(scale * gradient, scale * references, margin)
+            away = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+            assert (away < 1e-3) if same else (away > 1e-2)
+
+
 def test_by_hand():
     """g = (-1, -2, 3) against the first two axes is (0, 0, 3); with γ = 2 v is (2, 2) on axes."""
     gradient, axes = np.float32([-1, -2, 3]), np.float32([[1, 0, 0], [0, 1, 0]])

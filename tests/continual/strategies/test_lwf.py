@@ -65,6 +65,21 @@ def test_only_the_given_classes_count():
     np.testing.assert_allclose(slope, [-0.5, 0.0, 0.5, 0.0], atol=1e-6)
 
 
+@pytest.mark.parametrize("temperature", [2.0, 5.0])
+def test_its_gradient_is_the_official_one_at_a_strength_of_one_over_t_squared(temperature):
+    """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalised."""
+    rng = np.random.default_rng(1)
+    for student, teacher in rng.normal(size=(5, 2, 6)) * 3:
+        old = np.exp(teacher) / np.exp(teacher).sum()
+        target = old ** (1 / temperature) / np.sum(old ** (1 / temperature))
+        now = np.exp(student / temperature)
+        official = (now / now.sum() - target) / temperature
+        slope = jax.grad(distillation)(
+            jnp.float32(student), jnp.float32(teacher), jnp.ones(6, bool), temperature
+        )
+        np.testing.assert_allclose(slope / temperature**2, official, rtol=1e-4, atol=1e-6)
+
+
 def test_over_none_or_equal_logits_zero_with_a_zero_gradient():
     student, teacher = jnp.array([1.0, -2.0, 0.5]), jnp.array([0.0, 3.0, 1.0])
     for args in ((student, teacher, ~ALL), (student, student, ALL)):

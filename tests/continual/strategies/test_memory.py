@@ -279,6 +279,36 @@ def test_any_order_and_any_parts_of_the_same_samples_give_the_same_buffer(order,
         assert held(in_parts, label) == held(at_once, label)
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_any_implementation_choose_the_same_in_any_parts_and_under_vmap(impl):
+    """The order of arrival, the parts, and the key's place in a batch of keys change nothing."""
+    rng = np.random.default_rng(3)
+    keys = jax.random.split(jax.random.key(4, impl=impl), 4)
+    at_once = [seen_buffer(parts_of(np.arange(15), []), key) for key in keys]
+    for cuts in ([6, 9], [1, 2, 14]):
+        parts = parts_of(rng.permutation(15), cuts)
+        together = jax.vmap(lambda key, parts=parts: seen_buffer(parts, key))(keys)
+        for number, key in enumerate(keys):
+            in_parts = seen_buffer(parts, key)
+            in_vmap = jax.tree.map(lambda leaf, number=number: leaf[number], together)
+            for label in range(CLASSES):
+                expected = held(at_once[number], label)
+                assert held(in_parts, label) == expected
+                assert held(in_vmap, label) == expected
+    # Another key chooses others.
+    assert len({tuple(held(buffer, 0)) for buffer in at_once}) > 1
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_every_word_of_a_key_changes_what_is_chosen(impl):
+    words = jax.random.key_data(jax.random.key(4, impl=impl))
+    parts, found = parts_of(np.arange(15), [6, 9]), set()
+    for place in range(words.shape[0]):
+        key = jax.random.wrap_key_data(words.at[place].add(1), impl=impl)
+        found.add(tuple(held(seen_buffer(parts, key), 0)))
+    assert len(found) == words.shape[0]
+
+
 def test_a_sample_that_comes_again_is_held_once():
     key = jax.random.key(4)
     parts = parts_of(np.arange(15), [6, 9])
@@ -426,3 +456,13 @@ def test_an_empty_buffer_holds_nothing_of_the_given_shape():
     buffer = empty_buffer(6, 2)
     assert buffer.labels.shape == (6, 2)
     assert not np.any(buffer.mask)
+
+
+def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
+    """With JAX_ENABLE_X64 a sum of booleans is of 64 bits, and a memory must keep its dtypes."""
+    with jax.enable_x64(True):
+        rows, arrived = add_to_reservoir(
+            jnp.zeros(3), jnp.int32(1), jnp.ones(4), jnp.arange(4) < 2, jax.random.key(0)
+        )
+        assert (arrived, arrived.dtype) == (3, jnp.int32)
+        np.testing.assert_array_equal(rows, [0, 1, 1])

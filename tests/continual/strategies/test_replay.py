@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy.stats import chi2
 
 from everlight.continual.engine.steps import Protocol, take_task
+from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.replay import Exemplars, experience_replay
 from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50
-from tests.continual.small_net import small_learner, small_setup
+from tests.continual.small_net import samples_of, small_learner, small_setup, task_of
 
 FRAMES, HELD = 6, 4
 # Six frames of every object in every one of eleven sessions.
@@ -62,3 +64,25 @@ def test_after_new_instances_and_classes_too():
     # Four of 48 frames in eight sessions are of 3.3 on average: 8 (1 - C(42, 4) / C(48, 4)).
     assert abs(np.mean(sessions) - 3.398) < 0.4
     assert set(SESSION[index].ravel()) == set(TRAIN_SESSIONS)
+
+
+@pytest.mark.parametrize("make", [experience_replay, agem])
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_any_implementation_hold_the_same_exemplars_whatever_the_tasks(make, impl):
+    """Seven samples of class 2 in one task, or in three in another order; four are held."""
+    strategy, learner = make(SETUP, per_class=HELD), small_learner(SETUP, [2])
+    every = np.array([2, 8, 14, 20, 26, 32, 38])
+
+    def held_after(parts):
+        memory = strategy.init(jax.random.key(5, impl=impl), learner)
+        assert memory.key_data.shape == (2,)
+        end = jax.jit(strategy.end_task)
+        for number, part in enumerate(parts):
+            task = task_of(number, [2], samples_of(np.resize(part, 7), np.arange(7) < len(part)))
+            key = jax.random.key(number, impl=impl)
+            memory, _ = end(memory, learner, task, key)
+        return sorted(np.asarray(memory.buffer.index)[np.asarray(memory.buffer.mask)].tolist())
+
+    expected = held_after([every])
+    assert len(expected) == HELD
+    assert held_after([every[[6, 1]], every[[3, 0, 4]], every[[5, 2]]]) == expected

@@ -173,6 +173,33 @@ def test_one_step_by_hand(gradient, update, moved, expected):
         np.testing.assert_allclose(leaf, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("second", "same"), [((-2.0, 0.5), True), ((2.0, 0.2), False)])
+def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
+    """Two tasks of one step; the authors' relu is of the sum, so that a task can take back."""
+    setup = small_setup()
+    strategy = si(setup, strength=1.0, damping=0.5)
+    learner = small_learner(setup, [0, 1])
+    start = as_float32({name: np.ones(leaf.shape) for name, leaf in START.items()})
+    learner = learner._replace(params=start)
+    memory, official = strategy.init(jax.random.key(0), learner), 0.0
+    for gradient, update in ((-2.0, 0.5), second):
+        key, task = jax.random.key(0), SEQUENCE[0][0]
+        memory, learner = strategy.begin_task(memory, learner, task, key)
+        slope, change = (
+            jax.tree.map(lambda leaf, value=value: jnp.full_like(leaf, value), start)
+            for value in (gradient, update)
+        )
+        learner = learner._replace(params=jax.tree.map(jnp.add, learner.params, change))
+        info = StepInfo(slope, learner.batch_stats, jnp.array(0.0), update=change)
+        memory, learner = strategy.after_step(memory, learner, info, key)
+        memory, learner = strategy.end_task(memory, learner, task, key)
+        official = max(official - gradient * update / (update**2 + 0.5), 0)
+    found = np.unique(np.concatenate([np.ravel(x) for x in jax.tree.leaves(memory.sums[0])]))
+    assert np.allclose(found, official, rtol=1e-5) == same
+    # 1 / 0.75 of the first task, and nothing of a path that is negative.
+    np.testing.assert_allclose(found, (2 if same else 1) / 0.75, rtol=1e-5)
+
+
 def test_a_task_begins_with_an_empty_path_at_the_present_parameters():
     setup = small_setup()
     strategy = si(setup, strength=1.0)

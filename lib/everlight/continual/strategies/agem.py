@@ -4,10 +4,16 @@ With g the gradient of the task's batch and g_ref that of a batch from the memor
 
     g̃ = g − (g·g_ref / g_ref·g_ref) g_ref,
 
-so that the step does not raise the memory's average loss. The reference batch is as large as the
-task's, as in the authors' code, drawn anew at every step without replacement. Of batch statistics
-the paper says nothing; as in IIRC's code the reference pass runs in training mode, and moves them
-before the task's does. The paper holds 13 to 65 samples a class.
+so that the step does not raise the memory's average loss. The reference batch is drawn anew at
+every step without replacement. It is as large as the task's, as in IIRC's code, or as large as
+`replay_batch_size` says: 128 or 256 in the authors' code, beside batches of 10 to 16. Of batch
+statistics the paper says nothing; the reference pass runs in training mode, and moves them before
+the task's does. The paper holds 13 to 65 samples per class.
+
+Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
+the mean over a random batch without replacement; differs in that exemplars are a random choice of
+each class, where theirs are the last samples of it, and in that one loss runs over all seen
+classes, where theirs runs over those of each sample's task.
 """
 
 import jax
@@ -29,7 +35,13 @@ def project(gradient: PyTree, reference: PyTree) -> PyTree:
 
 
 @checked
-def agem(setup: Setup, per_class: Count = 20, labels: Count = 1, apart: bool = False) -> Strategy:
+def agem(
+    setup: Setup,
+    per_class: Count = 20,
+    labels: Count = 1,
+    apart: bool = False,
+    replay_batch_size: Count | None = None,
+) -> Strategy:
     """A-GEM, its memory being experience replay's, whose exemplars join no epoch.
 
     Args:
@@ -38,10 +50,12 @@ def agem(setup: Setup, per_class: Count = 20, labels: Count = 1, apart: bool = F
       labels: labels per sample in the sequence.
       apart: the task's loss runs over its own classes alone and the reference's over the classes
         known before, as in IIRC; otherwise both run over all seen.
+      replay_batch_size: samples of the reference batch, at most as many as are held; None is as
+        many as the task's batch has.
     """
 
     def draw(memory: Exemplars, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
-        return draw_batch(memory.buffer, batch.index.shape[0], key)
+        return draw_batch(memory.buffer, replay_batch_size or batch.index.shape[0], key)
 
     def grads(
         memory: Exemplars, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

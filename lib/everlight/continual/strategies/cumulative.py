@@ -3,6 +3,10 @@
 Cumulative restarts from scratch at every task and learns from all data so far; joint learns nothing
 until the last task and then everything at once. Replay without a limit goes on from the last task's
 network; samples keep the labels that they had in their tasks (IIRC's ER-infinite).
+
+Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
+the samples and labels of every epoch of replay without a limit; differs in that they are indices
+into the data set, where theirs are a copy of it. Cumulative and joint have no official code.
 """
 
 import jax.numpy as jnp

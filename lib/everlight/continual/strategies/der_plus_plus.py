@@ -2,17 +2,21 @@
 
     L = CE(batch) + α · mean ‖z(x') − z'‖² / c + β · CE(x'', y'')
 
-x' and x'' are two draws from a reservoir, each as large as the batch and without replacement; z are
-the logits of all c outputs, z' those that were stored with x' when it arrived. As in the authors'
-code all three passes run in training mode, one after another, and at every step of every epoch what
-the batch held enters the reservoir: its sample (which is augmented anew when it is replayed) with
-the logits that the net gave, before the step, for the augmented input. A sample may so be held more
+x' and x'' are two draws of the same size from a reservoir, each without replacement; z are the
+logits of all c outputs, z' those that were stored with x' when it arrived. As in the authors' code
+all three passes run in training mode, one after another, and at every step of every epoch what the
+batch held enters the reservoir: its sample (which is augmented anew when it is replayed) with the
+logits that the net gave, before the step, for the augmented input. A sample may so be held more
 than once, with logits of different times. It needs no boundaries between tasks.
 
 The paper, on CIFAR-10 with a memory of 200, 500 and 5,120: α = .1, .2, .1 and β = .5, .5, 1.
+
+Equal to the official code (aimagelab/mammoth, `derpp.py`) at the gradient of a step and at the
+stored logits, with `loss_over="all"`; differs in that by default the cross-entropies run over the
+classes seen so far.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +43,11 @@ from everlight.continual.strategies.memory import (
     fill_up,
 )
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
-from everlight.continual.strategies.replay import replayed_loss, replayed_outputs
+from everlight.continual.strategies.replay import (
+    replayed_loss,
+    replayed_outputs,
+    with_all_seen,
+)
 
 
 class DarkReservoir(NamedTuple):
@@ -68,6 +76,8 @@ def der_plus_plus(
     alpha: Strength = 0.1,
     beta: Strength = 0.5,
     labels: Count = 1,
+    replay_batch_size: Count | None = None,
+    loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
     """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
 
@@ -77,6 +87,10 @@ def der_plus_plus(
       alpha: α above.
       beta: β above.
       labels: labels per sample in the sequence.
+      replay_batch_size: samples of each draw, at most as many as are held; None is as many as the
+        incoming batch has.
+      loss_over: the classes of both cross-entropies: those seen so far, or all outputs of the head,
+        as in the authors' code.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> DarkReservoir:
@@ -85,7 +99,7 @@ def der_plus_plus(
 
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
         key_matched, key_labelled = jax.random.split(key)
-        held, size = memory.samples, batch.index.shape[0]
+        held, size = memory.samples, replay_batch_size or batch.index.shape[0]
         slots, weight = draw_slots(held.mask, size, key_matched)
         return TwoDraws(
             fill_up(batch_at(held, slots, weight), batch),
@@ -96,6 +110,7 @@ def der_plus_plus(
     def grads(
         memory: DarkReservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
+        learner = learner if loss_over == "seen" else with_all_seen(learner)
         matched, logits, labelled = batch.replay
         key_own, key_matched, key_labelled = jax.random.split(key, 3)
 

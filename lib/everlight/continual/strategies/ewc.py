@@ -8,6 +8,10 @@ and the only anchor is the last solution.
 
 `strength` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
 (van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is .95 to 1.
+
+Its authors published no code. Equal to GEM's authors' (facebookresearch/GradientEpisodicMemory,
+`ewc.py`) at the penalty's gradient for given Fisher information, at half of their strength for λ/2;
+differs in F, the mean of squared gradients of single samples, where theirs is the square of a mean.
 """
 
 import jax

@@ -13,6 +13,10 @@ batches of 16, for 64 to 256 epochs. They cut and mix images, which is not done 
 
 Their stream is one pass. Where it comes again, a sample that is held is not held twice. Of a sample
 with several labels the first is its class.
+
+Equal to the paper's algorithm 1 at the number held of every class after every arrival, and to the
+official code (drimpossible/GDumb) at the rate of every epoch; differs from that code in the samples
+held, which there are the first k / C of each of all C classes, and in its mixing of images.
 """
 
 from typing import NamedTuple

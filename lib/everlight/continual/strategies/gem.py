@@ -14,6 +14,10 @@ Where a task ends, m of its samples are kept at random; the authors keep the las
 which is the same for a stream in random order. As in their code every memory's pass takes all of
 it, in training mode, and moves the batch statistics before the task's own does. What a step costs
 and holds grows with the tasks: a pass and a gradient for each. The paper: m = 256, γ = .5.
+
+Equal to the official code (facebookresearch/GradientEpisodicMemory) at the projection, to the 1e-3
+that it adds to the diagonal of GGᵀ; differs where gradients are so short that this matters, and in
+the samples that are kept.
 """
 
 import jax

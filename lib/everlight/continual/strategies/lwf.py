@@ -6,6 +6,10 @@ z_old are the outputs, for the new task's images, of the network as it was befor
 evaluation mode. T² is Hinton et al.'s; the paper has T = 2 and λ = 1 without it, which is λ = 1 / 4
 here. With one head the old classes form a single softmax; with `class_group`, a softmax per group,
 averaged.
+
+Equal to the official code (lizhitwo/LearningWithoutForgetting) at the gradient of a sample's
+distillation over one head, with λ = 1 / T²; differs with several old heads, whose losses that code
+adds up.
 """
 
 from typing import NamedTuple

@@ -4,6 +4,10 @@
 
 Ω is the mean of |∂‖F(x)‖²/∂θ| over the inputs of each task, added up over tasks; the anchor θ* is
 the last solution. `strength` λ is 1 in the paper's experiments.
+
+Equal to the official code (rahafaljundi/MAS-Memory-Aware-Synapses) at Ω where that passes samples
+one by one, and at the penalty's gradient; differs where it passes batches, of which it takes the
+absolute value of the summed gradient.
 """
 
 import jax

@@ -39,9 +39,10 @@ def add_random_exemplars(
       buffer: class-balanced, `[classes * m]`.
       samples: of the task; one that is there twice counts once.
       classes: whose slots are filled, `[c]`.
-      key: of the choice, which padding never changes.
+      key: of the choice, of any implementation; padding never changes the choice.
     """
-    score = jax.vmap(lambda *sample: _rank(key, *sample))(samples.index, samples.labels)
+    base = hash_key(key)
+    score = jax.vmap(lambda *sample: _rank(base, *sample))(samples.index, samples.labels)
     scores = jnp.broadcast_to(score, (classes.shape[0], score.shape[0]))
     return fill_slots(buffer, distinct(samples), classes, scores)
 
@@ -73,6 +74,18 @@ def distinct(samples: Samples) -> Samples:
         same &= column[order][1:] == column[order][:-1]
     again = jnp.zeros_like(samples.mask).at[order[1:]].set(same)
     return samples._replace(mask=samples.mask & ~again)
+
+
+def hash_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """A threefry key made of all words of a key of any implementation.
+
+    A number folded into a threefry key gives the same bits alone, in a batch and under `vmap`. The
+    bits of an "rbg" or "unsafe_rbg" key depend on its place in a `vmap`, so they rank no samples. A
+    threefry key comes back as it is.
+    """
+    words = jax.random.key_data(key)
+    first = jax.random.wrap_key_data(words[:2], impl="threefry2x32")
+    return reduce(jax.random.fold_in, words[2:], first)
 
 
 def _rank(key: PRNGKeyArray, index: Int[Array, ""], labels: Int[Array, "k"]) -> Float[Array, ""]:
@@ -177,6 +190,9 @@ def draw_slots(
 ) -> tuple[Int[Array, "n"], Float[Array, "n"]]:
     """Random slots without replacement, and weights: 0 for what fills up where fewer are held.
 
+    A draw without replacement has at most m samples, so a size above m gives the whole memory. This
+    is what Mammoth's buffer returns, whose batch is also as large as what is held.
+
     Args:
       mask: the slots that are held, `[m]`.
       size: wanted; n is the lesser of it and m.
@@ -206,13 +222,14 @@ def fill_up(drawn: Batch, batch: Batch) -> Batch:
     slot's would be.
 
     Args:
-      drawn: of n samples.
-      batch: the step's own, of at least as many.
+      drawn: a batch of any size.
+      batch: the step's own, whose samples are taken in turn, and again from the first.
     """
-    held, count = drawn.weight > 0, drawn.index.shape[0]
+    held = drawn.weight > 0
+    place = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
     return drawn._replace(
-        index=jnp.where(held, drawn.index, batch.index[:count]),
-        labels=jnp.where(held[:, None], drawn.labels, batch.labels[:count]),
+        index=jnp.where(held, drawn.index, batch.index[place]),
+        labels=jnp.where(held[:, None], drawn.labels, batch.labels[place]),
     )
 
 
@@ -260,4 +277,4 @@ def add_to_reservoir(
         given = (last >= 0).reshape(-1, *[1] * (old.ndim - 1))
         return jnp.where(given, arriving[jnp.maximum(last, 0)], old)
 
-    return jax.tree.map(put, rows, new), arrived + jnp.sum(here)
+    return jax.tree.map(put, rows, new), arrived + jnp.sum(here, dtype=arrived.dtype)

@@ -2,6 +2,10 @@
 
 Learns task after task with nothing against forgetting: the lower bound of every benchmark. Other
 strategies are `naive(setup)._replace(...)` of the functions in which they differ.
+
+Finetuning has no code of its own. Equal to Mammoth's `sgd.py` at the parameters after every step of
+plain gradient descent; differs in that the loss runs over the classes that the objective counts,
+where theirs runs over all outputs.
 """
 
 import jax

@@ -1,9 +1,13 @@
 """Experience replay: exemplars of earlier tasks join every epoch of the new one.
 
-The class-balanced buffer is merged into the task's epoch once (IIRC's ER; Chaudhry et al. 2019, "On
-tiny episodic memories"); exemplars are drawn at random when a task ends, of all samples of a class
-seen so far with equal chance, and keep the label they had in their task. The literature keeps 20
-samples a class on CIFAR-100.
+The class-balanced buffer is merged into the task's epoch once, as in IIRC's ER (Abdelsalam et al.
+2021, CVPR); `reservoir_replay` is the form that draws a batch per step. Exemplars are drawn at
+random when a task ends, of all samples of a class seen so far with equal chance, and keep the label
+they had in their task. The literature keeps 20 samples per class on CIFAR-100.
+
+Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
+of an epoch, the task's and the exemplars once each; differs where a class comes again, whose
+exemplars are there replaced by the last task's.
 """
 
 from typing import NamedTuple
@@ -24,7 +28,12 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.strategies.memory import add_seen_exemplars, empty_buffer, merge_buffer
+from everlight.continual.strategies.memory import (
+    add_seen_exemplars,
+    empty_buffer,
+    hash_key,
+    merge_buffer,
+)
 from everlight.continual.strategies.naive import (
     batch_outputs,
     naive,
@@ -38,8 +47,8 @@ class Exemplars(NamedTuple):
 
     buffer: Samples
     """Class-balanced."""
-    key_data: UInt32[Array, "_"]
-    """Of the random numbers by which exemplars are chosen, the same in all tasks."""
+    key_data: UInt32[Array, "2"]
+    """The threefry key of the random numbers by which exemplars are chosen in all tasks."""
 
 
 @checked
@@ -54,7 +63,7 @@ def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) ->
 
     def init(key: PRNGKeyArray, learner: Learner) -> Exemplars:
         buffer = empty_buffer(per_class * learner.seen.shape[0], labels)
-        return Exemplars(buffer, jax.random.key_data(key))
+        return Exemplars(buffer, jax.random.key_data(hash_key(key)))
 
     def epoch_data(memory: Exemplars, task: Task) -> Epoch:
         return merge_buffer(task.train, memory.buffer)
@@ -62,7 +71,7 @@ def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) ->
     def end_task(
         memory: Exemplars, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Exemplars, Learner]:
-        key = jax.random.wrap_key_data(memory.key_data)
+        key = jax.random.wrap_key_data(memory.key_data, impl="threefry2x32")
         classes = learner.seen.shape[0]
         buffer = add_seen_exemplars(memory.buffer, task.train, classes, key)
         return memory._replace(buffer=buffer), learner
@@ -98,10 +107,19 @@ def replayed_loss(
     return weighted_mean(losses, batch.weight), batch_stats
 
 
+def with_all_seen(learner: Learner) -> Learner:
+    """The learner with every class seen, so that a loss runs over all outputs of the head."""
+    return learner._replace(seen=jnp.ones_like(learner.seen))
+
+
 def joint_gradient(
     setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """Gradient of the mean loss over the batch and the one that it replays, in one pass."""
+    """Gradient of the mean loss over the batch and the one that it replays, in one pass.
+
+    It is one mean over the samples of both, whatever their sizes: a larger replayed batch weighs
+    more. Chaudhry et al.'s code and Mammoth's `er.py` do the same.
+    """
     own = batch._replace(replay=())
     both = jax.tree.map(lambda *parts: jnp.concatenate(parts), own, batch.replay)
     return task_gradient(setup, learner, both, key)

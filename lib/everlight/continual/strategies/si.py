@@ -3,8 +3,11 @@
     L(θ) = L_task(θ) + c Σ_k Ω_k (θ_k − θ*_k)²,   Ω_k = Σ_t ω_{t,k} / ((Δθ_{t,k})² + ξ)
 
 ω_{t,k} is the path integral of −∂L_task/∂θ_k · dθ_k over task t, taken with the task loss's own
-gradient, and Δθ_{t,k} how far the parameter moved in it. Ω never falls below 0, as in the authors'
-code. The paper: c = .1 on split CIFAR, ξ = 1e-3.
+gradient, and Δθ_{t,k} how far the parameter moved in it. A negative ω counts as 0, so that Ω never
+falls. The paper: c = 0.1 on split CIFAR, ξ = 1e-3.
+
+Equal to the official code (ganguli-lab/pathint) at ω, at the penalty's gradient, and at Ω where no
+ω is negative; differs where one is, which there lowers the Ω of earlier tasks, at most to 0.
 """
 
 from typing import NamedTuple

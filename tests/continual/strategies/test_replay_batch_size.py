@@ -1,0 +1,287 @@
+"""Replay batches of another size than the incoming batch: what is drawn, and float64 training."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.stats import chi2
+
+from everlight.continual.base import StepInfo
+from everlight.continual.engine.steps import complete_batch
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.der_plus_plus import DarkReservoir, der_plus_plus
+from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.replay import Exemplars
+from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir_replay
+from tests.continual.small_net import (
+    CLASSES,
+    LABELS,
+    RATE,
+    START,
+    assert_trees_close,
+    backward,
+    batch_gradient,
+    batch_of,
+    forward,
+    samples_of,
+    small_learner,
+    small_setup,
+    task_of,
+)
+
+SETUP = small_setup()
+TASK = task_of(0, range(CLASSES), samples_of(range(6)))
+BATCH = 4
+SEEN = [0, 1, 2, 3, 5]
+ALPHA, BETA = 0.7, 0.4
+ALL = np.ones(CLASSES, bool)
+
+# 16 of 20 slots are held; the others hold sample 39.
+HELD = np.arange(16)
+CONTENT = samples_of(np.append(HELD, [39] * 4), np.arange(20) < 16)
+MEMORIES = {
+    "ER": Reservoir(CONTENT, jnp.int32(16)),
+    "DER++": DarkReservoir(CONTENT, jnp.tile(jnp.arange(20.0)[:, None], CLASSES), jnp.int32(16)),
+    "ER-ACE": Reservoir(CONTENT, jnp.int32(16)),
+    "A-GEM": Exemplars(CONTENT, jax.random.key_data(jax.random.key(0))),
+}
+MAKE = {
+    "ER": functools.partial(reservoir_replay, capacity=20),
+    "DER++": functools.partial(der_plus_plus, capacity=20, alpha=ALPHA, beta=BETA),
+    "ER-ACE": functools.partial(er_ace, capacity=20),
+    "A-GEM": functools.partial(agem, per_class=20),
+}
+
+
+@functools.cache
+def many_draws(name, size, keys=3000):
+    """Batches that a strategy draws beside a batch of four, with as many keys."""
+    strategy = MAKE[name](SETUP, replay_batch_size=size)
+    batch = batch_of([30, 31, 32, 33])
+    draw = jax.jit(jax.vmap(lambda key: strategy.draw(MEMORIES[name], batch, TASK, key)))
+    drawn = draw(jax.random.split(jax.random.key(3), keys))
+    if name == "DER++":
+        # Each sample has the logits of its own slot.
+        own = np.asarray(drawn.matched.weight) > 0
+        np.testing.assert_array_equal(drawn.logits[own, 0], drawn.matched.index[own])
+        return [drawn.matched, drawn.labelled]
+    return [drawn]
+
+
+@pytest.mark.parametrize("size", [2, 12])
+@pytest.mark.parametrize("name", MAKE)
+def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance(name, size):
+    """Half of the batch and three times it, none twice; a chi-square test of 15 degrees of freedom.
+
+    The sum of (count - 3000 p)² / (3000 p (1 - p)), times 15/16 since the counts add up to a
+    constant, p being size / 16.
+    """
+    for drawn in many_draws(name, size):
+        assert drawn.index.shape == (3000, size)
+        assert np.all(drawn.weight == 1)
+        assert np.all(drawn.from_memory)
+        ordered = np.sort(drawn.index, axis=1)
+        assert np.all(np.diff(ordered, axis=1) > 0)
+        np.testing.assert_array_equal(drawn.labels[..., 0], LABELS[np.asarray(drawn.index)])
+        counts = np.bincount(np.ravel(drawn.index), minlength=16)
+        assert len(counts) == 16
+        share = size / 16
+        statistic = np.sum((counts - 3000 * share) ** 2) / (3000 * share * (1 - share)) * 15 / 16
+        assert chi2.ppf(1e-4, 15) < statistic < chi2.ppf(1 - 1e-4, 15)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_size_above_the_memory_draws_all_of_it_once(name):
+    """Of 40, a memory of 20 slots gives 20, and the 16 held ones have weight 1."""
+    for drawn in many_draws(name, 40, keys=5):
+        assert drawn.index.shape == (5, 20)
+        for index, weight in zip(np.asarray(drawn.index), np.asarray(drawn.weight), strict=True):
+            np.testing.assert_array_equal(np.sort(index[weight > 0]), HELD)
+            assert np.all(weight[weight > 0] == 1)
+
+
+def joint_mean(params, own, drawn, stored):
+    """ER: one mean over the samples of both batches."""
+    return batch_gradient(params, [*own, *drawn["index"]], np.isin(np.arange(CLASSES), SEEN))
+
+
+def three_terms(params, own, drawn, stored, active):
+    """DER++: three means, the second of the squared distance to the stored logits."""
+    total = batch_gradient(params, own, active)
+    if drawn["index"]:
+        matched = drawn["matched"]
+        away = forward(params, matched, train=True)[2] - np.stack([stored[i] for i in matched])
+        each = backward(params, matched, 2 * away / CLASSES, train=True)
+        labelled = batch_gradient(params, drawn["index"], active)
+        for name in total:
+            total[name] = total[name] + ALPHA * each[name].mean(axis=0) + BETA * labelled[name]
+    return total
+
+
+def two_softmaxes(params, own, drawn, stored, absent, active):
+    """ER-ACE: the batch among its own classes and `absent` ones, the drawn ones among `active`."""
+    present = np.isin(np.arange(CLASSES), LABELS[own]) | absent
+    total = batch_gradient(params, own, present)
+    if drawn["index"]:
+        replayed = batch_gradient(params, drawn["index"], active)
+        total = {name: total[name] + replayed[name] for name in total}
+    return total
+
+
+AMONG = np.isin(np.arange(CLASSES), SEEN)
+TRAININGS = {
+    "ER": ("ER", {}, joint_mean),
+    "DER++": ("DER++", {}, functools.partial(three_terms, active=AMONG)),
+    "DER++, all outputs": (
+        "DER++",
+        {"loss_over": "all"},
+        functools.partial(three_terms, active=ALL),
+    ),
+    "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, absent=~ALL, active=AMONG)),
+    "ER-ACE, all outputs": (
+        "ER-ACE",
+        {"loss_over": "all"},
+        functools.partial(two_softmaxes, absent=~AMONG, active=ALL),
+    ),
+}
+# Samples of the seen classes, none twice; the last batch has three and one that fills up.
+STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, BATCH)
+
+
+@pytest.mark.parametrize("size", [None, 2, 12])
+@pytest.mark.parametrize("name", TRAININGS)
+def test_six_steps_done_again_in_float64(name, size):
+    """From an empty memory; while it holds fewer than are asked for, all of it is drawn.
+
+    What is drawn is random, and read from the step; all else is NumPy's.
+    """
+    method, settings, gradient_of = TRAININGS[name]
+    strategy = MAKE[method](SETUP, **{"capacity": 24} | settings, replay_batch_size=size)
+
+    @jax.jit
+    def step(memory, learner, batch, key):
+        keys = jax.random.split(key, 3)
+        batch = complete_batch(SETUP, strategy, memory, batch, TASK, keys[0])
+        gradient, info = strategy.grads(memory, learner, batch, TASK, keys[1])
+        update = jax.tree.map(lambda g: -RATE * g, gradient)
+        learner = learner._replace(params=optax.apply_updates(learner.params, update))
+        info: StepInfo = info._replace(batch=batch, update=update)
+        return batch, *strategy.after_step(memory, learner, info, keys[2])
+
+    learner = small_learner(SETUP, SEEN)
+    memory = strategy.init(jax.random.key(0), learner)
+    params, stored, wanted = START, {}, BATCH if size is None else size
+    for number, index in enumerate(STREAM):
+        weight = np.ones(BATCH) if number < 5 else [1, 1, 1, 0]
+        own = index[np.asarray(weight) > 0]
+        batch, memory, learner = step(
+            memory, learner, batch_of(index, weight), jax.random.key(number)
+        )
+        replay = batch.replay
+        parts = {"index": replay}
+        if method == "DER++":
+            parts = {"matched": replay.matched, "index": replay.labelled}
+        drawn = {}
+        for part, found in parts.items():
+            assert found.index.shape == (wanted,)
+            drawn[part] = np.asarray(found.index)[np.asarray(found.weight) > 0].tolist()
+            assert len(set(drawn[part])) == len(drawn[part]) == min(wanted, BATCH * number)
+            assert set(drawn[part]) <= set(STREAM[:number].ravel().tolist())
+        slope = gradient_of(params, own, drawn, stored)
+        logits = forward(params, own, train=True)[2]
+        stored |= dict(zip(own.tolist(), logits, strict=True))
+        params = {leaf: params[leaf] - RATE * slope[leaf] for leaf in params}
+        assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 12])
+def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
+    """What is drawn is read from the step; all else is NumPy's."""
+    strategy, own = MAKE["A-GEM"](SETUP, replay_batch_size=size), [2, 8, 3, 9]
+    old = [index for index in range(40) if LABELS[index] < 2]
+    memory = MEMORIES["A-GEM"]._replace(buffer=samples_of(old))
+
+    @jax.jit
+    def step(key):
+        keys = jax.random.split(key)
+        batch = complete_batch(SETUP, strategy, memory, batch_of(own), TASK, keys[0])
+        learner = small_learner(SETUP, range(CLASSES))
+        return batch, strategy.grads(memory, learner, batch, TASK, keys[1])[0]
+
+    def joined(gradient):
+        return np.concatenate([np.ravel(gradient[name]) for name in sorted(START)])
+
+    conflicts = 0
+    for number in range(8):
+        batch, found = step(jax.random.key(number))
+        drawn = np.asarray(batch.replay.index)
+        assert len(set(drawn.tolist())) == size
+        task, reference = (joined(batch_gradient(START, part, ALL)) for part in (own, drawn))
+        along = min(task @ reference, 0)
+        conflicts += along < 0
+        expected = task - along / (reference @ reference) * reference
+        np.testing.assert_allclose(joined(found), expected, rtol=1e-4, atol=1e-6)
+    assert conflicts > 0
+
+
+def test_what_fills_up_a_larger_draw_is_the_batch_again_and_again():
+    """A draw of ten beside a batch of four, of which three are held."""
+    memory = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.arange(20) < 3))
+    strategy = MAKE["ER"](SETUP, replay_batch_size=10)
+    batch = batch_of([30, 31, 32, 33])
+    drawn = strategy.draw(memory, batch, TASK, jax.random.key(0))
+    assert sorted(drawn.index[:3].tolist()) == [0, 1, 2]
+    np.testing.assert_array_equal(drawn.index[3:], [33, 30, 31, 32, 33, 30, 31])
+    np.testing.assert_array_equal(drawn.labels[3:, 0], LABELS[np.asarray(drawn.index[3:])])
+    np.testing.assert_array_equal(drawn.weight, [1] * 3 + [0] * 7)
+
+
+def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
+    """`softmax_objective` with one group of all classes, seen or not."""
+    setup = SETUP._replace(objective=softmax_objective(jnp.zeros(CLASSES, int)))
+    strategy = reservoir_replay(setup, capacity=20)
+    own = [0, 1, 8]
+
+    @jax.jit
+    def gradient():
+        batch = complete_batch(
+            setup, strategy, MEMORIES["ER"], batch_of(own), TASK, jax.random.key(0)
+        )
+        learner = small_learner(setup, [0, 1, 2])
+        return batch, strategy.grads(MEMORIES["ER"], learner, batch, TASK, jax.random.key(1))[0]
+
+    batch, found = gradient()
+    drawn = np.asarray(batch.replay.index).tolist()
+    assert_trees_close(found, batch_gradient(START, own + drawn, ALL), atol=1e-6)
+
+
+def authors_mask(present, seen):
+    """The classes of the incoming softmax in the code of ER-ACE's authors, numbered as they come.
+
+    Those of the batch, and all from the greatest number seen on, that one included.
+    """
+    mask = np.isin(np.arange(CLASSES), list(present))
+    mask[max(seen) :] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("own", "same"), [([3, 9, 2], True), ([3, 15, 3], True), ([2, 8, 14], False)]
+)
+def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(own, same):
+    """Classes 0 to 3 are seen; where class 3 is not in the batch, the authors leave it in."""
+    strategy = er_ace(SETUP, capacity=20, loss_over="all")
+    empty = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.zeros(20, bool)))
+    batch = complete_batch(SETUP, strategy, empty, batch_of(own), TASK, jax.random.key(0))
+    learner = small_learner(SETUP, [0, 1, 2, 3])
+    found, _ = jax.jit(strategy.grads)(empty, learner, batch, TASK, jax.random.key(1))
+    official = authors_mask(LABELS[own], {0, 1, 2, 3})
+    if not same:
+        official[3] = False
+    assert_trees_close(found, batch_gradient(START, own, official), atol=1e-6)
+    # Whose outputs have a gradient says the same.
+    np.testing.assert_array_equal(np.asarray(found["head_bias"]) != 0, official)
