@@ -32,6 +32,7 @@ from everlight.color.confidence_pooling import ConfidencePoolingHead
 from everlight.color.cross_camera import GeneratorNet
 from everlight.color.dual_mapping import DualMappingNet
 from everlight.color.sensor_independent import SensorIndependentNet
+from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
@@ -460,6 +461,11 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),
         "key": KEY,
+    },
+    "continual.units_used": lambda: {
+        "attention": Attention(
+            {"a": floats(2, 3)}, {"a": floats(3)}, jnp.int32(0), booleans(4), jnp.int32(0)
+        )
     },
     "continual.validate": lambda: {**predicted(), "key": KEY},
     "continual.embedding_objective": lambda: {"facts": FACTS},
