@@ -155,7 +155,8 @@ OF_SETUP: dict[str, dict] = {
     | {"implicit_rate": 0.1},
     "experience_replay": {"per_class": 2, "labels": 1},
     "expert_gate": {"tasks": 2, "features": lambda inputs: inputs, "hidden": 2, "epochs": 1}
-    | {"rate": 0.1},
+    | {"rate": 0.1, "relatedness_threshold": 0.85, "strength": 1.0, "temperature": 2.0}
+    | {"class_group": integers(6), "groups": 1},
     "gdumb": {"capacity": 5, "epochs": 1, "batch_size": 2, "labels": 1},
     "gem": {"tasks": 2, "per_task": 3, "margin": 0.5, "labels": 1},
     "hat": {"tasks": 2, "layers": ("a",), "sparsity": 0.5, "steepest": 10.0, "rate": 0.1}

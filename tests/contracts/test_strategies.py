@@ -93,6 +93,15 @@ STRATEGIES = {
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
+    "expert gate, lwf": lambda setup: expert_gate(
+        setup,
+        TASKS,
+        lambda inputs: inputs / 2,
+        hidden=2,
+        epochs=100,
+        rate=0.1,
+        relatedness_threshold=0.85,
+    ),
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),

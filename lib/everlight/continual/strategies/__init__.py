@@ -10,7 +10,7 @@ from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
-from everlight.continual.strategies.hat import UnitsUsed, hat, units_used
+from everlight.continual.strategies.hat import hat
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.lucir import lucir
@@ -26,7 +26,6 @@ from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
 __all__ = [
-    "UnitsUsed",
     "agem",
     "bic",
     "cumulative",
@@ -52,6 +51,5 @@ __all__ = [
     "reservoir_replay",
     "si",
     "streaming_lda",
-    "units_used",
     "unlimited_replay",
 ]
