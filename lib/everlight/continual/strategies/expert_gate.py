@@ -22,6 +22,7 @@ the relatedness; differs in:
 - The autoencoder is trained with Adam for `epochs` epochs, starting from LeCun-normal weights; the
   code trains 100 epochs with AdaGrad and weight decay, from 15 non-zero weights per unit.
 - Er is taken over training samples where a task has no validation samples.
+- The repository stops at the relatedness. LwF is that of `lwf`, over the related task's classes.
 """
 
 from collections.abc import Callable
@@ -51,9 +52,9 @@ from everlight.continual.strategies.lwf import Teacher, lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 
 BATCH = 32
-"""Samples a step of an autoencoder's training."""
+"""The batch size of an autoencoder's training."""
 CHOSEN = 32
-"""Samples at once of those for which the gate chose the same expert."""
+"""The batch size of a pass over samples for which the gate chose the same expert."""
 
 
 class Autoencoder(NamedTuple):
