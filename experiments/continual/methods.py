@@ -211,6 +211,17 @@ def _fisher(needs: Needs) -> dict[str, Any]:
     }
 
 
+def _heads(needs: Needs) -> dict[str, Any]:
+    return {
+        "class_group": needs.class_group,
+        "groups": 1 if needs.class_group is None else needs.tasks,
+    }
+
+
+def _gate(needs: Needs) -> dict[str, Any]:
+    return {"tasks": needs.tasks, "features": needs.gate, "hidden": needs.gate_hidden}
+
+
 def _merged(mode: str) -> Given:
     return lambda needs: {
         "merge": mode,
@@ -263,8 +274,7 @@ _ROWS: dict[str, Method] = {
         lwf,
         lambda needs: {
             "strength": needs.strength,
-            "class_group": needs.class_group,
-            "groups": 1 if needs.class_group is None else needs.tasks,
+            **_heads(needs),
         },
         (0.3, 1, 3, 10),
         published=1,
@@ -333,13 +343,12 @@ _ROWS: dict[str, Method] = {
     "BiC-even": _bic_of_many(fit="even entropy"),
     "BiC-pwJS": _bic_of_many(fit="goodness"),
     "BiC-whole-pwJS": _bic_of_many(weigh_labels=False, fit="goodness"),
-    "ExpertGate": Method(
+    "ExpertGate": Method(expert_gate, _gate),
+    # With the paper's relatedness threshold.
+    "ExpertGate-LwF": Method(
         expert_gate,
-        lambda needs: {
-            "tasks": needs.tasks,
-            "features": needs.gate,
-            "hidden": needs.gate_hidden,
-        },
+        lambda needs: {**_gate(needs), "relatedness_threshold": 0.85, **_heads(needs)},
+        demands=_COUNTING,
     ),
     "PackNet": Method(packnet, _no_more, demands=_TOLD),
     "HAT": Method(hat, lambda needs: {"tasks": needs.tasks, "layers": needs.layers}, demands=_TOLD),

@@ -32,6 +32,7 @@ from everlight.color.confidence_pooling import ConfidencePoolingHead
 from everlight.color.cross_camera import GeneratorNet
 from everlight.color.dual_mapping import DualMappingNet
 from everlight.color.sensor_independent import SensorIndependentNet
+from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
 from tests.continual import small_net
@@ -155,7 +156,8 @@ OF_SETUP: dict[str, dict] = {
     | {"implicit_rate": 0.1},
     "experience_replay": {"per_class": 2, "labels": 1},
     "expert_gate": {"tasks": 2, "features": lambda inputs: inputs, "hidden": 2, "epochs": 1}
-    | {"rate": 0.1},
+    | {"rate": 0.1, "relatedness_threshold": 0.85, "strength": 1.0, "temperature": 2.0}
+    | {"class_group": integers(6), "groups": 1},
     "gdumb": {"capacity": 5, "epochs": 1, "batch_size": 2, "labels": 1},
     "gem": {"tasks": 2, "per_task": 3, "margin": 0.5, "labels": 1},
     "hat": {"tasks": 2, "layers": ("a",), "sparsity": 0.5, "steepest": 10.0, "rate": 0.1}
@@ -461,6 +463,11 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),
         "key": KEY,
+    },
+    "continual.units_used": lambda: {
+        "attention": Attention(
+            {"a": floats(2, 3)}, {"a": floats(3)}, jnp.int32(0), booleans(4), jnp.int32(0)
+        )
     },
     "continual.validate": lambda: {**predicted(), "key": KEY},
     "continual.embedding_objective": lambda: {"facts": FACTS},

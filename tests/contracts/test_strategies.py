@@ -93,6 +93,16 @@ STRATEGIES = {
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
+    # Of the nine later tasks four are related to an earlier one by more.
+    "expert gate, lwf": lambda setup: expert_gate(
+        setup,
+        TASKS,
+        lambda inputs: inputs / 2,
+        hidden=2,
+        epochs=100,
+        rate=0.1,
+        relatedness_threshold=0.25,
+    ),
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),

@@ -20,6 +20,7 @@ from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
+from everlight.continual.strategies.hat import UnitsUsed, units_used
 from everlight.continual.training import Trained, TrainedScores, train
 
 __all__ = [
@@ -37,7 +38,9 @@ __all__ = [
     "TaskSequence",
     "Trained",
     "TrainedScores",
+    "UnitsUsed",
     "train",
+    "units_used",
     *_engine,
     *_objectives,
     *_strategies,

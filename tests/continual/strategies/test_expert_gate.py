@@ -1,4 +1,4 @@
-"""Expert Gate against float64 NumPy: autoencoders, the gate, and where experts start."""
+"""Expert Gate against float64 NumPy: autoencoders, gate, relatedness, and how experts start."""
 
 import functools
 
@@ -12,20 +12,30 @@ from everlight.continual.strategies.expert_gate import (
     CHOSEN,
     Autoencoder,
     expert_gate,
+    most_related,
     reconstruction_error,
+    relatedness,
+    squared_error,
 )
+from everlight.continual.strategies.naive import naive
 from tests.continual.small_net import (
+    CLASSES,
     DATA,
+    LABELS,
     assert_trees_close,
+    backward,
     batch_of,
     classes_mask,
+    cross_entropy_gradients,
     descend,
+    filled,
     forward,
     no_penalty,
     run_tasks,
     samples_of,
     small_learner,
     small_setup,
+    softmax,
     task_of,
 )
 
@@ -38,8 +48,8 @@ INPUTS = jnp.asarray(DATA, jnp.float32)
 STRETCH = 2.0
 
 
-def gate_of(setup, epochs=EPOCHS):
-    return expert_gate(setup, 3, lambda inputs: STRETCH * inputs, HIDDEN, epochs, RATE)
+def gate_of(setup, epochs=EPOCHS, **transfer):
+    return expert_gate(setup, 3, lambda inputs: STRETCH * inputs, HIDDEN, epochs, RATE, **transfer)
 
 
 @functools.cache
@@ -61,6 +71,17 @@ def reconstruct(autoencoder, index):
 def error_by_hand(autoencoder, index):
     squashed, _, again = reconstruct(autoencoder, index)
     return -np.mean(squashed * np.log(again) + (1 - squashed) * np.log(1 - again), axis=1)
+
+
+def squared_by_hand(autoencoder, index):
+    squashed, _, again = reconstruct(autoencoder, index)
+    return np.mean((squashed - again) ** 2, axis=1)
+
+
+def relatedness_by_hand(memory, earlier, own, index):
+    """Of two experts' autoencoders, on samples of the task of `own`."""
+    before, new = (squared_by_hand(stacked(memory, e), index).mean() for e in (earlier, own))
+    return 1 - (before - new) / new
 
 
 def gradient_by_hand(autoencoder, index):
@@ -87,16 +108,19 @@ def test_reconstruction_error_by_hand():
     one = Autoencoder(**{n: jnp.asarray(leaf, jnp.float32) for n, leaf in by_hand.items()})
     found = reconstruction_error(one, STRETCH * INPUTS)
     np.testing.assert_allclose(found, error_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
+    found = squared_error(one, STRETCH * INPUTS)
+    np.testing.assert_allclose(found, squared_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
 
 
 def test_an_autoencoder_is_trained_by_adam_on_its_task():
     """Six samples are one step an epoch; initial values are those that no epoch changes."""
     setup = small_setup()
-    strategy, learner = gate_of(setup, 0), small_learner(setup, TASKS[0])
-    nothing = strategy.init(jax.random.key(1), learner)
-    # The key that `run_tasks` ends a task with.
-    start, _ = strategy.end_task(nothing, learner, SEQUENCE[0][0], jax.random.key(3))
-    trained, _ = after_tasks()[0]
+    learner = small_learner(setup, TASKS[0])
+    nothing = gate_of(setup).init(jax.random.key(1), learner)
+    start, trained = (
+        gate_of(setup, epochs).begin_task(nothing, learner, SEQUENCE[0][0], jax.random.key(3))[0]
+        for epochs in (0, EPOCHS)
+    )
     params = stacked(start, 0)
     first = {name: np.zeros_like(leaf) for name, leaf in params.items()}
     second = dict(first)
@@ -146,25 +170,128 @@ def test_a_sample_is_given_to_the_chosen_expert_alone():
     )
 
 
+def begun(strategy, train, valid=None):
+    """Memory and learner after two tasks and the beginning of a third one of these samples."""
+    task = task_of(2, [4, 5], train)
+    task = task if valid is None else task._replace(valid=valid)
+    ended = Progress(*after_tasks()[1], None)
+    protocol = Protocol(select="last")
+    memory, learner, _ = begin_task(
+        small_setup(), strategy, protocol, ended, task, jax.random.key(7)
+    )
+    return memory, learner, task
+
+
 def test_a_new_expert_starts_from_the_most_related_one():
     """The third task's samples are each earlier task's in turn."""
     setup = small_setup()
-    strategy, (memory, learner) = gate_of(setup), after_tasks()[1]
+    strategy, (memory, _) = gate_of(setup), after_tasks()[1]
     for related in range(2):
         # The slot of padding holds a sample of no task.
         train = samples_of(np.append(TRAIN[related], 39), np.arange(7) < 6)
-        errors = [error_by_hand(stacked(memory, e), TRAIN[related]).mean() for e in range(2)]
-        assert np.argmin(errors) == related
-        task = task_of(2, [4, 5], train)
-        ended = Progress(memory, learner, None)
-        begun, new, _ = begin_task(
-            setup, strategy, Protocol(select="last"), ended, task, jax.random.key(0)
-        )
-        for name, leaf in new.params.items():
+        now, learner, _ = begun(strategy, train)
+        by_hand = [relatedness_by_hand(now, e, 2, TRAIN[related]) for e in range(2)]
+        assert np.argmax(by_hand) == related
+        np.testing.assert_allclose(now.relatedness[2, :2], by_hand, rtol=1e-3)
+        for name, leaf in learner.params.items():
             np.testing.assert_array_equal(leaf, memory.params[name][related])
         # Until the task ends its own network predicts.
-        own = setup.apply(new.params, new.batch_stats, INPUTS, False, None)[0].logits
-        np.testing.assert_allclose(strategy.predict(begun, new, INPUTS), own, atol=1e-6)
+        own = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
+        np.testing.assert_allclose(strategy.predict(now, learner, INPUTS), own, atol=1e-6)
+
+
+def test_relatedness_by_hand():
+    """Of hand-made errors, 1 − (0.3 − 0.2) / 0.2, and 1 for the same error."""
+    found = relatedness(jnp.array([0.3, 0.2, 0.1, 0.6]), jnp.float32(0.2))
+    np.testing.assert_allclose(found, [0.5, 1.0, 1.5, -1.0], rtol=1e-5, atol=1e-6)
+
+
+def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
+    strategy = gate_of(small_setup())
+    train, held = samples_of(TRAIN[2]), np.array([4, 5, 10])
+    valid = samples_of(np.append(held, 39), np.arange(4) < 3)
+    for given, index in ((valid, held), (samples_of([39], [False]), TRAIN[2])):
+        memory, _, _ = begun(strategy, train, given)
+        by_hand = [relatedness_by_hand(memory, e, 2, index) for e in range(2)]
+        np.testing.assert_allclose(memory.relatedness[2, :2], by_hand, rtol=1e-3)
+        # The cross-entropies' ratio would part neither from the new task.
+        losses = [error_by_hand(stacked(memory, e), index).mean() for e in range(3)]
+        assert max(by_hand) < 0.85 < 1 - (losses[int(np.argmax(by_hand))] - losses[2]) / losses[2]
+        # Nothing else is known of the pairs with later tasks.
+        assert np.all(memory.relatedness[:2, 1:] == 0)
+        np.testing.assert_array_equal(memory.classes, np.eye(3, dtype=bool).repeat(2, axis=1))
+
+
+def lwf_by_hand(params, teacher, index, known, strength, temperature):
+    """The gradient of the mean cross-entropy and of λ T² KL, with the teacher in evaluation."""
+    own = cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
+    new = softmax(forward(params, index, train=True)[2] / temperature, known)
+    # The engine's inputs of a batch are the shifted ones.
+    hidden = np.tanh(
+        forward(params, index, train=True)[0] @ teacher["hidden"] + teacher["hidden_bias"]
+    )
+    old = softmax((hidden @ teacher["head"] + teacher["head_bias"]) / temperature, known)
+    kept = backward(params, index, strength * temperature * (new - old), train=True)
+    return {name: (own[name] + kept[name]).mean(axis=0) for name in own}
+
+
+def test_lwf_begins_above_the_relatedness_threshold():
+    """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
+    setup = small_setup()
+    memory, learner, task = begun(gate_of(setup), samples_of(TRAIN[2]))
+    related, found = most_related(memory, task.id)
+    assert related == np.argmax(memory.relatedness[2, :2])
+    batch, key = filled(setup, batch_of(TRAIN[2])), jax.random.key(0)
+    # After a step the student is no longer its teacher.
+    learner = learner._replace(params=jax.tree.map(lambda leaf: 0.8 * leaf, learner.params))
+    plain, _ = naive(setup).grads((), learner, batch, task, key)
+
+    def gradient(threshold, **transfer):
+        strategy = gate_of(setup, relatedness_threshold=threshold, **transfer)
+        return strategy.grads(memory, learner, batch, task, key)[0]
+
+    for threshold in (None, float(found) + 1e-3):
+        for name, leaf in gradient(threshold).items():
+            np.testing.assert_array_equal(leaf, plain[name])
+    params = {name: np.float64(leaf) for name, leaf in learner.params.items()}
+    teacher = {name: np.float64(leaf[related]) for name, leaf in memory.params.items()}
+    known = np.isin(np.arange(CLASSES), LABELS[TRAIN[int(related)]])
+    by_hand = lwf_by_hand(params, teacher, TRAIN[2], known, 3.0, 1.5)
+    actual = gradient(float(found) - 1e-3, strength=3.0, temperature=1.5)
+    assert_trees_close(actual, by_hand)
+    assert np.max(np.abs(actual["head"] - plain["head"])) > 1e-2
+
+
+def test_the_first_task_has_no_teacher():
+    setup = small_setup()
+    strategy = gate_of(setup, relatedness_threshold=-1e9)
+    learner, task = small_learner(setup, TASKS[0]), SEQUENCE[0][0]
+    memory = strategy.init(jax.random.key(1), learner)
+    memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(2))
+    batch, key = filled(setup, BATCHES[0][0]), jax.random.key(0)
+    expected, _ = naive(setup).grads((), learner, batch, task, key)
+    for name, leaf in strategy.grads(memory, learner, batch, task, key)[0].items():
+        np.testing.assert_array_equal(leaf, expected[name])
+
+
+def test_where_the_task_is_known_its_expert_predicts():
+    """Bit for bit, whatever the gate says; before it is trained, the newest."""
+    setup = small_setup()
+    strategy, (memory, learner) = gate_of(setup), after_tasks()[1]
+
+    @jax.jit
+    def scores(params, batch_stats):
+        return setup.apply(params, batch_stats, INPUTS, False, None)[0].logits
+
+    known = jax.jit(lambda task: strategy.predict_task(memory, learner, INPUTS, task))
+    gated = strategy.predict(memory, learner, INPUTS)
+    for task in range(2):
+        params = {name: leaf[task] for name, leaf in memory.params.items()}
+        found = known(jnp.int32(task))
+        np.testing.assert_array_equal(found, scores(params, learner.batch_stats))
+        assert np.any(np.abs(found - gated) > 1e-3)
+    newest = scores(learner.params, learner.batch_stats)
+    np.testing.assert_array_equal(known(jnp.int32(2)), newest)
 
 
 def test_experts_are_kept_as_their_tasks_left_them():

@@ -10,7 +10,18 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs
-from everlight.continual.strategies.hat import annealed, freedom, gated, hat, newly_used
+from everlight.continual.strategies.hat import (
+    OPEN,
+    Attention,
+    annealed,
+    compensation,
+    descend,
+    freedom,
+    gated,
+    hat,
+    newly_used,
+    units_used,
+)
 from tests.continual.small_net import (
     CLASSES,
     DATA,
@@ -55,6 +66,17 @@ def chain_setup():
 
 SETUP = chain_setup()
 STRATEGY = hat(SETUP, 2, LAYERS, SPARSITY, STEEPEST, SLOW)
+# At the paper's s_max almost all of these are saturated in the later batches.
+FED = {
+    "first": np.array([[-5.9999, -0.4, 0.01, 0.6], [-0.02, 0.9, -1.1, 0.3]]),
+    "second": np.array([[0.02, -0.2, 1.5, -0.1, 0.5], [5.9999, -0.6, 0.2, -0.05, 1.0]]),
+}
+PAPERS = hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW)
+FED_PAPERS = PAPERS._replace(
+    init=lambda key, learner: PAPERS.init(key, learner)._replace(
+        embeddings={name: jnp.asarray(each, jnp.float32) for name, each in FED.items()}
+    )
+)
 TRAIN = [np.array([0, 1, 6, 7, 12, 13, 18]) + 2 * t for t in range(2)]
 # Seven samples in batches of three are rounds of three steps.
 BATCHES = [
@@ -64,7 +86,7 @@ SEQUENCE = [(task_of(t, [2 * t, 2 * t + 1], samples_of(TRAIN[t])), BATCHES[t]) f
 
 
 def sigmoid(values):
-    return 1 / (1 + np.exp(-values))
+    return np.exp(-np.logaddexp(0, -values))
 
 
 def flat(tree):
@@ -81,13 +103,30 @@ def logits_of(params, gates, inputs):
     return hidden @ params["head kernel"] + params["head bias"]
 
 
-def loss_by_hand(params, embeddings, steepness, used, index, own):
-    gates = {name: sigmoid(steepness * embeddings[name]) for name in LAYERS}
+def loss_by_hand(params, gates, used, index, own):
     logits = logits_of(params, gates, DATA[index] + SHIFT)
     right = softmax(logits, own)[np.arange(len(index)), LABELS[index]]
     taken = sum(np.sum(gates[n] * (1 - used[n])) for n in LAYERS)
     free = sum(np.sum(1 - used[n]) for n in LAYERS)
     return -np.mean(np.log(right)) + SPARSITY * taken / free
+
+
+def slope_in_float32(product):
+    """σ' as backpropagation computes it from the gate, which is 1 once e^−x is lost beside 1."""
+    with np.errstate(over="ignore"):
+        gate = 1 / (1 + np.exp(-np.float32(product)))
+    return np.float64(gate * (1 - gate))
+
+
+def slope_in_float64(product):
+    """The same with no other rounding."""
+    return np.where(product < 24 * np.log(2), sigmoid(product) * sigmoid(-product), 0)
+
+
+def official_gradient(embedding, by_gate, s, steepest, slope=slope_in_float32):
+    """The official code's: backpropagation's gradient times the clipped compensation."""
+    ratio = (np.cosh(np.clip(s * embedding, -50, 50)) + 1) / (np.cosh(embedding) + 1)
+    return s * slope(s * embedding) * by_gate * steepest / s * ratio
 
 
 def factor(used, name):
@@ -99,30 +138,36 @@ def factor(used, name):
     return kernel, 1 - out
 
 
-def train_by_hand(start):
-    """Parameters, embeddings and greatest gates after each task."""
-    params, embeddings = flat(NET), {n: np.asarray(e, float) for n, e in start.items()}
+def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
+    """Parameters, embeddings and greatest gates after each task, in the official code's order."""
+    params, embeddings = flat(NET), {n: np.array(e, float) for n, e in start.items()}
     used, after = {name: np.zeros(len(NET[name]["bias"])) for name in LAYERS}, []
     for task, batches in enumerate(BATCHES):
         own = np.arange(CLASSES) // 2 == task
         for step, batch in enumerate(batches):
             b = step % 3 + 1
-            s = 1 / STEEPEST + (STEEPEST - 1 / STEEPEST) * (b - 1) / (3 - 1)
+            s = 1 / steepest + (steepest - 1 / steepest) * (b - 1) / (3 - 1)
             index = np.asarray(batch.index)[np.asarray(batch.weight) > 0]
-            mine = {name: embeddings[name][task] for name in LAYERS}
-            loss = functools.partial(loss_by_hand, steepness=s, used=used, index=index, own=own)
-            gradient = finite_differences(functools.partial(loss, embeddings=mine), params)
-            slope = finite_differences(functools.partial(loss, params), mine)
+            gates = {name: sigmoid(s * embeddings[name][task]) for name in LAYERS}
+            loss = functools.partial(loss_by_hand, used=used, index=index, own=own)
+            gradient = finite_differences(functools.partial(loss, gates=gates), params)
+            by_gate = finite_differences(functools.partial(loss, params), gates)
+            slope = {}
             for name in LAYERS:
-                e = mine[name]
-                steep = STEEPEST * (np.cosh(s * e) + 1) / (s * (np.cosh(e) + 1))
-                embeddings[name][task] = np.clip(e - SLOW * steep * slope[name], -6, 6)
                 kernel, bias = factor(used, name)
                 gradient[f"{name} kernel"] *= kernel
                 gradient[f"{name} bias"] *= bias
+                mine = embeddings[name][task]
+                slope[name] = official_gradient(mine, by_gate[name], s, steepest, backward)
+            # There the norm is clipped here, over weights and embeddings, at a value never met.
+            every = (*gradient.values(), *slope.values())
+            assert np.sqrt(sum(np.sum(each**2) for each in every)) < 10_000
+            for name in LAYERS:
+                moved = embeddings[name][task] - SLOW * slope[name]
+                embeddings[name][task] = np.clip(moved, -6, 6)
             params = {name: leaf - RATE * gradient[name] for name, leaf in params.items()}
         for name in LAYERS:
-            used[name] = np.maximum(used[name], sigmoid(STEEPEST * embeddings[name][task]))
+            used[name] = np.maximum(used[name], sigmoid(steepest * embeddings[name][task]))
         copied = {name: leaf.copy() for name, leaf in embeddings.items()}
         after.append((params, copied, dict(used)))
     return after
@@ -146,6 +191,93 @@ def test_two_tasks_done_again_in_float64():
     first = np.concatenate([after_first[name] for name in LAYERS])
     assert first.min() < 0.01 < 0.99 < first.max()
     assert np.any((first > 0.1) & (first < 0.9))
+
+
+def test_the_official_procedure_at_the_papers_steepness():
+    """Twelve steps at s = 1/400, 200 and 400: clip, compensation, masks and bounds."""
+    found = run_tasks(SETUP, FED_PAPERS, SEQUENCE)
+    by_hand = train_by_hand(FED, 400.0, slope_in_float32)
+    for (memory, learner), (params, embeddings, used) in zip(found, by_hand, strict=True):
+        assert_trees_close(flat(learner.params), params, rtol=1e-3, atol=1e-4)
+        assert_trees_close(memory.embeddings, embeddings, rtol=1e-3, atol=1e-3)
+        assert_trees_close(memory.used, used, rtol=1e-2, atol=1e-2)
+    last = np.concatenate([by_hand[1][1][name].ravel() for name in LAYERS])
+    assert np.max(np.abs(last)) == 6, "some embedding must be clipped"
+    assert np.min(np.abs(last)) < 6
+
+
+S = [1 / 400, 50.0, 200.0, 400.0]
+SPREAD = np.unique(np.concatenate([np.linspace(-6, 6, 241), np.linspace(-0.3, 0.3, 241)]))
+
+
+@pytest.mark.parametrize("s", S)
+def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
+    """Each from the official code's embeddings; 1 − a has a rounding error of 2^-23 there."""
+    embedding, rng = SPREAD, np.random.default_rng(1)
+    for _ in range(5):
+        by_gate = rng.normal(size=embedding.shape)
+        found = descend(jnp.float32(embedding), jnp.float32(by_gate), s, 400.0, 0.05)
+        gradient = official_gradient(np.float32(embedding), by_gate, s, 400.0)
+        expected = np.clip(embedding - 0.05 * gradient, -6, 6)
+        live = 5 * np.abs(by_gate) / (np.cosh(embedding) + 1)
+        rounding = np.where(s * embedding < 17, 2.0**-23 * np.exp(np.minimum(s * embedding, 17)), 0)
+        error = np.abs(np.asarray(found, float) - expected)
+        # Twice 0.05 * 400 * sigma'(e), and float32 around 6.
+        assert np.all(error <= 20 * live * (rounding + 1e-4 * (s * np.abs(embedding) > 40)) + 5e-6)
+        embedding = np.float64(np.float32(expected))
+
+
+@pytest.mark.parametrize("s", S)
+def test_the_compensation_is_finite_and_its_closed_form(s):
+    """In float64: σ'(s e) and the clipped ratio where a gate closes; 0 where float32 has a = 1."""
+    found = np.asarray(compensation(jnp.float32(SPREAD), s, 400.0), float)
+    embedding = np.float64(np.float32(SPREAD))
+    product = s * embedding
+    gate = sigmoid(product)
+    ratio = (np.cosh(np.clip(product, -50, 50)) + 1) / (np.cosh(embedding) + 1)
+    expected = np.where(product < OPEN, 400 * gate * sigmoid(-product) * ratio, 0)
+    clear = np.abs(product - OPEN) > 1e-3
+    np.testing.assert_allclose(found[clear], expected[clear], rtol=2e-3, atol=1e-20)
+    assert np.all(np.isfinite(found))
+    assert np.any(found > 0)
+
+
+def test_where_an_open_gate_is_one_in_float32():
+    """That is the bound from which backpropagation gives an open gate no gradient."""
+    below, above = np.float32(OPEN - 1e-4), np.float32(OPEN + 1e-4)
+    assert np.float32(1) + np.exp(-above) == 1 < np.float32(1) + np.exp(-below)
+
+
+def test_few_units_move_at_the_greatest_steepness():
+    """Of normal embeddings those with −50 < 400 e < 24 ln 2: Φ(.0416) − Φ(−.125) = 6.6%."""
+    drawn = jax.random.normal(jax.random.key(1), (20_000,))
+    ratio = compensation(drawn, 400.0, 400.0) / compensation(drawn, 1 / 400, 400.0)
+    np.testing.assert_allclose(np.mean(ratio > 0.5), 0.0663, atol=0.006)
+
+
+def test_units_used_by_hand():
+    embeddings = {
+        "one": jnp.array([[-1.0, 0.5, -0.1, -2], [3, 0.5, -1, -1], [1, 1, 1, 1]]),
+        "two": jnp.array([[0.1, -0.1], [-1, -1], [1, 1]]),
+    }
+    attention = Attention(embeddings, {}, jnp.int32(1), jnp.zeros(6, bool), jnp.int32(0))
+    found = units_used(attention)
+    # The third task has not begun.
+    np.testing.assert_allclose(found.by_layer["one"], [0.25, 0.5, 0.5])
+    np.testing.assert_allclose(found.by_layer["two"], [0.5, 0.5, 0.5])
+    np.testing.assert_allclose(found.overall, [2 / 6, 3 / 6, 3 / 6], rtol=1e-6)
+    last = units_used(attention._replace(task=jnp.int32(2)))
+    np.testing.assert_allclose(last.overall, [2 / 6, 3 / 6, 1], rtol=1e-6)
+
+
+def test_units_used_after_training_are_those_of_the_greatest_gates():
+    after = separable(momentum=False)
+    for task, state in enumerate(after):
+        used = np.concatenate([np.asarray(state.memory.used[name]) for name in LAYERS])
+        shares = units_used(state.memory).overall
+        np.testing.assert_allclose(shares[task], np.mean(used > 0.5), rtol=1e-6)
+        np.testing.assert_array_equal(shares[task:], shares[task])
+    assert 0 < shares[0] < shares[-1] <= 1
 
 
 def test_told_a_task_its_gates_answer():

@@ -2,40 +2,71 @@
 
 The autoencoder has one undercomplete hidden layer and sees s = σ(features):
 
-    ŝ = σ(W₂ relu(W₁ s + b₁) + b₂),   error = mean over features of the cross-entropy of s and ŝ
+    ŝ = σ(W₂ relu(W₁ s + b₁) + b₂),   loss = mean over features of the cross-entropy of s and ŝ
 
-A new expert starts from the one whose autoencoder reconstructs the new task best; the gate takes
-for every sample the expert with the least error.
+The gate takes for every sample the expert whose autoencoder has the least loss. When task k begins,
+its autoencoder is trained first. Er_a is the mean squared error of task a's autoencoder on samples
+of task k, and
+
+    Rel(k, a) = 1 − (Er_a − Er_k) / Er_k
+
+the relatedness of an earlier task a (section 3.3). The new expert starts from the most related one.
+The paper keeps the outputs of that expert's task by learning without forgetting (LwF) where Rel is
+above 0.85, and fine-tunes it otherwise.
+
+Equal to the official code (rahafaljundi/Expert-Gate) at the autoencoder's layers and loss and at
+the relatedness; differs in:
+
+- The gate compares the cross-entropy, which is the loss that the paper names; the code compares
+  squared errors.
+- The autoencoder is trained with Adam for `epochs` epochs, starting from LeCun-normal weights; the
+  code trains 100 epochs with AdaGrad and weight decay, from 15 non-zero weights per unit.
+- Er is taken over training samples where a task has no validation samples.
+- The repository stops at the relatedness. LwF is that of `lwf`, over the related task's classes.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Place, Positive, checked
-from everlight.continual.base import Batch, Learner, Setup, Strategy, Task
+from everlight.checks import Between, Count, Place, Positive, checked
+from everlight.continual.base import (
+    Batch,
+    Learner,
+    Samples,
+    Setup,
+    StepInfo,
+    Strategy,
+    Strength,
+    Task,
+)
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.engine.steps import shuffle, take_batch
+from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.strategies.lwf import Teacher, lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 
 BATCH = 32
-"""Samples a step of an autoencoder's training."""
+"""The batch size of an autoencoder's training."""
 CHOSEN = 32
-"""Samples at once of those for which the gate chose the same expert."""
+"""The batch size of a pass over samples for which the gate chose the same expert."""
 
 
 class Autoencoder(NamedTuple):
-    """Its parameters; stacked, with a leading axis over experts."""
+    """The parameters of an autoencoder; stacked, with a leading axis over experts."""
 
     encode: Float[Array, "*e f h"]
     encode_bias: Float[Array, "*e h"]
     decode: Float[Array, "*e h f"]
     decode_bias: Float[Array, "*e f"]
+
+
+ErrorFunction = Callable[[Autoencoder, Float[Array, "b f"]], Float[Array, "b"]]
 
 
 class Experts(NamedTuple):
@@ -45,8 +76,13 @@ class Experts(NamedTuple):
     batch_stats: PyTree
     autoencoders: Autoencoder
     trained: Bool[Array, "t"]
+    """Whether the task's expert is complete."""
+    relatedness: Float[Array, "t t"]
+    """Rel(k, a) of a new task k and an earlier task a; 0 for all other pairs."""
+    classes: Bool[Array, "t c"]
+    """The labels that occur in each task's training samples."""
     gated: Bool[Array, ""]
-    """Whether the gate chooses the network that predicts: between tasks."""
+    """Whether the gate chooses the network that predicts, as it does between tasks."""
 
 
 @checked
@@ -57,30 +93,45 @@ def expert_gate(
     hidden: Count = 100,
     epochs: Place = 10,
     rate: Positive = 1e-2,
+    relatedness_threshold: Annotated[float, Between()] | None = None,
+    strength: Strength = 1.0,
+    temperature: Positive = 2.0,
+    class_group: Int[Array, "c"] | None = None,
+    groups: Count = 1,
 ) -> Strategy:
-    """Expert Gate, its memory being `Experts`: as many networks as tasks.
+    """Make Expert Gate, whose memory is `Experts`; it holds as many networks as tasks.
 
-    While a task is learnt, validation judges its expert; afterwards the gate chooses.
+    While a task is learnt, validation judges its expert; afterwards the gate chooses. Where the
+    task is known, `predict_task` takes that task's expert, and the newest one before it is trained.
 
     Args:
-      setup: what is static.
-      tasks: how many the sequence has.
-      features: of inputs in evaluation mode, the same for all tasks (a pretrained network's),
-        `[b, f]`, of about mean 0 and deviation 1, as σ is flat elsewhere.
-      hidden: units of an autoencoder, fewer than features; 100 in the paper.
-      epochs: of an autoencoder's training.
-      rate: of its optimizer, Adam.
+      setup: the static part of a run.
+      tasks: the number of tasks in the sequence.
+      features: maps inputs in evaluation mode to `[b, f]` of about mean 0 and deviation 1, as σ is
+        flat elsewhere. It is the same for all tasks (a pretrained network's).
+      hidden: the units of an autoencoder, fewer than features; 100 in the paper.
+      epochs: the number of epochs of an autoencoder's training.
+      rate: the learning rate of its optimizer, Adam.
+      relatedness_threshold: the relatedness above which a new expert is trained with LwF; 0.85 in
+        the paper. None always fine-tunes and skips the teacher's pass.
+      strength: LwF's λ; this and the following matter with a threshold only.
+      temperature: LwF's T.
+      class_group: the head of each class, where tasks have heads of their own.
+      groups: the number of heads.
 
     Raises:
       ValueError: at `init`, as many hidden units as features or more.
     """
+    plain = naive(setup)
+    distilled = lwf(setup, strength, temperature, class_group, groups)
 
-    def all_errors(memory: Experts, inputs: Float[Array, "b *shape"]) -> Float[Array, "b t"]:
-        every = jax.vmap(reconstruction_error, (0, None), 1)(memory.autoencoders, features(inputs))
-        return jnp.where(memory.trained, every, jnp.inf)
+    def all_errors(
+        error: ErrorFunction, memory: Experts, inputs: Float[Array, "b *shape"]
+    ) -> Float[Array, "b t"]:
+        return jax.vmap(error, (0, None), 1)(memory.autoencoders, features(inputs))
 
     def init(key: PRNGKeyArray, learner: Learner) -> Experts:
-        inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
+        inputs = jax.eval_shape(setup.gather, jnp.zeros(1, jnp.int32), None)
         width = jax.eval_shape(features, inputs).shape[-1]
         if hidden >= width:
             raise ValueError(f"hidden={hidden} of {width} features; an autoencoder needs fewer")
@@ -89,32 +140,63 @@ def expert_gate(
             lambda leaf: jnp.zeros((tasks, *leaf.shape), leaf.dtype),
             (learner.params, learner.batch_stats, one),
         )
-        return Experts(*stacked, jnp.zeros(tasks, bool), jnp.array(False))
+        return Experts(
+            *stacked,
+            trained=jnp.zeros(tasks, bool),
+            relatedness=jnp.zeros((tasks, tasks), jnp.float32),
+            classes=jnp.zeros((tasks, *learner.seen.shape), bool),
+            gated=jnp.array(False),
+        )
 
     def begin_task(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
-        errors = over_samples(setup, partial(all_errors, memory), task.train, 256)
-        related = jnp.argmin(jnp.sum(errors, axis=0, where=task.train.mask[:, None]))
+        width = memory.autoencoders.encode.shape[1]
+        new = _train(setup, features, task, (width, hidden, epochs), rate, key)
+        autoencoders = jax.tree.map(
+            lambda every, own: every.at[task.id].set(own), memory.autoencoders, new
+        )
+        memory = memory._replace(autoencoders=autoencoders, gated=jnp.array(False))
+        samples = _validation_or_training(task)
+        errors = over_samples(setup, partial(all_errors, squared_error, memory), samples, 256)
+        mean = jnp.sum(errors, axis=0, where=samples.mask[:, None])
+        mean = mean / jnp.maximum(jnp.sum(samples.mask), 1)
+        row = jnp.where(memory.trained, relatedness(mean, mean[task.id]), 0).astype(jnp.float32)
+        labels = multi_hot(task.train.labels, learner.seen.shape[0]) & task.train.mask[:, None]
+        memory = memory._replace(
+            relatedness=memory.relatedness.at[task.id].set(row),
+            classes=memory.classes.at[task.id].set(jnp.any(labels, axis=0)),
+        )
+        related, _ = most_related(memory, task.id)
         params, batch_stats = jax.tree.map(
             lambda every, own: jnp.where(jnp.any(memory.trained), every[related], own),
             (memory.params, memory.batch_stats),
             (learner.params, learner.batch_stats),
         )
-        learner = learner._replace(params=params, batch_stats=batch_stats)
-        return memory._replace(gated=jnp.array(False)), learner
+        return memory, learner._replace(params=params, batch_stats=batch_stats)
+
+    def grads(
+        memory: Experts, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+    ) -> tuple[PyTree, StepInfo]:
+        related, found = most_related(memory, task.id)
+        params, batch_stats, classes = jax.tree.map(
+            lambda every: every[related], (memory.params, memory.batch_stats, memory.classes)
+        )
+        # LwF without a known class is fine-tuning.
+        teacher = Teacher(params, batch_stats, classes & (found > relatedness_threshold))
+        return distilled.grads(teacher, learner, batch, task, key)
 
     def end_task(
         memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Experts, Learner]:
-        width = memory.autoencoders.encode.shape[1]
-        autoencoder = _train(setup, features, task, (width, hidden, epochs), rate, key)
-        stacked = jax.tree.map(
+        params, batch_stats = jax.tree.map(
             lambda every, new: every.at[task.id].set(new),
-            (memory.params, memory.batch_stats, memory.autoencoders),
-            (learner.params, learner.batch_stats, autoencoder),
+            (memory.params, memory.batch_stats),
+            (learner.params, learner.batch_stats),
         )
-        return Experts(*stacked, memory.trained.at[task.id].set(True), jnp.array(True)), learner
+        trained = memory.trained.at[task.id].set(True)
+        memory = memory._replace(params=params, batch_stats=batch_stats, trained=trained)
+        return memory._replace(gated=jnp.array(True)), learner
 
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -129,7 +211,8 @@ def expert_gate(
         own = partial(scores, learner.params, learner.batch_stats)
 
         def gated() -> Float[Array, "b c"]:
-            expert = jnp.argmin(all_errors(memory, inputs), axis=1)
+            errors = all_errors(reconstruction_error, memory, inputs)
+            expert = jnp.argmin(jnp.where(memory.trained, errors, jnp.inf), axis=1)
 
             def of_expert(
                 number: Int[Array, ""], found: Float[Array, "b c"]
@@ -142,24 +225,73 @@ def expert_gate(
 
         return jax.lax.cond(memory.gated, gated, lambda: own(jnp.arange(inputs.shape[0])))
 
-    return naive(setup)._replace(
+    def predict_task(
+        memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
+    ) -> Float[Array, "b c"]:
+        params, batch_stats = jax.tree.map(
+            lambda every, newest: jnp.where(memory.trained[task], every[task], newest),
+            (memory.params, memory.batch_stats),
+            (learner.params, learner.batch_stats),
+        )
+        expert = learner._replace(params=params, batch_stats=batch_stats)
+        return plain.predict((), expert, inputs)
+
+    return plain._replace(
         init=init,
         begin_task=begin_task,
+        grads=plain.grads if relatedness_threshold is None else grads,
         end_task=end_task,
         predict=predict,
+        predict_task=predict_task,
         tasks=tasks,
         parameter_copies=tasks,
     )
 
 
+def relatedness(earlier: Float[Array, "*t"], own: Float[Array, ""] | float) -> Float[Array, "*t"]:
+    """Return 1 − (Er_a − Er_k) / Er_k for the errors of earlier autoencoders and the new one."""
+    return 1 - (earlier - own) / jnp.maximum(own, jnp.finfo(jnp.float32).tiny)
+
+
+def most_related(memory: Experts, task: Int[Array, ""]) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Return the most related earlier task and its relatedness, −∞ where there is none."""
+    row = jnp.where(memory.trained, memory.relatedness[task], -jnp.inf)
+    return jnp.argmax(row), jnp.max(row)
+
+
 def reconstruction_error(
     autoencoder: Autoencoder, features: Float[Array, "b f"]
 ) -> Float[Array, "b"]:
-    """Mean over features of the cross-entropy above, of every sample."""
+    """Return each sample's cross-entropy of s and ŝ, its mean over features."""
     squashed = jax.nn.sigmoid(features)
-    code = jax.nn.relu(squashed @ autoencoder.encode + autoencoder.encode_bias)
-    logits = code @ autoencoder.decode + autoencoder.decode_bias
+    logits = _decoded(autoencoder, squashed)
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, squashed), axis=-1)
+
+
+def squared_error(autoencoder: Autoencoder, features: Float[Array, "b f"]) -> Float[Array, "b"]:
+    """Return each sample's squared error of ŝ, its mean over features.
+
+    Its least value is 0. That of the cross-entropy is the entropy of s, beside which all
+    autoencoders are alike, so that no threshold on their ratio could part them.
+    """
+    squashed = jax.nn.sigmoid(features)
+    again = jax.nn.sigmoid(_decoded(autoencoder, squashed))
+    return jnp.mean(jnp.square(again - squashed), axis=-1)
+
+
+def _decoded(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[Array, "b f"]:
+    code = jax.nn.relu(squashed @ autoencoder.encode + autoencoder.encode_bias)
+    return code @ autoencoder.decode + autoencoder.decode_bias
+
+
+def _validation_or_training(task: Task) -> Samples:
+    """Return the task's samples, of which validation's count where there are any."""
+    validated = jnp.any(task.valid.mask)
+    parts = (
+        task.train._replace(mask=task.train.mask & ~validated),
+        task.valid,
+    )
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 def _train(

@@ -2,21 +2,41 @@
 
     a_l = σ(s e_l),   h_l ← a_l h_l,   L = L_task + c Σ_l Σ a_l (1 − u_l) / Σ_l Σ (1 − u_l)
 
-e_l are the task's embeddings, one number a unit of layer l, u_l the greatest gates of earlier
-tasks. Over a round through the task's samples s rises from 1/s_max to s_max in equal steps, and
-s_max is what the gates have otherwise. What a step changes of a weight from unit j of layer l − 1
-to unit i of layer l is multiplied by 1 − min(u_{l,i}, u_{l−1,j}), of a bias by 1 − u_{l,i}, so that
-what earlier tasks use stays; of the head only the task's own classes learn.
+e_l are the task's embeddings, one number per unit of layer l, and u_l the greatest gates of earlier
+tasks. Over the batches of an epoch s rises from 1/s_max to s_max in equal steps; everywhere else it
+is s_max. The change of a weight from unit j of layer l − 1 to unit i of layer l is multiplied by
+1 − min(u_{l,i}, u_{l−1,j}), that of a bias by 1 − u_{l,i}, so that what earlier tasks use stays. In
+the head only the task's own classes learn.
 
-The embeddings go down by plain gradient descent. Their gradient ∂L/∂e = s σ'(s e) ∂L/∂a is
-compensated for the steepness of the gate,
+The embeddings follow plain gradient descent. Their gradient s σ'(s e) ∂L/∂a is compensated for the
+steepness of the gate and then clamped out where the gate is saturated:
 
-    s_max (cosh(s e) + 1) / (s (cosh e + 1)) · ∂L/∂e = s_max σ'(e) ∂L/∂a,
+    s_max (cosh(clip(s e, ±50)) + 1) / (s (cosh e + 1)) · s σ'(s e) ∂L/∂a = s_max σ'(e) r(s e) ∂L/∂a
+    r(x) = exp(min(x + 50, 0)) for x < 24 ln 2,   0 for x ≥ 24 ln 2
 
-and computed in the second form, which needs no clamp of s e. Embeddings stay within 6 of 0. The
-paper: s_max = 400, c = .75, plain gradient descent at .05 for everything.
+r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip sets in. An
+open gate freezes at 24 ln 2 ≈ 16.6 already: 1 + e^−x is 1 in float32 from there on, so automatic
+differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
+and they decide how many units a task keeps. After each step embeddings are clipped to ±6.
+
+The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
+
+Equal to the official code (joansj/hat) at the gates, the regulariser, the compensated gradient up
+to float32 rounding, the clipping of embeddings and the masks; differs in:
+
+- The factor multiplies the change of a parameter instead of its gradient. Both are the same for
+  plain gradient descent; the change also holds with momentum and weight decay.
+- The gradient norm is not clipped (at 10,000 there).
+- s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max where B is 1; the
+  code takes the share of samples seen before the batch, so its s never reaches s_max.
+- The embeddings have a learning rate of their own, scaled by the schedule; there it is the
+  optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
+  by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
+- One head whose other classes are masked takes the place of one head per task, and the regulariser
+  is 0 where every unit is used, instead of 0 / 0.
 """
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -32,7 +52,11 @@ from everlight.continual.strategies.naive import batch_loss, naive
 Gates = Mapping[str, Float[Array, "u"]]
 """Of each layer's units, from 0 to 1."""
 BOUND = 6.0
-"""Of the embeddings' magnitude."""
+"""The greatest magnitude of an embedding."""
+CLOSED = -50.0
+"""Below this s e the gradient of a closed gate dies, by the clip of the compensation."""
+OPEN = 24 * math.log(2)
+"""From this s e on the gradient of an open gate is 0, as 1 / (1 + e^−x) is 1 in float32."""
 
 
 class Attention(NamedTuple):
@@ -47,6 +71,13 @@ class Attention(NamedTuple):
     """Of the task that is being learnt; none between tasks."""
     begun: Int[Array, ""]
     """The optimizer's steps before it."""
+
+
+class UnitsUsed(NamedTuple):
+    """The shares of units that the tasks up to each one use, from 0 to 1."""
+
+    by_layer: Mapping[str, Float[Array, "t"]]
+    overall: Float[Array, "t"]
 
 
 class BeforeStep(NamedTuple):
@@ -69,24 +100,24 @@ def hat(
     rate: Positive = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
-    """HAT, its memory being `Attention`; nothing is asked of the network but its parameters.
+    """Make HAT, whose memory is `Attention`; the network needs named layers and nothing else.
 
-    A gate is a factor on the unit's kernel and bias, which is one on the unit where ReLU follows,
-    and shuts a unit out where anything follows that leaves 0 at 0. The layers are a chain that ends
-    in `params["head"]`, and all that there is: normalisation with parameters of its own is refused,
-    as nothing would protect them. Every task needs classes of its own. `predict` takes the greatest
-    gates of all tasks and all seen classes; while a task is learnt, its own gates and classes, by
-    which its epoch is chosen. What is multiplied is the change of a parameter, not its gradient:
-    the same for plain gradient descent, and it holds with momentum and weight decay.
+    A gate multiplies the unit's kernel and bias, which equals multiplying the unit where ReLU
+    follows, and closes a unit where anything follows that leaves 0 at 0. The layers are a chain
+    that ends in `params["head"]`. Other parameters, as those of normalisation, are refused, because
+    nothing would protect them. Every task needs classes of its own. `predict` takes the greatest
+    gates of all tasks and all seen classes. While a task is learnt it takes the task's own gates
+    and classes, by which the epoch is chosen. `units_used` reads from the memory how much of the
+    network is taken.
 
     Args:
-      setup: what is static.
-      tasks: how many the sequence has.
-      layers: names of the parameters of each layer below the head, from the input on; their
-        leaves' last axis are units, the one before, where there is one, what they read.
+      setup: the static part of a run.
+      tasks: the number of tasks in the sequence.
+      layers: names of the parameters of each layer below the head, from the input on. The last axis
+        of their leaves are units, the one before, where there is one, what they read.
       sparsity: c above.
       steepest: s_max above.
-      rate: of the embeddings, times the schedule's factor.
+      rate: the learning rate of the embeddings, multiplied by the schedule's factor.
       channels_first: whether a dense layer over maps reads them channel by channel, as in
         `caffe_nets`; otherwise channels vary fastest.
 
@@ -105,10 +136,10 @@ def hat(
         width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
         keys = jax.random.split(key, len(layers))
         embeddings = {
-            name: jax.random.normal(key, (tasks, width[name]))
+            name: jax.random.normal(key, (tasks, width[name]), jnp.float32)
             for name, key in zip(layers, keys, strict=True)
         }
-        used = {name: jnp.zeros(width[name]) for name in layers}
+        used = {name: jnp.zeros(width[name], jnp.float32) for name in layers}
         nothing = jnp.zeros_like(learner.seen)
         # Refuses layers that do not fit.
         freedom(learner.params, used, layers, nothing, channels_first)
@@ -117,14 +148,16 @@ def hat(
     def begin_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Attention, Learner]:
-        return memory._replace(task=task.id, classes=task.classes, begun=learner.step), learner
+        number = task.id.astype(memory.task.dtype)
+        return memory._replace(task=number, classes=task.classes, begun=learner.step), learner
 
     def grads(
         memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         own = {name: every[task.id] for name, every in memory.embeddings.items()}
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
-        gates = gates_of(own, annealed(learner.step - memory.begun, steps, steepest))
+        steepness = annealed(learner.step - memory.begun, steps, steepest)
+        gates = gates_of(own, steepness)
         among = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
@@ -135,7 +168,9 @@ def hat(
         (gradient, by_gate), (value, batch_stats) = differentiate(learner.params, gates)
         step = rate * learner.schedule.factor
         embeddings = {
-            name: every.at[task.id].set(descend(own[name], by_gate[name], steepest, step))
+            name: every.at[task.id].set(
+                descend(own[name], by_gate[name], steepness, steepest, step)
+            )
             for name, every in memory.embeddings.items()
         }
         free = freedom(learner.params, memory.used, layers, task.classes, channels_first)
@@ -197,10 +232,32 @@ def hat(
     )
 
 
+@checked
+def units_used(attention: Attention) -> UnitsUsed:
+    """Return the share of units that tasks 0 to t use, for every t; HAT's capacity over time.
+
+    A task uses the units whose gate is above 0.5 at s_max, which are those with an embedding above
+    0. Tasks that have not begun use none, so the shares stay level after the last one.
+
+    Args:
+      attention: HAT's memory after training, `SequenceResult.memory` or one seed of
+        `Trained.memory`.
+    """
+
+    def so_far(every: Float[Array, "t u"]) -> Float[Array, "t u"]:
+        begun = jnp.arange(every.shape[0]) <= attention.task
+        uses = (every > 0) & begun[:, None]
+        return jax.lax.cummax(uses.astype(jnp.float32), axis=0)
+
+    used = {name: so_far(every) for name, every in attention.embeddings.items()}
+    by_layer = {name: jnp.mean(each, axis=1) for name, each in used.items()}
+    return UnitsUsed(by_layer, jnp.mean(jnp.concatenate(list(used.values()), axis=1), axis=1))
+
+
 def annealed(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
-    """s of a step of the task, where a round is so many steps; s_max where it is one."""
+    """Return s at a step of the task, where an epoch has so many steps; s_max where it has one."""
     part = jnp.where(steps > 1, (step % steps) / jnp.maximum(steps - 1, 1), 1.0)
-    return 1 / steepest + (steepest - 1 / steepest) * part
+    return (1 / steepest + (steepest - 1 / steepest) * part).astype(jnp.float32)
 
 
 def gates_of(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
@@ -224,15 +281,28 @@ def newly_used(gates: Gates, used: Gates) -> Float[Array, ""]:
     return taken / jnp.where(total > 0, total, 1)
 
 
+def compensation(
+    embedding: Float[Array, "u"], steepness: Float[Array, ""] | float, steepest: float
+) -> Float[Array, "u"]:
+    """Return s_max σ'(e) r(s e), the factor from ∂L/∂a to an embedding's compensated gradient.
+
+    No exponential in it overflows, whatever s e is.
+    """
+    product = steepness * embedding
+    alive = jnp.where(product < OPEN, jnp.exp(jnp.minimum(product - CLOSED, 0)), 0)
+    return steepest * jax.nn.sigmoid(embedding) * jax.nn.sigmoid(-embedding) * alive
+
+
 def descend(
     embedding: Float[Array, "u"],
     by_gate: Float[Array, "u"],
+    steepness: Float[Array, ""] | float,
     steepest: float,
-    rate: Float[Array, ""],
+    rate: Float[Array, ""] | float,
 ) -> Float[Array, "u"]:
-    """An embedding after a step, from the loss's gradient by its gates."""
-    flat = jax.nn.sigmoid(embedding) * jax.nn.sigmoid(-embedding)
-    return jnp.clip(embedding - rate * steepest * flat * by_gate, -BOUND, BOUND)
+    """Return an embedding after a step, from the loss's gradient by its gates."""
+    gradient = compensation(embedding, steepness, steepest) * by_gate
+    return jnp.clip(embedding - rate * gradient, -BOUND, BOUND)
 
 
 def freedom(
