@@ -151,7 +151,7 @@ OF_SETUP: dict[str, dict] = {
     "der_plus_plus": {"capacity": 5, "alpha": 0.1, "beta": 0.1, "labels": 1},
     "er_ace": {"capacity": 5, "labels": 1},
     "ewc": {"strength": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
-    | {"implicit_rate": 0.1},
+    | {"implicit_rate": 0.1, "fisher": "true"},
     "experience_replay": {"per_class": 2, "labels": 1},
     "expert_gate": {"tasks": 2, "features": lambda inputs: inputs, "hidden": 2, "epochs": 1}
     | {"rate": 0.1},
@@ -161,7 +161,8 @@ OF_SETUP: dict[str, dict] = {
     | {"channels_first": False},
     "icarl": {"per_class": 2, "labels": 1, "restart": lambda tree: tree, "loss": "binary"}
     | {"classifier": "head"},
-    "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1},
+    "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1}
+    | {"alpha": (0.5, 0.5), "drop": 0.5, "fisher": "true"},
     "joint": {"tasks": 2},
     "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2},
     "lwf": {"strength": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},

@@ -90,6 +90,9 @@ STRATEGIES = {
     "unlimited replay": unlimited_replay,
     "cwr": cwr,
     "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
+    "imm, drop transfer": lambda setup: imm(
+        setup, "mode", strength=0.5, fisher_samples=64, alpha=0.3, drop=0.2
+    ),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
