@@ -141,7 +141,17 @@ def test_methods_that_make_no_sense_say_why(core50, iirc):
     assert refused(core50.offers("NC")) == several | {"LUCIR", "HAT", "PackNet", "ER-ACE"}
     again = {"iCaRL", "BiC"}
     assert refused(core50.offers("NI")) == refused(core50.offers("NC")) | again
-    counting = {"LwF", "iCaRL", "CWR", "CWR as coded", "streaming LDA", "nearest mean", "RanPAC"}
+    counting = {
+        "LwF",
+        "iCaRL",
+        "CWR",
+        "CWR as coded",
+        "CWR+",
+        "CWR*",
+        "streaming LDA",
+        "nearest mean",
+        "RanPAC",
+    }
     assert refused(iirc.offers("")) == counting | {"HAT", "PackNet"}
     assert why_not(METHODS["iCaRL"], core50.offers("NI")) == WHY_NOT["own classes"]
 
