@@ -536,6 +536,8 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "metrics.few_shot": lambda: {"counts": integers(4)},
     "metrics.gem_forward_transfer": lambda: {**MATRIX, "baseline": floats(3)},
+    "metrics.intransigence": lambda: {**MATRIX, "reference": floats(3)},
+    "metrics.learning_curve_area": lambda: {"curves": floats(3, 11)},
     "metrics.grouped_mean_interval": lambda: {
         "key": KEY,
         "values": floats(4),
