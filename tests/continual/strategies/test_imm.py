@@ -9,7 +9,7 @@ import pytest
 
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.steps import Progress, Protocol, begin_task, take_task
-from everlight.continual.strategies.imm import FLOOR, imm, unit_scales
+from everlight.continual.strategies.imm import FLOOR, drop_transfer, imm, unit_scales
 from tests.continual.small_net import (
     DATA,
     RATE,
@@ -335,3 +335,22 @@ def test_a_drop_of_1_and_no_ratios_are_refused():
         imm(small_setup(), "mean", drop=1.0)
     with pytest.raises(ValueError, match=r"alpha=\(\) has no mixing ratio"):
         imm(small_setup(), "mean", alpha=())
+
+
+def test_dropped_weights_are_the_official_code_s_dropped_units():
+    """There a unit is x W + b of θ_{t−1} plus, where kept, that of the difference over 1 − p."""
+    rng = np.random.default_rng(2)
+    old, new = (
+        {"layer": {"kernel": rng.normal(size=(3, 50)), "bias": rng.normal(size=50)}}
+        for _ in range(2)
+    )
+    scale = unit_scales(as_float32(new), DROP, jax.random.key(0))
+    found = drop_transfer(as_float32(new), as_float32(old), scale)["layer"]
+    kept = np.asarray(scale["layer"]["bias"]) > 0
+    assert 0 < kept.sum() < 50
+    layer = {name: (old["layer"][name], new["layer"][name]) for name in ("kernel", "bias")}
+    base = DATA @ layer["kernel"][0] + layer["bias"][0]
+    change = DATA @ np.diff(layer["kernel"], axis=0)[0] + np.diff(layer["bias"], axis=0)[0]
+    expected = base + np.where(kept, change / (1 - DROP), 0)
+    units = DATA @ np.float64(found["kernel"]) + np.float64(found["bias"])
+    np.testing.assert_allclose(units, expected, atol=1e-5)

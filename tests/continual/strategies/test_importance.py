@@ -231,6 +231,22 @@ def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
     np.testing.assert_allclose(found["weight"], np.mean(squares, axis=0), rtol=1e-4, atol=1e-7)
 
 
+def test_squared_gradients_of_batch_means_give_the_same_fisher_over_the_batch_size():
+    """What IMM's official code squares: all pairs of labels of two samples, by enumeration.
+
+    It holds for drawn labels, whose gradients have mean 0; at the data's labels it does not.
+    """
+    pair = VALID[[0, 5]]
+    probability = softmax(linear_logits(pair), SEEN_MASK)
+    slopes = probability[:, None] - np.eye(CLASSES)
+    means = (slopes[0][:, None] + slopes[1][None]) / 2
+    chance = probability[0][:, None] * probability[1][None]
+    squared = np.sum(chance[..., None] * means**2, axis=(0, 1))
+    np.testing.assert_allclose(squared, expected_softmax(pair, SEEN_MASK)["bias"] / 2, rtol=1e-9)
+    own = slopes[np.arange(2), pair % 6]
+    assert np.abs(np.mean(own, axis=0) ** 2 - np.mean(own**2, axis=0) / 2).max() > 1e-3
+
+
 def test_an_index_that_occurs_many_times_draws_as_many_labels():
     """One label for all would give an information that is zero or far from the mean."""
     setup, index = network_of(LINEAR), np.full(3000, 7)

@@ -13,10 +13,11 @@ with θ_0 = 0, so that the first task has plain dropout. Between tasks the merge
 
 Equal to the official code (btjhjeon/IMM_tensorflow) at the mixing ratios, the merges, weight and L2
 transfer from the second task on, and a true Fisher information from sampled labels; differs in
-four things. Drop transfer draws one mask per step, the code one per sample, whose inputs it drops
-too. The code's L2 transfer holds the first task near 0. With drop transfer too, the code penalises
-‖θ − 2 θ_{t−1}‖², since its weights are then differences from θ_{t−1}. Its Fisher information is
-smaller by a constant, since it squares gradients of batch means of 1,000 samples.
+four things. Drop transfer draws one mask per step, the code one per sample, and the code drops
+inputs too. The code's L2 transfer holds the first task near 0. With drop transfer, its L2 transfer
+penalises ‖θ − 2 θ_{t−1}‖², since its weights are then differences from θ_{t−1}. Its Fisher
+information sums squared gradients of means of B = 1,000 samples, in expectation N_t / B² times the
+one here, so that a task weighs by its number of samples N_t too.
 """
 
 from typing import Literal, NamedTuple
