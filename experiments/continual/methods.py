@@ -361,6 +361,8 @@ _ROWS: dict[str, Method] = {
         trains="head",
         demands=_COUNTING,
     ),
+    "CWR+": Method(cwr, lambda needs: {"form": "plus"}, trains="head", demands=_COUNTING),
+    "CWR*": Method(cwr, lambda needs: {"form": "star"}, trains="head", demands=_COUNTING),
     "streaming LDA": Method(
         streaming_lda,
         lambda needs: {"shrinkage": needs.strength},

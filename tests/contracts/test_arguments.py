@@ -153,7 +153,7 @@ OF_SETUP: dict[str, dict] = {
     | {"replay_batch_size": 3, "loss_over": "all"},
     "er_ace": {"capacity": 5, "labels": 1, "replay_batch_size": 3, "loss_over": "all"},
     "ewc": {"strength": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
-    | {"implicit_rate": 0.1},
+    | {"implicit_rate": 0.1, "fisher": "true"},
     "experience_replay": {"per_class": 2, "labels": 1},
     "expert_gate": {"tasks": 2, "features": lambda inputs: inputs, "hidden": 2, "epochs": 1}
     | {"rate": 0.1, "relatedness_threshold": 0.85, "strength": 1.0, "temperature": 2.0}
@@ -164,7 +164,8 @@ OF_SETUP: dict[str, dict] = {
     | {"channels_first": False},
     "icarl": {"per_class": 2, "labels": 1, "restart": lambda tree: tree, "loss": "binary"}
     | {"classifier": "head"},
-    "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1},
+    "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1}
+    | {"alpha": (0.5, 0.5), "drop": 0.5, "fisher": "true"},
     "joint": {"tasks": 2},
     "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2},
     "lwf": {"strength": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},
@@ -543,6 +544,8 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "metrics.few_shot": lambda: {"counts": integers(4)},
     "metrics.gem_forward_transfer": lambda: {**MATRIX, "baseline": floats(3)},
+    "metrics.intransigence": lambda: {**MATRIX, "reference": floats(3)},
+    "metrics.learning_curve_area": lambda: {"curves": floats(3, 11)},
     "metrics.grouped_mean_interval": lambda: {
         "key": KEY,
         "values": floats(4),

@@ -89,7 +89,12 @@ STRATEGIES = {
     "gem": lambda setup: gem(setup, TASKS, per_task=6),
     "unlimited replay": unlimited_replay,
     "cwr": cwr,
+    "cwr+": lambda setup: cwr(setup, form="plus"),
+    "cwr*": lambda setup: cwr(setup, form="star"),
     "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
+    "imm, drop transfer": lambda setup: imm(
+        setup, "mode", strength=0.5, fisher_samples=64, alpha=0.3, drop=0.2
+    ),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
     ),
@@ -174,7 +179,7 @@ def only_the_head(params):
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
 
-    if (name or counter) == "cwr":  # Which is for a frozen network.
+    if (name or counter).startswith("cwr"):  # Which is for a frozen network.
         trainable = only_the_head
     many_labels, cosine = (name or counter) in BINARY_STRATEGIES, (name or counter) == "lucir"
     objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()

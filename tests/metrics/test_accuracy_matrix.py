@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from everlight.metrics import accuracy_matrix
-from everlight.metrics.accuracy_matrix import gem_forward_transfer
+from everlight.metrics.accuracy_matrix import (
+    gem_forward_transfer,
+    intransigence,
+    learning_curve_area,
+)
 
 NAMES = (
     "accuracy",
@@ -210,3 +214,23 @@ def test_over_time_each_row_is_averaged_over_the_tasks_that_it_has_learned():
     over_time = accuracy_matrix.accuracy_over_time(FORGETS)
     # (6 + 9) / 2 and (5 + 7 + 10) / 3, in tenths.
     np.testing.assert_allclose(over_time, [0.8, 0.75, 2.2 / 3], rtol=1e-6)
+
+
+def test_intransigence_by_hand_per_task():
+    # 9 - 8, 7 - 9 and 10 - 10 tenths.
+    found = intransigence(FORGETS, matrix([0.9, 0.7, 1.0]))
+    np.testing.assert_allclose(found, [0.1, -0.2, 0], atol=1e-7)
+    off_diagonal = jnp.where(jnp.eye(3, dtype=bool), FORGETS, jnp.nan)
+    np.testing.assert_array_equal(intransigence(off_diagonal, matrix([0.9, 0.7, 1.0])), found)
+
+
+def test_learning_curve_area_by_hand():
+    curves = matrix([[0.1, 0.5, 0.9], [0.2, 0.8, 0.8]])
+    # Z = 1.5, 6.5 and 8.5 tenths; their mean is 5.5.
+    assert learning_curve_area(curves) == pytest.approx(0.55, abs=1e-7)
+    # LCA_0 is the mean accuracy before training on a task.
+    assert learning_curve_area(curves[:, :1]) == pytest.approx(0.15, abs=1e-7)
+    # A curve that rises at once has the greater area, though both end alike.
+    late, soon = matrix([[0, 0, 0, 1.0]]), matrix([[0, 1.0, 1.0, 1.0]])
+    assert learning_curve_area(late) == 0.25
+    assert learning_curve_area(soon) == 0.75

@@ -7,7 +7,7 @@ learning-rate schedule and the best epoch; a strategy owns only what makes it di
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax.numpy as jnp
 import optax
@@ -137,6 +137,10 @@ class Predictions(NamedTuple):
     """The classes of each sample's test set (`TaskSequence.test_classes`)."""
 
 
+Fisher = Literal["true", "empirical"]
+"""The expectation that a Fisher information takes over labels: the model's, or the data's."""
+
+
 class Objective(NamedTuple):
     """What outputs mean.
 
@@ -165,9 +169,12 @@ class Objective(NamedTuple):
         Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"], PRNGKeyArray], Float[Array, "b"]]
         | None
     ) = None
-    """From outputs, labels, the seen classes and a key to a random function of each sample's
-    outputs, whose squared gradient is in the mean the Fisher information; None is the loss at the
-    sample's own labels, which gives the empirical one."""
+    """A random function of each sample's outputs, from outputs, labels, the seen classes and a key.
+    The mean of its squared gradient is the true Fisher information of the model. An objective over
+    classes draws labels from the model and returns their negative log-likelihood. None where the
+    objective has the empirical Fisher alone."""
+    fisher: Fisher = "empirical"
+    """The Fisher information that strategies use by default with this objective."""
 
 
 class Setup(NamedTuple):

@@ -10,6 +10,8 @@ from everlight.metrics.accuracy_matrix import (
     forward_transfer,
     gem_backward_transfer,
     gem_forward_transfer,
+    intransigence,
+    learning_curve_area,
     positive_backward_transfer,
     remembering,
 )
@@ -120,7 +122,9 @@ __all__ = [
     "gem_backward_transfer",
     "gem_forward_transfer",
     "grouped_mean_interval",
+    "intransigence",
     "jaccard_similarity",
+    "learning_curve_area",
     "maximal_softmax",
     "mean_hits",
     "measure_criteria",

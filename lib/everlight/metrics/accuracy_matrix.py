@@ -100,6 +100,43 @@ def forgetting(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
 
 
 @checked
+def intransigence(
+    accuracies: Float[Array, "tasks tasks"], reference: Float[Array, "tasks"]
+) -> Float[Array, "tasks"]:
+    """I_k (Chaudhry et al. 2018, Riemannian Walk): a learner's inability to learn task k.
+
+    It is a*_k − a_kk, the reference accuracy less the accuracy just after task k was learned.
+
+    Args:
+      accuracies: `[tasks, tasks]`; only the diagonal is read.
+      reference: `[tasks]`, accuracy on each task of a model trained on all data up to that task
+        together (`joint`).
+
+    Returns:
+      Per task, `[tasks]`, in [-1, 1]; negative where the sequence helped. The paper defines it per
+      task; a mean over tasks is left to the caller.
+    """
+    return reference - jnp.diagonal(accuracies)
+
+
+@checked
+def learning_curve_area(curves: Float[Array, "tasks points"]) -> Float[Array, ""]:
+    """LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve, for learning speed.
+
+    It is the mean of Z_b over b = 0 ... β, where Z_b is the mean over tasks of the accuracy on a
+    task after b mini-batches of it.
+
+    Args:
+      curves: `[tasks, β + 1]`; entry [k, b] is the accuracy on task k after b mini-batches of task
+        k, so that the first column is the accuracy before the task. The paper takes β = 10.
+
+    Returns:
+      A number in [0, 1], `[]`; high where tasks are learned from few mini-batches.
+    """
+    return jnp.mean(jnp.mean(curves, axis=0))
+
+
+@checked
 def accuracy_over_time(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, "tasks"]:
     """Mean accuracy on the tasks learned so far, after every task, `[tasks]`."""
     return jnp.mean(accuracies, axis=1, where=_learned(accuracies))

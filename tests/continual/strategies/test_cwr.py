@@ -192,7 +192,7 @@ def test_a_head_does_not_depend_on_the_tasks_before_it():
 
 
 def test_another_form_is_refused():
-    with pytest.raises(ValueError, match="form='paper'; choose 'text' or 'code'"):
+    with pytest.raises(ValueError, match="form='paper'; choose 'text', 'code', 'plus' or 'star'"):
         cwr(SETUP, form="paper")
 
 
@@ -231,3 +231,74 @@ def test_before_the_first_task_nothing_is_known():
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))
     memory = STRATEGY.init(jax.random.key(1), learner)
     assert not STRATEGY.predict(memory, learner, as_float32(DATA[:2])).any()
+
+
+# Samples of classes 0 and 1 come again, in other numbers; class 5 never comes.
+RECURRING = [[0, 6, 12, 18, 1, 7, 2], [0, 6, 1, 7, 13, 19, 25, 3], [24, 1, 7, 4, 10]]
+COUNTS = np.array([[4, 2, 1, 0, 0, 0], [2, 5, 0, 1, 0, 0], [1, 2, 0, 0, 2, 0]])
+
+
+def recurring_tasks():
+    tasks = []
+    for number, index in enumerate(RECURRING):
+        train = samples_of([*index, 5], [True] * len(index) + [False])
+        tasks.append(
+            (task_of(number, np.flatnonzero(COUNTS[number]), train), [batch_of(index)] * 3)
+        )
+    return tasks
+
+
+def expected_heads(form):
+    """Consolidated heads after each task, row by row as in the papers' pseudocode."""
+    cw = {name: np.zeros_like(leaf) for name, leaf in START.items()}
+    past, heads = np.zeros(CLASSES), []
+    for index, count in zip(RECURRING, COUNTS, strict=True):
+        current = np.flatnonzero(count)
+        start = {name: np.zeros_like(leaf) for name, leaf in cw.items()}
+        if form == "star":
+            for name in cw:
+                start[name][..., current] = cw[name][..., current]
+                start[name][..., past == 0] = 0
+        tw = temporary_head(index, start)
+        for name in cw:
+            mean = np.mean(tw[name][..., current])
+            for j in range(CLASSES):
+                row = tw[name][..., j] - mean
+                if count[j]:
+                    weight = np.sqrt(past[j] / count[j]) if form == "star" else past[j]
+                    cw[name][..., j] = (cw[name][..., j] * weight + row) / (weight + 1)
+                elif not past[j]:
+                    cw[name][..., j] = tw[name][..., j]
+        past += count if form == "star" else count > 0
+        heads.append(({name: leaf.copy() for name, leaf in cw.items()}, past.copy()))
+    return heads
+
+
+@pytest.mark.parametrize("form", ["plus", "star"])
+def test_recurring_classes_of_the_later_forms_are_the_hand_computation(form):
+    strategy = cwr(SETUP, form=form)
+    left = run_tasks(SETUP, strategy, recurring_tasks())
+    inputs = as_float32(DATA[:7])
+    for (memory, learner), (head, past) in zip(left, expected_heads(form), strict=True):
+        assert_trees_close(memory.head, head, atol=1e-5)
+        np.testing.assert_array_equal(memory.updates, past)
+        assert not memory.held.any()
+        scores = DATA[:7] @ head["kernel"] + head["bias"]
+        found = strategy.predict(memory, learner, inputs)
+        np.testing.assert_allclose(found, scores, rtol=1e-4, atol=1e-5)
+
+
+def test_the_later_forms_differ_by_far_more_than_they_are_off():
+    plus, star = (expected_heads(form)[-1][0]["kernel"] for form in ("plus", "star"))
+    assert np.abs(plus - star).max() > 0.05
+
+
+def test_a_mean_shift_leaves_the_probabilities_of_the_task_s_classes():
+    """One constant for all entries adds the same to all logits of a sample."""
+    task, (batch, *_) = recurring_tasks()[0]
+    memory, _ = run_tasks(SETUP, cwr(SETUP, form="star"), [(task, [batch] * 3)])[0]
+    tw = temporary_head(RECURRING[0], {name: np.zeros_like(leaf) for name, leaf in START.items()})
+    shift = DATA[:7] @ (np.float64(memory.head["kernel"]) - tw["kernel"])[:, :3]
+    assert np.abs(shift).max() > 1e-3
+    np.testing.assert_allclose(shift, np.repeat(shift[:, :1], 3, axis=1), atol=1e-5)
+    np.testing.assert_allclose(np.mean(memory.head["kernel"][:, :3]), 0, atol=1e-6)

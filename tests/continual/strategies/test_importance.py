@@ -7,10 +7,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual.base import Outputs
+from everlight.continual.engine.steps import init_learner
+from everlight.continual.objectives.fixed_test import fixed_test_objective
+from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.importance import fisher_diagonal, memory_aware_importance
 from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    FEATURES,
     START,
     STORED,
+    as_float32,
     assert_trees_close,
     backward,
     classes_mask,
@@ -20,6 +29,7 @@ from tests.continual.small_net import (
     samples_of,
     small_learner,
     small_setup,
+    softmax,
 )
 
 SEEN = [0, 1, 3, 4]
@@ -51,7 +61,7 @@ def compute(importance, samples, limit=1024, chunk=4):
     return program(importance, limit, chunk)(small_learner(small_setup(), SEEN), samples)
 
 
-# Softmax draws nothing.
+# The empirical Fisher, softmax's default, draws nothing.
 fisher = functools.partial(fisher_diagonal, key=jax.random.key(0))
 BOTH = pytest.mark.parametrize(
     ("importance", "by_hand"),
@@ -118,3 +128,152 @@ def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
     found = fisher(setup, small_learner(setup, SEEN), samples_of(VALID), 1024)
     active = group == group[VALID % 6][:, None]
     assert_trees_close(found, fisher_by_hand(VALID, active), atol=1e-7)
+
+
+def network_of(weights, objective=None):
+    """A linear network whose parameters are its weights and bias, on stored inputs."""
+    setup = small_setup()
+
+    def apply(params, batch_stats, inputs, train, key):
+        logits = inputs @ params["weight"] + params["bias"]
+        return Outputs(logits, inputs), batch_stats
+
+    return setup._replace(
+        init=lambda key: (as_float32(weights), {}),
+        apply=apply,
+        objective=softmax_objective() if objective is None else objective,
+    )
+
+
+_rng = np.random.default_rng(3)
+LINEAR = {"weight": _rng.normal(size=(FEATURES, CLASSES)), "bias": _rng.normal(size=CLASSES)}
+GROUP = np.array([0, 0, 0, 1, 1, 1])
+
+
+def linear_logits(index):
+    return DATA[index] @ LINEAR["weight"] + LINEAR["bias"]
+
+
+def linear_information(index, variance):
+    """Mean of x² times the variance of each output's label."""
+    squares = DATA[index] ** 2
+    return {
+        "weight": np.mean(squares[:, :, None] * variance[:, None, :], axis=0),
+        "bias": np.mean(variance, axis=0),
+    }
+
+
+def expected_softmax(index, active):
+    """By enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
+    probability = softmax(linear_logits(index), active)
+    variance = sum(
+        probability[:, [label]] * (probability - np.eye(CLASSES)[label]) ** 2
+        for label in range(CLASSES)
+    )
+    np.testing.assert_allclose(variance, probability * (1 - probability), atol=1e-12)
+    return linear_information(index, variance)
+
+
+def expected_binary(index, active):
+    probability = 1 / (1 + np.exp(-linear_logits(index)))
+    return linear_information(index, probability * (1 - probability) * active)
+
+
+SEEN_MASK = np.isin(np.arange(CLASSES), SEEN)
+OBJECTIVES = {
+    "softmax": (softmax_objective(), SEEN_MASK, expected_softmax),
+    "heads": (
+        softmax_objective(jnp.asarray(GROUP)),
+        GROUP[VALID % 6][:, None] == GROUP,
+        expected_softmax,
+    ),
+    "all outputs": (fixed_test_objective(CLASSES), np.ones(CLASSES, bool), expected_softmax),
+    "binary": (binary_objective(), SEEN_MASK, expected_binary),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
+    objective, active, expected = OBJECTIVES[name]
+    setup = network_of(LINEAR, objective=objective)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))
+    learner = learner._replace(seen=classes_mask(SEEN))
+
+    @jax.jit
+    @jax.vmap
+    def draw(key):
+        return fisher_diagonal(setup, learner, samples_of(INDEX, MASK), 1024, key, 14, "true")
+
+    found = draw(jax.random.split(jax.random.key(4), 4000))
+    for leaf, wanted in expected(VALID, active).items():
+        mean, error = (np.asarray(f(found[leaf], axis=0)) for f in (np.mean, np.std))
+        # 4.5 standard errors of 4,000 draws; classes out of play have neither mean nor error.
+        assert np.all(np.abs(mean - wanted) <= 4.5 * error / np.sqrt(4000) + 1e-6)
+        assert np.any(wanted > 0.01)
+
+
+def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
+    """The loss at a draw tells its label, which float64 NumPy then takes."""
+    setup, key = network_of(LINEAR), jax.random.key(9)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
+    probability = softmax(linear_logits(VALID), SEEN_MASK)
+    squares = []
+    for position, index in enumerate(VALID):
+        outputs = Outputs(jnp.float32(linear_logits([index])), jnp.zeros((1, 1)))
+        draw = jax.random.fold_in(key, position)
+        loss = setup.objective.fisher_loss(outputs, jnp.array([[index % 6]]), learner.seen, draw)
+        candidates = np.where(SEEN_MASK, -np.log(np.maximum(probability[position], 1e-30)), np.inf)
+        label = np.argmin(np.abs(candidates - float(loss[0])))
+        np.testing.assert_allclose(loss[0], candidates[label], rtol=1e-5, atol=1e-5)
+        slope = probability[position] - np.eye(CLASSES)[label]
+        squares.append((DATA[index][:, None] * slope) ** 2)
+    found = fisher_diagonal(setup, learner, samples_of(INDEX, MASK), 1024, key, 4, "true")
+    np.testing.assert_allclose(found["weight"], np.mean(squares, axis=0), rtol=1e-4, atol=1e-7)
+
+
+def test_squared_gradients_of_batch_means_give_the_same_fisher_over_the_batch_size():
+    """What IMM's official code squares: all pairs of labels of two samples, by enumeration.
+
+    It holds for drawn labels, whose gradients have mean 0; at the data's labels it does not.
+    """
+    pair = VALID[[0, 5]]
+    probability = softmax(linear_logits(pair), SEEN_MASK)
+    slopes = probability[:, None] - np.eye(CLASSES)
+    means = (slopes[0][:, None] + slopes[1][None]) / 2
+    chance = probability[0][:, None] * probability[1][None]
+    squared = np.sum(chance[..., None] * means**2, axis=(0, 1))
+    np.testing.assert_allclose(squared, expected_softmax(pair, SEEN_MASK)["bias"] / 2, rtol=1e-9)
+    own = slopes[np.arange(2), pair % 6]
+    assert np.abs(np.mean(own, axis=0) ** 2 - np.mean(own**2, axis=0) / 2).max() > 1e-3
+
+
+def test_an_index_that_occurs_many_times_draws_as_many_labels():
+    """One label for all would give an information that is zero or far from the mean."""
+    setup, index = network_of(LINEAR), np.full(3000, 7)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
+    found = fisher_diagonal(setup, learner, samples_of(index), 3000, jax.random.key(1), 100, "true")
+    wanted = expected_softmax(np.array([7]), SEEN_MASK)["bias"]
+    np.testing.assert_allclose(found["bias"], wanted, rtol=0.15, atol=1e-6)
+
+
+def test_the_true_fisher_does_not_take_the_data_s_labels():
+    setup, key = network_of(LINEAR), jax.random.key(9)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
+    samples = samples_of(VALID)
+    others = samples._replace(labels=jnp.full_like(samples.labels, 3))
+    for kind, same in (("true", True), ("empirical", False), (None, False)):
+        first, second = (
+            fisher_diagonal(setup, learner, each, 1024, key, 4, kind)["bias"]
+            for each in (samples, others)
+        )
+        assert np.allclose(first, second) == same
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
+def test_keys_of_every_implementation_draw_labels(impl):
+    setup, key = network_of(LINEAR), jax.random.key(9, impl=impl)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
+    index = np.tile(VALID, 200)
+    found = fisher_diagonal(setup, learner, samples_of(index), 2800, key, 100, "true")["bias"]
+    wanted = expected_softmax(VALID, SEEN_MASK)["bias"]
+    np.testing.assert_allclose(found, wanted, rtol=0.25, atol=1e-6)

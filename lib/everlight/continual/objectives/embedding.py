@@ -63,6 +63,7 @@ def embedding_objective(facts: Facts) -> Objective:
         evaluate,
         lambda outputs, seen: outputs.logits,
         fisher_loss=fisher_loss,
+        fisher="true",
     )
 
 

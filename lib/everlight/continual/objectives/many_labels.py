@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from everlight.checks import Count, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
@@ -15,6 +15,10 @@ def binary_objective() -> Objective:
     """Binary cross-entropy, any number of labels per sample, all classes weighing alike.
 
     A sample's loss is the mean over the seen classes; labels that are not seen count for nothing.
+    The true Fisher information is that of independent Bernoulli labels, one per seen class: it
+    belongs to the sum over the seen classes, so that it does not depend on their number. The
+    empirical one squares gradients of the mean.
+
     Scores are the logits; goodness is the precision-weighted Jaccard similarity; an evaluation
     keeps every sample's predicted labels as bits, from which `metrics.multilabel` reads the rest;
     samples of tasks to come have none.
@@ -40,8 +44,22 @@ def binary_objective() -> Objective:
     ) -> UInt8[Array, "m packed"]:
         return judged
 
+    def fisher_loss(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
+    ) -> Float[Array, "b"]:
+        drawn = jax.random.bernoulli(key, jax.nn.sigmoid(outputs.logits))
+        targets = drawn.astype(outputs.logits.dtype)
+        losses = optax.sigmoid_binary_cross_entropy(outputs.logits, targets)
+        return jnp.sum(losses, axis=-1, where=seen)
+
     return Objective(
-        loss, lambda outputs: outputs.logits, goodness, judge, evaluate, judges_ahead=False
+        loss,
+        lambda outputs: outputs.logits,
+        goodness,
+        judge,
+        evaluate,
+        judges_ahead=False,
+        fisher_loss=fisher_loss,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.checks import Between, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
@@ -35,6 +35,8 @@ def softmax_objective(
       only_seen: of a group in which a class is seen, those that are not do not compete; with one
         group of all that is one head, and groups that are whole from their task on stay so.
 
+    The true Fisher information draws each sample's label from the softmax over the same classes.
+
     A sample without a label (-1) has loss 0 and is never right. Scores are the logits; goodness is
     whether the label's score is the greatest of the same classes; an evaluation keeps `Accuracies`.
     """
@@ -61,7 +63,22 @@ def softmax_objective(
     ) -> Float[Array, "b"]:
         return correct(scores, labels[:, 0], active(labels[:, 0], seen))
 
-    return Objective(loss, lambda outputs: outputs.logits, goodness, judge_accuracy, accuracy_row)
+    def fisher_loss(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
+    ) -> Float[Array, "b"]:
+        logits = jnp.where(active(labels[:, 0], seen), outputs.logits, -jnp.inf)
+        drawn = jax.random.categorical(key, logits)[:, None]
+        chosen = jnp.take_along_axis(outputs.logits, drawn, axis=1)[:, 0]
+        return jax.nn.logsumexp(logits, axis=1) - chosen
+
+    return Objective(
+        loss,
+        lambda outputs: outputs.logits,
+        goodness,
+        judge_accuracy,
+        accuracy_row,
+        fisher_loss=fisher_loss,
+    )
 
 
 def correct(

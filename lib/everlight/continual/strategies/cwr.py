@@ -16,6 +16,21 @@ trained for them, as wrong answers, which keep them down; rows of 0 win wherever
 negative. And tw is not drawn anew: the first weights are kept as views of the memory in which the
 first task then trains, so that all later tasks begin from the weights of all classes that the first
 one left; the biases are copies, and begin where they began.
+
+Two later forms subtract avg(tw) from the rows that are consolidated, the one mean of all entries of
+the task's rows, which balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco
+2019, Neural Networks) begins every tw from 0; its paper has new classes alone, and a class that
+comes again is averaged here by `updates` as above; it expands the head by the classes met, where
+here classes not met yet have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and
+Pellegrini 2020, CVPR Workshops) begins the rows of the task's classes that come again from cw, the
+others from 0, and weighs by samples: past[i] of earlier tasks, cur[i] of this one:
+
+    w[i] = √(past[i] / cur[i]),    cw[i] ← (w[i] · cw[i] + tw[i] − avg(tw)) / (w[i] + 1)
+
+Equal to the official code of CWR* (vlomonaco/ar1-pytorch) at the start, the consolidation and the
+rows of classes not met yet, which are the latest temporary ones as in `form="code"`; differs in the
+bias, which that head lacks: here it is consolidated alike, with its own mean. Some versions of
+Avalanche's plugin leave the first task's samples out of past[i].
 """
 
 from typing import Literal, NamedTuple
@@ -29,6 +44,8 @@ from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 
+Form = Literal["text", "code", "plus", "star"]
+
 
 class Consolidated(NamedTuple):
     """CWR's memory; heads are the tree `params["head"]`, its leaves' last axis the classes."""
@@ -36,17 +53,15 @@ class Consolidated(NamedTuple):
     head: PyTree
     """cw."""
     updates: Int[Array, "c"]
-    """Tasks that held the class, those ended."""
+    """The number of ended tasks that held the class; in the form "star", of their samples of it."""
     start: PyTree
-    """What tw begins from in the code's form; nothing in the text's."""
-    held: Bool[Array, "c"]
-    """The classes of the task that is being learnt; none between tasks."""
+    """The head that tw begins from in the code's form; nothing in the others."""
+    held: Int[Array, "c"]
+    """The number of samples of each class in the task that is being learnt; 0 between tasks."""
 
 
 @checked
-def cwr(
-    setup: Setup, first_task_gain: Positive = 3.0, form: Literal["text", "code"] = "text"
-) -> Strategy:
+def cwr(setup: Setup, first_task_gain: Positive = 3.0, form: Form = "text") -> Strategy:
     """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
 
     What lies below the head must not change: the setup's `trainable` freezes it, or the network is
@@ -56,11 +71,11 @@ def cwr(
     Args:
       setup: what is static.
       first_task_gain: of the weights consolidated at the first task; above what balances them
-        with the later ones, their classes take all predictions.
-      form: "text", the paper's, or "code", the authors'.
+        with the later ones, their classes take all predictions. Forms "plus" and "star" have none.
+      form: "text", the paper's; "code", the authors'; "plus", CWR+; "star", CWR*.
 
     Raises:
-      ValueError: a form that is neither; while tracing, no layer is named head;
+      ValueError: a form that is none of them; while tracing, no layer is named head;
         `caffe_nets.LinearClassifier` has one.
     """
     as_coded = form == "code"
@@ -72,30 +87,40 @@ def cwr(
         head = learner.params["head"]
         nothing = jax.tree.map(jnp.zeros_like, head)
         seen = learner.seen
-        start = head if as_coded else {}
-        return Consolidated(nothing, jnp.zeros(seen.shape, int), start, jnp.zeros_like(seen))
+        begun = head if as_coded else {}
+        none = jnp.zeros(seen.shape, jnp.int32)
+        return Consolidated(nothing, none, begun, none)
 
     def begin_task(
         memory: Consolidated, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Consolidated, Learner]:
         carried = multi_hot(task.train.labels, learner.seen.shape[0])
-        held = jnp.any(carried & task.train.mask[:, None], axis=0)
-        gain = jnp.where(task.id == 1, first_task_gain, 1.0)
-        head = {**memory.head, "kernel": gain * memory.head["kernel"]}
-        start = memory.start if as_coded else setup.init(key)[0]["head"]
-        learner = learner._replace(params={**learner.params, "head": start})
+        held = jnp.sum(carried & task.train.mask[:, None], axis=0).astype(jnp.int32)
+        head = memory.head
+        if form in ("text", "code"):
+            gain = jnp.where(task.id == 1, first_task_gain, 1.0)
+            head = {**head, "kernel": gain * head["kernel"]}
+        learner = learner._replace(params={**learner.params, "head": start(memory, held, key)})
         return memory._replace(head=head, held=held), learner
+
+    def start(memory: Consolidated, held: Int[Array, "c"], key: PRNGKeyArray) -> PyTree:
+        if form == "text":
+            return setup.init(key)[0]["head"]
+        if form == "code":
+            return memory.start
+        again = (held > 0) & (memory.updates > 0) & (form == "star")
+        return jax.tree.map(lambda leaf: jnp.where(again, leaf, 0), memory.head)
 
     def end_task(
         memory: Consolidated, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Consolidated, Learner]:
-        trained, updates = learner.params["head"], memory.updates + memory.held
-        start = memory.start
+        trained, begun = learner.params["head"], memory.start
         if as_coded:
-            left = jnp.where(task.id == 0, trained["kernel"], start["kernel"])
-            start = {**start, "kernel": left}
+            left = jnp.where(task.id == 0, trained["kernel"], begun["kernel"])
+            begun = {**begun, "kernel": left}
         head = consolidate(memory, trained, form)
-        return Consolidated(head, updates, start, jnp.zeros_like(memory.held)), learner
+        updates = memory.updates + (memory.held if form == "star" else memory.held > 0)
+        return Consolidated(head, updates, begun, jnp.zeros_like(memory.held)), learner
 
     def predict(
         memory: Consolidated, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -110,15 +135,26 @@ def cwr(
     )
 
 
-def consolidate(memory: Consolidated, temporary: PyTree, form: str = "text") -> PyTree:
-    """The consolidated head with the held classes' temporary rows averaged in (section 5.3).
+def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") -> PyTree:
+    """Return the consolidated head with the held classes' temporary rows averaged in.
 
-    In the code's form the rows of classes not met before are the temporary ones too.
+    In all forms but "text" the rows of classes not met before are the temporary ones too.
     """
+    held = memory.held > 0
 
     def average(kept: Float[Array, "*f c"], new: Float[Array, "*f c"]) -> Float[Array, "*f c"]:
-        mean = (memory.updates * kept + new) / (memory.updates + 1)
-        other = jnp.where(memory.updates > 0, kept, new) if form == "code" else kept
-        return jnp.where(memory.held, mean, other)
+        weight = memory.updates.astype(kept.dtype)
+        if form == "star":
+            weight = jnp.sqrt(weight / jnp.maximum(memory.held, 1).astype(kept.dtype))
+        row = new - _mean_of_classes(new, held) if form in ("plus", "star") else new
+        mean = (weight * kept + row) / (weight + 1)
+        other = kept if form == "text" else jnp.where(memory.updates > 0, kept, new)
+        return jnp.where(held, mean, other)
 
     return jax.tree.map(average, memory.head, temporary)
+
+
+def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Float[Array, ""]:
+    """Return the one mean of all entries of the held classes; 0 without any."""
+    entries = jnp.broadcast_to(held, leaf.shape)
+    return jnp.sum(leaf, where=entries) / jnp.maximum(jnp.sum(entries), 1).astype(leaf.dtype)

@@ -7,19 +7,23 @@ F_t is the diagonal Fisher information of task t at its solution θ*_t. Per task
 and the only anchor is the last solution.
 
 `strength` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
-(van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is .95 to 1.
+(van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is 0.95 to 1.
 
-Its authors published no code. Equal to GEM's authors' (facebookresearch/GradientEpisodicMemory,
-`ewc.py`) at the penalty's gradient for given Fisher information, at half of their strength for λ/2;
-differs in F, the mean of squared gradients of single samples, where theirs is the square of a mean.
+The authors published no code, and the paper does not say which labels F_t takes. Common code
+differs: Avalanche and Mammoth take the data's labels (the empirical Fisher, the default here);
+ariseff/overcoming-catastrophic draws one label per sample from the model (`fisher="true"`);
+GMvandeVen/continual-learning offers these and the exact expectation over all labels. Equal to
+facebookresearch/GradientEpisodicMemory (`ewc.py`) at the penalty's gradient for given Fisher
+information, at half of its strength for λ/2; differs in F, the mean of squared gradients of single
+samples, where that code squares the mean gradient.
 """
 
 import jax
 from jaxtyping import PRNGKeyArray
 
 from everlight.checks import Count, Share, checked
-from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
-from everlight.continual.strategies.importance import fisher_diagonal
+from everlight.continual.base import Fisher, Learner, Setup, Strategy, Strength, Task
+from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
     QuadraticSums,
@@ -38,6 +42,7 @@ def ewc(
     decay: Share = 1.0,
     fisher_samples: Count = 1024,
     implicit_rate: Strength | None = None,
+    fisher: Fisher | None = None,
 ) -> Strategy:
     """EWC, its memory being `QuadraticSums`.
 
@@ -49,15 +54,21 @@ def ewc(
       fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
       implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
         strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+      fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
+        objective's default: empirical, except for embeddings.
+
+    Raises:
+      ValueError: the true Fisher, where the objective has no `fisher_loss`.
     """
+    kind = chosen_fisher(setup, fisher)
 
     def end_task(
         memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[QuadraticSums, Learner]:
-        fisher = fisher_diagonal(setup, learner, task.train, fisher_samples, key)
+        information = fisher_diagonal(setup, learner, task.train, fisher_samples, key, fisher=kind)
         if not online:
-            return add_anchor(memory, fisher, learner.params), learner
-        running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, fisher)
+            return add_anchor(memory, information, learner.params), learner
+        running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, information)
         return single_anchor(running, learner.params), learner
 
     free = naive(setup)._replace(

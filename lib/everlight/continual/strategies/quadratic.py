@@ -33,7 +33,6 @@ from everlight.continual.base import (
     Task,
 )
 from everlight.continual.engine.steps import trainable_part
-from everlight.continual.strategies.naive import task_gradient
 
 
 class QuadraticSums(NamedTuple):
@@ -112,7 +111,7 @@ def penalised(
         all weighs the penalty differently against the task. None adds the penalty's gradient.
     """
     if implicit_rate is None:
-        return strategy._replace(grads=_penalised_grads(setup, coefficient, sums_of))
+        return strategy._replace(grads=_penalised_grads(strategy, coefficient, sums_of))
 
     def after_step(
         memory: Memory, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -130,14 +129,14 @@ def penalised(
 
 
 def _penalised_grads(
-    setup: Setup, coefficient: Strength, sums_of: Callable[[Memory], QuadraticSums]
+    strategy: Strategy, coefficient: Strength, sums_of: Callable[[Memory], QuadraticSums]
 ) -> Callable[..., tuple[PyTree, StepInfo]]:
-    """A strategy's `grads`: the task's gradient plus `coefficient` times the penalty's."""
+    """Return a `grads` that adds `coefficient` times the penalty's gradient to the strategy's."""
 
     def grads(
         memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        gradient, info = task_gradient(setup, learner, batch, key)
+        gradient, info = strategy.grads(memory, learner, batch, task, key)
         penalty = penalty_gradient(sums_of(memory), learner.params)
         total = jax.tree.map(lambda g, p: g + coefficient * p, gradient, penalty)
         return total, info
