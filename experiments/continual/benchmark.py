@@ -206,6 +206,8 @@ class Training(NamedTuple):
     """As in `Needs`."""
     validates: bool = False
     """Whether the held-out images choose epochs too."""
+    buffer_size: int | None = None
+    """As in `Needs`."""
 
 
 def classes_begin(net: Net, training: Training, classes: int) -> Begin:
@@ -222,6 +224,7 @@ def classes_begin(net: Net, training: Training, classes: int) -> Begin:
             reach=training.reach,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
+            buffer_size=training.buffer_size,
         )
 
     return begin

@@ -24,7 +24,8 @@ def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
     Parameters of the function that are called as what `Needs` has (`exemplars`, `capacity`,
-    `tasks`) get it; one called `strength` gets what is chosen from the file's `STRENGTHS`.
+    `tasks`) get it; one called `strength` gets what is chosen from the file's `STRENGTHS`. What is
+    not set, as `buffer_size` may be, is left to the parameter's own default.
 
     Raises:
       MissingDataError: there is no such file.
@@ -79,10 +80,16 @@ def load_strategy(asked: str) -> Method:
             )
         return strategy
 
+    defaults = {each.name for each in parameters if each.default is not each.empty}
+
+    def given(needs: Needs) -> dict[str, Any]:
+        values = {each: getattr(needs, each) for each in known}
+        return {k: v for k, v in values.items() if v is not None or k not in defaults}
+
     chosen = strengths if "strength" in known else ()
     return Method(
         make,
-        lambda needs: {each: getattr(needs, each) for each in known},
+        given,
         chosen,
         name=name,
         version=version,

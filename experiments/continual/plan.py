@@ -44,6 +44,8 @@ class Plan(NamedTuple):
     dtype: Dtype = "float32"
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
+    buffer_size: Count | None = None
+    """Samples that a memory holds in all, in the place of `exemplars` per class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +75,9 @@ class StrategiesRun(PlannedRun):
     exemplars: Count | None = None
     """Of every class, where a method keeps any; a memory that classes share has so many times the
     classes."""
+    buffer_size: Count | None = None
+    """Samples that a memory holds in all, in the place of exemplars per class: the classes seen so
+    far share them, and a reservoir has as many."""
     dtype: Dtype | None = None
     """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2

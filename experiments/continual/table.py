@@ -269,6 +269,9 @@ def of_plan(
     Raises:
       DataError: more tasks than classes.
     """
+    memory = f"{plan.exemplars} exemplars a class"
+    if plan.buffer_size is not None:
+        memory = f"{plan.buffer_size} samples in memory in all"
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),
@@ -277,12 +280,15 @@ def of_plan(
         plan.exemplars,
         f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
         f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
-        f"{plan.exemplars} exemplars a class",
+        f"{memory}",
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
         reach=plan.rate / (1 - MOMENTUM),
+        buffer_size=plan.buffer_size,
     )
-    facts = {key: value for key, value in plan._asdict().items() if key != "chosen"}
+    # Without what is not set, which earlier runs do not have among theirs.
+    given = {key: value for key, value in plan._asdict().items() if value is not None}
+    facts = {key: value for key, value in given.items() if key != "chosen"}
     scenarios = settings.scenarios
     benchmark = of_classes(name, note, images, stored, net, training, scenarios, facts)
     return benchmark._replace(plan=plan)
