@@ -250,11 +250,14 @@ def of_classes(
       facts: what tells its runs from any other's, beside net and data.
 
     Raises:
-      DataError: more tasks than classes.
+      DataError: more tasks than classes, or a memory of less than a sample per class.
     """
     classes = len(images.class_names)
     if training.tasks > classes:
         raise DataError(f"--tasks {training.tasks} of {classes} classes; give {classes} or fewer")
+    size = training.buffer_size
+    if size is not None and size < classes:
+        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")
     sequences = _sequences(images, training.tasks, training.validates)
     content = [images.images, images.train_labels, images.test_labels]
     if len(stored.shape) == 1:

@@ -267,7 +267,7 @@ def of_plan(
     """The record of its parts, learnt by gradient descent with momentum.
 
     Raises:
-      DataError: more tasks than classes.
+      DataError: more tasks than classes, or a memory of less than a sample per class.
     """
     memory = f"{plan.exemplars} exemplars a class"
     if plan.buffer_size is not None:
@@ -280,7 +280,7 @@ def of_plan(
         plan.exemplars,
         f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
         f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
-        f"{memory}",
+        + memory,
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
         reach=plan.rate / (1 - MOMENTUM),
