@@ -305,6 +305,17 @@ def test_padding_never_changes_which_of_the_seen_stay(seed):
         assert held(seen_buffer(parts, key), label) == held(seen_buffer(padded, key), label)
 
 
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_a_sample_s_random_number_is_its_own_with_every_implementation_of_keys(impl):
+    """Under vmap these draw by the place in the batch: the parts gave other buffers than all."""
+    key = jax.random.key(4, impl=impl)
+    at_once = seen_buffer(parts_of(np.arange(15), []), key)
+    for order, cuts in ((np.arange(15), [6, 9]), (np.arange(15)[::-1], [3, 4])):
+        in_parts = seen_buffer(parts_of(order, cuts), key)
+        for label in range(CLASSES):
+            assert held(in_parts, label) == held(at_once, label)
+
+
 def test_a_class_that_does_not_come_again_keeps_its_exemplars():
     key = jax.random.key(4)
     parts = parts_of(np.arange(15), [6, 9])

@@ -130,9 +130,13 @@ def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
 
     Args:
       samples: none of which is there twice.
-      key: of the order; a sample has the same random number for all its labels.
+      key: of the order, of any implementation; a sample has the same random number for all its
+        labels, wherever it stands.
     """
-    drawn = jax.vmap(lambda *sample: _draw_number(key, *sample))(samples.index, samples.labels)
+    # With other implementations a number under vmap depends on the place in the batch.
+    words = jax.random.key_data(key)[:2]
+    hashed = jax.random.wrap_key_data(words, impl="threefry2x32")
+    drawn = jax.vmap(lambda *sample: _draw_number(hashed, *sample))(samples.index, samples.labels)
     real = (samples.mask[:, None] & (samples.labels >= 0)).reshape(-1)
     label = jnp.where(real, samples.labels.reshape(-1), jnp.iinfo(samples.labels.dtype).max)
     order = jnp.lexsort((jnp.repeat(drawn, samples.labels.shape[1]), label))
