@@ -39,9 +39,9 @@ from everlight.continual import (
 )
 from everlight.continual.base import Batch, Learner, Outputs, Samples, StepInfo, Task
 from everlight.continual.strategies.der_plus_plus import TwoDraws
+from everlight.continual.strategies.exemplars import add_random_exemplars
 from everlight.continual.strategies.gem import project_to_cone
 from everlight.continual.strategies.memory import (
-    add_random_exemplars,
     batch_at,
     draw_slots,
     empty_buffer,

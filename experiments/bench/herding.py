@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.base import Samples
-from everlight.continual.strategies.memory import add_herded_exemplars, empty_buffer
+from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from experiments.bench.timing import median_ratio, seconds_in_turns
 
 
@@ -40,7 +40,7 @@ def herding_speed(
     values = np.float32(rng.normal(size=(classes * samples, features)) + 0.5)
     labels = rng.permutation(np.repeat(np.arange(classes), samples))
     on_device = (
-        empty_buffer(classes * exemplars, 1),
+        empty_exemplars(classes * exemplars, 1),
         Samples(jnp.arange(len(labels)), jnp.asarray(labels[:, None]), jnp.ones(len(labels), bool)),
         jnp.ones(classes, bool),
         jnp.asarray(values),
@@ -53,7 +53,7 @@ def herding_speed(
         },
         rounds,
     )
-    ours = np.asarray(herd(*on_device).index).reshape(classes, exemplars)
+    ours = np.asarray(herd(*on_device).samples.index).reshape(classes, exemplars)
     theirs = _numpy_herding(values, labels, exemplars)
     return HerdingSpeed(
         classes,

@@ -23,7 +23,7 @@ from everlight.continual import (
     validate,
 )
 from everlight.continual.engine.steps import init_learner
-from everlight.continual.strategies.memory import add_herded_exemplars, empty_buffer
+from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.models import MLP, ResNet50
 from everlight.scenarios import class_incremental
 from experiments.plan import WORKS
@@ -36,7 +36,7 @@ SHAPE = jax.ShapeDtypeStruct
 
 def herding(samples: int = 60_000, labels: int = 3) -> jax.stages.Compiled:
     """The exemplars of a task of IIRC's ImageNet, by ResNet-50's features."""
-    buffer = jax.eval_shape(lambda: empty_buffer(20 * CLASSES, labels))
+    buffer = jax.eval_shape(lambda: empty_exemplars(20 * CLASSES, labels))
     features = SHAPE((samples, FEATURES), jnp.float32)
     classes = SHAPE((CLASSES,), bool)
     herd = jax.jit(add_herded_exemplars)

@@ -212,6 +212,8 @@ class Training(NamedTuple):
     """As in `Needs`."""
     validates: bool = False
     """Whether the held-out images choose epochs too."""
+    buffer_size: int | None = None
+    """As in `Needs`."""
 
 
 def classes_begin(net: Net, training: Training, classes: int) -> Begin:
@@ -229,6 +231,7 @@ def classes_begin(net: Net, training: Training, classes: int) -> Begin:
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
             replay_batch_size=training.replay_batch_size,
+            buffer_size=training.buffer_size,
         )
 
     return begin
@@ -254,11 +257,14 @@ def of_classes(
       facts: what tells its runs from any other's, beside net and data.
 
     Raises:
-      DataError: more tasks than classes.
+      DataError: more tasks than classes, or a memory of less than a sample per class.
     """
     classes = len(images.class_names)
     if training.tasks > classes:
         raise DataError(f"--tasks {training.tasks} of {classes} classes; give {classes} or fewer")
+    size = training.buffer_size
+    if size is not None and size < classes:
+        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")
     sequences = _sequences(images, training.tasks, training.validates)
     content = [images.images, images.train_labels, images.test_labels]
     if len(stored.shape) == 1:

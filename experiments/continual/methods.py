@@ -97,11 +97,13 @@ class Needs(NamedTuple):
     gate_hidden: int = 16
     replay_batch_size: int | None = None
     """Samples that a method draws from memory per step; None is as many as its batch has."""
+    buffer_size: int | None = None
+    """Samples of a memory in all, in the place of `exemplars` per class."""
 
     @property
     def capacity(self) -> int:
         """Of a memory that is not divided by classes."""
-        return self.exemplars * self.classes
+        return self.buffer_size or self.exemplars * self.classes
 
 
 Given = Callable[[Needs], dict[str, Any]]
@@ -192,7 +194,8 @@ def _no_more(needs: Needs) -> dict[str, Any]:
 
 
 def _exemplars(needs: Needs) -> dict[str, Any]:
-    return {"per_class": needs.exemplars, "labels": needs.labels}
+    given = {"per_class": needs.exemplars, "labels": needs.labels}
+    return given if needs.buffer_size is None else given | {"buffer_size": needs.buffer_size}
 
 
 def _reservoir(needs: Needs) -> dict[str, Any]:
@@ -228,15 +231,6 @@ def _merged(mode: str) -> Given:
         "strength": needs.strength,
         "implicit_rate": needs.reach,
     }
-
-
-def _bic_of_many(**form: object) -> Method:
-    return Method(
-        bic,
-        lambda needs: {**_exemplars(needs), **form},
-        demands=("several labels",),
-        select="last",
-    )
 
 
 _TOLD: tuple[Demand, ...] = ("told", "class scores", "named head", "hidden layers")
@@ -308,7 +302,7 @@ _ROWS: dict[str, Method] = {
     ),
     "iCaRL": Method(
         icarl,
-        lambda needs: {"per_class": needs.exemplars, "classifier": "nearest mean"},
+        lambda needs: {**_exemplars(needs), "classifier": "nearest mean"},
         demands=("class scores", "one label", "own classes"),
         select="last",
     ),
@@ -331,18 +325,17 @@ _ROWS: dict[str, Method] = {
     ),
     "BiC": Method(
         bic,
-        lambda needs: {
-            **_exemplars(needs),
-            "loss": "softmax" if needs.labels == 1 else "binary",
-        },
+        _exemplars,
         demands=("class scores", "own classes"),
         select="last",
     ),
-    # BiC's other stages 1 and 2.
-    "BiC-whole": _bic_of_many(weigh_labels=False),
-    "BiC-even": _bic_of_many(fit="even entropy"),
-    "BiC-pwJS": _bic_of_many(fit="goodness"),
-    "BiC-whole-pwJS": _bic_of_many(weigh_labels=False, fit="goodness"),
+    # Other stages 1 and 2, which are not the paper's.
+    "BiC-whole-pwJS": Method(
+        bic,
+        lambda needs: {**_exemplars(needs), "weigh_labels": False, "fit": "goodness"},
+        demands=("several labels",),
+        select="last",
+    ),
     "ExpertGate": Method(expert_gate, _gate),
     # With the paper's relatedness threshold.
     "ExpertGate-LwF": Method(

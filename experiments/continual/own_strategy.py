@@ -24,8 +24,8 @@ def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
     Parameters of the function that are called as what `Needs` has (`exemplars`, `capacity`,
-    `tasks`, `replay_batch_size`) get it; one with a default keeps that where `Needs` has None. One
-    called `strength` gets what is chosen from the file's `STRENGTHS`.
+    `tasks`, `buffer_size`, `replay_batch_size`) get it; one with a default keeps that where `Needs`
+    has None. One called `strength` gets what is chosen from the file's `STRENGTHS`.
 
     Raises:
       MissingDataError: there is no such file.
@@ -83,12 +83,8 @@ def load_strategy(asked: str) -> Method:
     defaults = {each.name for each in parameters if each.default is not each.empty}
 
     def given(needs: Needs) -> dict[str, Any]:
-        every = {each: getattr(needs, each) for each in known}
-        return {
-            each: value
-            for each, value in every.items()
-            if value is not None or each not in defaults
-        }
+        values = {each: getattr(needs, each) for each in known}
+        return {k: v for k, v in values.items() if v is not None or k not in defaults}
 
     chosen = strengths if "strength" in known else ()
     return Method(

@@ -60,6 +60,8 @@ class Plan(NamedTuple):
     many as a step has. It has no effect on other methods."""
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
+    buffer_size: Count | None = None
+    """Samples that a memory holds in all, in the place of `exemplars` per class."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,9 @@ class StrategiesRun(PlannedRun):
     replay_batch_size: Count | None = None
     """Samples that "ER, reservoir", DER++, ER-ACE and A-GEM draw from memory per step; None is as
     many as a step has. It has no effect on other methods."""
+    buffer_size: Count | None = None
+    """Samples that a memory holds in all, in the place of exemplars per class: the classes seen so
+    far share them, and a reservoir has as many."""
     dtype: Dtype | None = None
     """Of the net's computation; parameters, statistics and losses are float32."""
     tuning_orders: Count = 2

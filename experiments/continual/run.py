@@ -27,8 +27,8 @@ from experiments.continual.runner import NETS, Outcome, Outcomes, Runner
 from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = (
-    *("epochs", "batch_size", "rate", "exemplars", "dtype", "tasks", "side"),
-    "replay_batch_size",
+    *("epochs", "batch_size", "rate", "exemplars", "buffer_size", "replay_batch_size"),
+    *("dtype", "tasks", "side"),
 )
 """Options of which the papers' benchmarks have their own kind in their plans."""
 NETS_KEPT = ("Nets", f"after every task, in {NETS}/; `load_net` reads them")

@@ -274,8 +274,11 @@ def of_plan(
     """The record of its parts, learnt by gradient descent with momentum.
 
     Raises:
-      DataError: more tasks than classes.
+      DataError: more tasks than classes, or a memory of less than a sample per class.
     """
+    memory = f"{plan.exemplars} exemplars a class"
+    if plan.buffer_size is not None:
+        memory = f"{plan.buffer_size} samples in memory in all"
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),
@@ -284,11 +287,12 @@ def of_plan(
         plan.exemplars,
         f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
         f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
-        f"{plan.exemplars} exemplars a class{in_replay_batches(plan.replay_batch_size)}",
+        f"{memory}{in_replay_batches(plan.replay_batch_size)}",
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
         reach=plan.rate / (1 - MOMENTUM),
         replay_batch_size=plan.replay_batch_size,
+        buffer_size=plan.buffer_size,
     )
     every = without_unset(plan._asdict())
     facts = {key: value for key, value in every.items() if key != "chosen"}

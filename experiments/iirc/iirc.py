@@ -60,9 +60,8 @@ class IIRCRun(PlannedRun):
     authors' package, the incremental ones being without superclasses."""
     methods: tuple[str, ...] | None = None
     """joint, incremental joint, ER-infinite, ER, iCaRL-CNN, iCaRL-norm, LUCIR, BiC, A-GEM or
-    finetune, or forms that are not the paper's: LUCIR-0.5 (λ₀ = .5), BiC-whole (labels weigh 1),
-    BiC-even and BiC-pwJS (stage 2 by an even cross-entropy, by pw-JS), BiC-whole-pwJS; None is the
-    scale's."""
+    finetune, or forms that are not the paper's: LUCIR-0.5 (λ₀ = .5), BiC-whole-pwJS (labels weigh
+    1, stage 2 by pw-JS); None is the scale's."""
     configurations: Count | None = None
     """Task configurations, each with a seed of its own; None is the scale's."""
     memory_limit: Bytes = 2_000_000_000

@@ -114,16 +114,16 @@ STRATEGIES = {
     "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
     "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
     "icarl, nearest mean": lambda setup: icarl(
-        setup, per_class=3, loss="softmax", classifier="nearest mean"
+        setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
-    "bic, softmax": lambda setup: bic(setup, per_class=3, loss="softmax"),
+    "bic, softmax": lambda setup: bic(setup, buffer_size=60),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
     "a-gem, classes apart": lambda setup: agem(setup, per_class=3, apart=True),
     "icarl": lambda setup: icarl(setup, per_class=3),
     "lucir": lambda setup: lucir(setup, per_class=3),
-    "bic": lambda setup: bic(setup, per_class=3),
+    "bic": lambda setup: bic(setup, per_class=3, loss="binary"),
 }
 STRATEGIES |= BINARY_STRATEGIES
 # They begin from new parameters at every task or evaluation.

@@ -162,6 +162,32 @@ def test_a_strategy_of_ones_own_gets_what_it_names(own_file):
             )
 
 
+@pytest.mark.parametrize(("size", "expected"), [(None, 7), (60, 60)])
+def test_a_strategy_of_ones_own_keeps_its_default_where_nothing_is_set(own_file, size, expected):
+    own_file.write_text(
+        OWN + "def sized(setup, buffer_size=7):\n    raise RuntimeError(buffer_size)\n"
+    )
+    method = load_strategy(f"{own_file}:sized")
+    with pytest.raises(RuntimeError, match=f"^{expected}$"):
+        method.make(None, Needs(tasks=2, classes=10, exemplars=20, buffer_size=size))
+
+
+def test_a_buffer_size_is_every_memory_s():
+    """In all, for exemplars and reservoirs; without it runs are what they were before."""
+    needs = Needs(tasks=5, classes=10, exemplars=20, buffer_size=60)
+    for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER", "A-GEM"):
+        assert METHODS[name].given(needs)["buffer_size"] == 60
+        assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
+    for name in ("ER, reservoir", "DER++", "ER-ACE", "GDumb"):
+        assert METHODS[name].given(needs)["capacity"] == 60
+        assert METHODS[name].given(needs._replace(buffer_size=None))["capacity"] == 200
+    assert METHODS["GEM"].given(needs)["per_task"] == 12
+    asked = table.digits(ContinualRun(benchmark="digits", buffer_size=60))
+    assert asked.facts("not told", METHODS["ER"])["buffer_size"] == 60
+    assert asked.training.endswith("60 samples in memory in all")
+    assert "buffer_size" not in table.digits(ContinualRun()).facts("not told", METHODS["ER"])
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -231,6 +257,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
         ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
         ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
+        ({"buffer_size": 9}, r"--buffer-size 9 for 10 classes; give 10 or more"),
         ({"seeds": 0}, r"--seeds 0; give 1 or more"),
         ({"seeds": 1001}, r"--seeds 1001; give 1,000 or less"),
         ({"rate": float("nan")}, r"--rate nan; give"),
@@ -239,7 +266,10 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"side": 16}, r"--side is not for digits"),
         ({"benchmark": "icifar"}, r"--epochs is not for icifar, which has a plan: --plan.NAME"),
         ({"methods": ("LUCIR-CNN",)}, r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
-        ({"methods": ("BiC-even",)}, r"BiC-even is a form for several labels a sample; here the"),
+        (
+            {"methods": ("BiC-whole-pwJS",)},
+            r"BiC-whole-pwJS is a form for several labels a sample; here the",
+        ),
         ({"strengths": ("EWC=1",)}, r"no method with strengths .*: 'EWC'\. There are 'LwF'\."),
         ({"strengths": ("LWF=1",)}, r"no method with strengths .*: 'LWF'; did you mean 'LwF'"),
         ({"strengths": ("LwF",)}, r"--strengths 'LwF'; give NAME=NUMBER,\.\.\., as in EWC=1e2"),

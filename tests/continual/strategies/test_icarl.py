@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
+from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.lwf import Teacher
-from everlight.continual.strategies.memory import add_herded_exemplars, empty_buffer
 from tests.continual.many_labels import (
     OLD,
     PAIRS,
@@ -143,8 +143,8 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     features = jnp.asarray(forward(OLD, index)[1], jnp.float32)
     # Of every class that the samples carry, second labels included.
     carried = jnp.ones(CLASSES, bool)
-    herded = add_herded_exemplars(empty_buffer(12, 2), train, carried, features)
-    for found, expected in zip(memory.buffer, herded, strict=True):
+    herded = add_herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
+    for found, expected in zip(memory.buffer.samples, herded, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert STRATEGY.stored_samples(memory, task) == 12
 
@@ -163,14 +163,16 @@ def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_sampl
     memory = STRATEGY.init(KEY, learner)
     first = labelled([2, 8, 14, 20, 3, 9, 16], [2] * 4 + [3] * 2 + [4])
     memory, _ = STRATEGY.end_task(memory, learner, task_of(0, [2, 3, 4], first), KEY)
-    held = np.asarray(memory.buffer.index).reshape(CLASSES, 2)
+    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
     again = [26, 32]
     task = task_of(1, [], labelled(again, [2, 2]))
     after, _ = STRATEGY.end_task(memory, learner, task, KEY)
     every = labelled([*again, *held[2]], [2] * 4)
     features = jnp.asarray(forward(OLD, [*again, *held[2]])[1], jnp.float32)
-    expected = add_herded_exemplars(empty_buffer(12, 2), every, classes_mask([2]), features)
-    found = np.asarray(after.buffer.index).reshape(CLASSES, 2)
+    expected = add_herded_exemplars(
+        empty_exemplars(12, 2), every, classes_mask([2]), features
+    ).samples
+    found = np.asarray(after.buffer.samples.index).reshape(CLASSES, 2)
     np.testing.assert_array_equal(found[2], np.asarray(expected.index).reshape(CLASSES, 2)[2])
     np.testing.assert_array_equal(found[[3, 4]], held[[3, 4]])
 
@@ -231,8 +233,9 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
     def unit(rows):
         return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
-    held = np.asarray(memory.buffer.index).reshape(CLASSES, 3)
-    assert np.asarray(memory.buffer.mask).reshape(CLASSES, 3).sum(axis=1).tolist() == [3] * 5 + [0]
+    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)
+    counts = np.asarray(memory.buffer.samples.mask).reshape(CLASSES, 3).sum(axis=1)
+    assert counts.tolist() == [3] * 5 + [0]
     means = unit(np.stack([unit(forward(OLD, own)[1]).mean(axis=0) for own in held[:5]]))
     features = unit(forward(OLD, np.arange(40))[1])
     away = np.linalg.norm(features[:, None] - means, axis=-1)

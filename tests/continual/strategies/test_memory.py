@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from everlight.continual.base import Batch, Samples
-from everlight.continual.strategies.memory import (
+from everlight.continual.strategies.exemplars import (
+    ExemplarBuffer,
     add_herded_exemplars,
     add_random_exemplars,
     add_seen_exemplars,
+)
+from everlight.continual.strategies.memory import (
     add_to_reservoir,
     draw_batch,
     empty_buffer,
@@ -51,7 +54,10 @@ def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
     if way == "random":
         return random_exemplars(buffer, samples, classes, jax.random.key(5))
     features = features_of() if features is None else features
-    return herded_exemplars(buffer, samples, classes, jnp.asarray(features, jnp.float32))
+    label, rank = np.divmod(np.arange(len(buffer.index)), len(buffer.index) // len(classes))
+    recorded = ExemplarBuffer(buffer, jnp.asarray(label), jnp.asarray(rank))
+    given = recorded, samples, classes, jnp.asarray(features, jnp.float32)
+    return herded_exemplars(*given).samples
 
 
 both_ways = pytest.mark.parametrize("way", ["random", "herded"])
@@ -150,9 +156,7 @@ def test_herding_over_many_samples_comes_nearer_to_the_mean_than_chance():
     """20 of 200 by the same loop, and the point of it: their mean is that of the class."""
     features = np.random.default_rng(1).normal(size=(200, 8)) + 0.3
     samples = Samples(jnp.arange(200), jnp.zeros((200, 1), int), jnp.ones(200, bool))
-    buffer = herded_exemplars(
-        empty_buffer(20, 1), samples, jnp.ones(1, bool), jnp.asarray(features, jnp.float32)
-    )
+    buffer = fill("herded", empty_buffer(20, 1), samples, jnp.ones(1, bool), features)
     expected = herd_by_hand(features, 20)
     np.testing.assert_array_equal(buffer.index, expected)
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -329,6 +333,17 @@ def test_padding_never_changes_which_of_the_seen_stay(seed):
         padded.append(wide)
     for label in range(CLASSES):
         assert held(seen_buffer(parts, key), label) == held(seen_buffer(padded, key), label)
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_a_sample_s_random_number_is_its_own_with_every_implementation_of_keys(impl):
+    """Under vmap these draw by the place in the batch: the parts gave other buffers than all."""
+    key = jax.random.key(4, impl=impl)
+    at_once = seen_buffer(parts_of(np.arange(15), []), key)
+    for order, cuts in ((np.arange(15), [6, 9]), (np.arange(15)[::-1], [3, 4])):
+        in_parts = seen_buffer(parts_of(order, cuts), key)
+        for label in range(CLASSES):
+            assert held(in_parts, label) == held(at_once, label)
 
 
 def test_a_class_that_does_not_come_again_keeps_its_exemplars():

@@ -41,17 +41,19 @@ def agem(
     labels: Count = 1,
     apart: bool = False,
     replay_batch_size: Count | None = None,
+    buffer_size: Count | None = None,
 ) -> Strategy:
     """A-GEM, its memory being experience replay's, whose exemplars join no epoch.
 
     Args:
       setup: what is static.
-      per_class: exemplars of every class.
+      per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       apart: the task's loss runs over its own classes alone and the reference's over the classes
         known before, as in IIRC; otherwise both run over all seen.
       replay_batch_size: samples of the reference batch, at most as many as are held; None is as
         many as the task's batch has.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 
     def draw(memory: Exemplars, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
@@ -74,7 +76,7 @@ def agem(
         gradient, info = task_gradient(setup, now, batch, key_task)
         return project(gradient, reference), info
 
-    replay = experience_replay(setup, per_class, labels)
+    replay = experience_replay(setup, per_class, labels, buffer_size)
     return replay._replace(epoch_data=naive(setup).epoch_data, draw=draw, grads=grads)
 
 

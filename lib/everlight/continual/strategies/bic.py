@@ -1,27 +1,37 @@
-"""Bias correction (Wu et al. 2019, CVPR): softmax as published, or many labels a sample in IIRC.
+"""Bias correction (Wu et al. 2019, CVPR): softmax as published, or many labels per sample in IIRC.
 
 Before a task some samples of every seen class leave training. Stage 1 trains on the rest,
 
-    L(θ) = (1 − w) · CE(labels, π(ẑ)) + w · CE(π(ẑ_old / T), π(ẑ / T)),   w = old / (old + new),
+    L(θ) = (1 − w) · CE(labels, π(z)) + w · CE(π(ẑ_old / T), π(z / T)),   w = old / (old + new),
 
 the second term over the classes known before, from the network as it was. Stage 2 freezes it and
 fits, on the samples that left, one scale and one shift for the new classes, ẑ = α z + β, by the
-same CE. Corrections of earlier tasks stay in force for their classes. T = 2 in the paper; a tenth
-of 20 exemplars a class leaves training, and as many of every new class.
+same CE and a penalty 0.05 β². Only the new classes are corrected: the last task's correction is in
+ẑ_old and is then dropped (`corrections="last"`). T = 2 in the paper.
+
+A tenth of each class's exemplars leaves training, at least one, and as many of every new class; the
+last sample of a class stays. The paper's memory is a fixed total that the classes seen so far
+share: 2,000 exemplars on CIFAR-100, 20,000 on ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
 
 With softmax π runs over the seen classes, in the second term over those known before. Abdelsalam et
-al. 2021 put the logistic function and binary cross-entropy, a mean over these classes, in its
-place. There 1 − w starves the labels of new classes as old ones become many, and since a new class
-stands for few of the samples that left, the fit puts hard ones below the threshold of ½; with
-`weigh_labels` and `fit` both can be had otherwise.
+al. 2021 run BiC on samples with many labels and publish no code for it. Here the logistic function
+and binary cross-entropy, a mean over these classes, stand in the place of softmax, and corrections
+of all tasks stay in force in both networks (`corrections="all"`, as in FACIL's bic.py), with the
+penalty 0.001 ((α − 1)² + β²). There 1 − w starves the labels of new classes as old ones become
+many, and since a new class stands for few of the samples that left, the fit puts hard ones below
+the threshold of ½; `weigh_labels` and `fit` change either.
+
+Equal to the official code (wuyuebupt/LargeScaleIncrementalLearning) at the loss of stage 1, the
+objective of stage 2 and what is corrected; differs in that the samples that leave are drawn anew
+from the exemplars before every task (there each class has its own, which never train), features
+are normalised for herding, exemplars stay those of the first choice, counts are rounded down, and
+the objective of stage 2 is minimised by Newton's method.
 """
 
-from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import Count, NotNegative, Positive, checked
@@ -38,38 +48,45 @@ from everlight.continual.base import (
 )
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
+from everlight.continual.strategies.bias_correction import (
+    Correction,
+    best_threshold,
+    correct_classes,
+    fit_pair,
+    no_correction,
+)
+from everlight.continual.strategies.exemplars import (
+    ExemplarBuffer,
+    divide_slots,
+    empty_exemplars,
+    exemplar_slots,
+    into_slots,
+    random_ranks,
+)
 from everlight.continual.strategies.icarl import Loss, herd_task
 from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teacher
-from everlight.continual.strategies.memory import (
-    add_random_exemplars,
-    empty_buffer,
-    merge_buffer,
-)
+from everlight.continual.strategies.memory import distinct, empty_buffer, merge_buffer
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
-Fit = Literal["entropy", "even entropy", "goodness"]
+Fit = Literal["entropy", "goodness"]
 """What stage 2 makes of the samples that left."""
-
-
-class Correction(NamedTuple):
-    """Of each class's logit: scale · z + shift."""
-
-    scale: Float[Array, "c"]
-    shift: Float[Array, "c"]
-
-    def __call__(self, logits: Float[Array, "*b c"]) -> Float[Array, "*b c"]:
-        """The corrected logits."""
-        return self.scale * logits + self.shift
+Corrections = Literal["last", "all"]
+"""Whose classes are corrected: the last task's, or every task's."""
+RIDGE: dict[Corrections, float] = {"last": 0.05, "all": 1e-3}
+"""Default weight of the penalty on α and β."""
 
 
 class BiasMemory(NamedTuple):
     """BiC's memory."""
 
-    buffer: Samples
+    buffer: ExemplarBuffer
     held_out: Samples
-    """The samples that left training for stage 2, as many slots for every class."""
+    """The samples that left training for stage 2."""
     teacher: Teacher
     correction: Correction
+    """Of the network's logits."""
+    old_correction: Correction
+    """Of the teacher's logits."""
 
 
 @checked
@@ -78,30 +95,42 @@ def bic(
     per_class: Count = 20,
     labels: Count = 1,
     temperature: Positive = 2.0,
-    ridge: NotNegative = 1e-3,
-    loss: Loss = "binary",
+    ridge: NotNegative | None = None,
+    loss: Loss | None = None,
     weigh_labels: bool = True,
     fit: Fit = "entropy",
+    corrections: Corrections | None = None,
+    buffer_size: Count | None = None,
 ) -> Strategy:
     """BiC.
 
     Args:
       setup: what is static; the losses above stand in for its objective's.
-      per_class: exemplars of every class; a tenth, at least one, leaves training.
+      per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       temperature: T above.
-      ridge: pulls α to 1 and β to 0, for classes that the samples separate.
-      loss: "softmax" for one label per sample (Wu et al.), "binary" for many (IIRC).
-      weigh_labels: whether the labels' loss weighs 1 − w; otherwise 1.
-      fit: by what α and β are chosen: the cross-entropy; that with labels that hold weighing as
-        much as those that do not ("even entropy"); or, with α = 1, the objective's goodness.
+      ridge: weight of β², with corrections of all tasks of (α − 1)² + β²; None is 0.05, with
+        corrections of all tasks 0.001.
+      loss: "softmax" for one label per sample (Wu et al.), "binary" for many (IIRC); None is
+        "softmax" where `labels` is 1.
+      weigh_labels: whether the labels' loss weighs 1 − w; otherwise 1, which the paper has not.
+      fit: by what α and β are chosen: the cross-entropy; or, with α = 1, the objective's goodness,
+        which the paper has not.
+      corrections: "last" corrects the last task's classes, and trains the network's own logits
+        (Wu et al.); "all" leaves every task's correction in force, in training too. None is "last"
+        with softmax and "all" with the binary loss.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
 
     Raises:
-      ValueError: a loss or a fit that there is not, or of one for the other.
+      ValueError: a loss, a fit or corrections that there are not, or of one for the other.
     """
+    loss = loss or ("softmax" if labels == 1 else "binary")
+    corrections = corrections or ("last" if loss == "softmax" else "all")
     if loss == "softmax" and fit != "entropy":
         raise ValueError(f"fit={fit!r} is for loss='binary'; choose fit='entropy'")
-    left = max(1, per_class // 10)
+    weight = RIDGE[corrections] if ridge is None else ridge
+    # The authors leave the scale free.
+    penalty = jnp.array([0.0 if corrections == "last" else 1.0, 1.0]) * weight
     plain = naive(setup)
     entropy_of_labels = label_softmax if loss == "softmax" else label_entropy
     entropy_of_teacher = soft_softmax if loss == "softmax" else soft_entropy
@@ -119,35 +148,45 @@ def bic(
 
         def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
             corrected = correct_classes(memory.correction, pair, new)(logits)
-            if fit == "even entropy":
-                return even_entropy(corrected, samples, new)
             # Of binary cross-entropy only the new classes' part depends on the pair.
             among = seen if loss == "softmax" else new
             losses = entropy_of_labels(corrected, samples.labels, among)
             return weighted_mean(losses, samples.mask.astype(logits.dtype))
 
-        return fit_pair(cross_entropy, ridge)
+        return fit_pair(cross_entropy, penalty)
 
     def init(key: PRNGKeyArray, learner: Learner) -> BiasMemory:
         classes = learner.seen.shape[0]
-        buffer, held_out = (empty_buffer(count * classes, labels) for count in (per_class, left))
+        slots = exemplar_slots(per_class, buffer_size, classes)
+        held_out = empty_buffer(held_out_slots(per_class, buffer_size, classes), labels)
         return BiasMemory(
-            buffer, held_out, no_teacher(learner), Correction(jnp.ones(classes), jnp.zeros(classes))
+            empty_exemplars(slots, labels),
+            held_out,
+            no_teacher(learner),
+            no_correction(classes),
+            no_correction(classes),
         )
 
     def begin_task(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[BiasMemory, Learner]:
         teacher = freeze_teacher(learner, task)
-        every = merge_buffer(task.train, memory.buffer).samples
+        every = merge_buffer(task.train, memory.buffer.samples).samples
+        among, quota = None, per_class
+        if buffer_size is not None:
+            among = learner.seen
+            quota = buffer_size // jnp.maximum(jnp.sum(teacher.known), 1)
+        slots = memory.held_out.mask.shape[0]
+        held_out = hold_out(every, learner.seen, quota, slots, among, key)
         # Nothing is corrected before there is something old.
-        needed = learner.seen & jnp.any(teacher.known)
-        held_out = add_random_exemplars(memory.held_out, every, learner.seen, key)
-        held_out = held_out._replace(mask=held_out.mask & jnp.repeat(needed, left))
-        return memory._replace(teacher=teacher, held_out=held_out), learner
+        held_out = held_out._replace(mask=held_out.mask & jnp.any(teacher.known))
+        old, own = memory.correction, memory.correction
+        if corrections == "last":
+            own = no_correction(learner.seen.shape[0])
+        return BiasMemory(memory.buffer, held_out, teacher, own, old), learner
 
     def epoch_data(memory: BiasMemory, task: Task) -> Epoch:
-        epoch = merge_buffer(task.train, memory.buffer)
+        epoch = merge_buffer(task.train, memory.buffer.samples)
         stays = epoch.samples.mask & ~_among(epoch.samples, memory.held_out)
         return epoch._replace(samples=epoch.samples._replace(mask=stays))
 
@@ -155,13 +194,14 @@ def bic(
         memory: BiasMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         teacher, correct = memory.teacher, memory.correction
+        correct_old = memory.old_correction
         old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
         label_share = 1 - old_share if weigh_labels else 1.0
 
         def total(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
             outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
             old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
-            logits, soft = correct(outputs.logits), correct(old.logits) / temperature
+            logits, soft = correct(outputs.logits), correct_old(old.logits) / temperature
             own = entropy_of_labels(logits, batch.labels, learner.seen)
             kept = entropy_of_teacher(logits / temperature, soft, teacher.known)
             losses = label_share * own + old_share * kept
@@ -176,7 +216,8 @@ def bic(
         logits = predict_samples(setup, plain, (), learner, memory.held_out, 256)
         fitted = fitted_pair(logits, memory, task.classes, learner.seen)
         correction = correct_classes(memory.correction, fitted, task.classes)
-        buffer = herd_task(setup, memory.buffer, learner, task)
+        among = None if buffer_size is None else learner.seen
+        buffer = herd_task(setup, memory.buffer, learner, task, among)
         return memory._replace(buffer=buffer, correction=correction), learner
 
     def predict(
@@ -193,17 +234,52 @@ def bic(
         grads=grads,
         end_task=end_task,
         predict=predict,
-        stored_samples=lambda memory, task: jnp.sum(memory.buffer.mask),
+        stored_samples=lambda memory, task: jnp.sum(memory.buffer.samples.mask),
     )
 
 
-def correct_classes(
-    correction: Correction, pair: Float[Array, "2"], classes: Bool[Array, "c"]
-) -> Correction:
-    """The correction with one scale and shift for some classes."""
-    return Correction(
-        *(jnp.where(classes, one, every) for one, every in zip(pair, correction, strict=True))
-    )
+def held_out_slots(per_class: int, buffer_size: int | None, classes: int) -> int:
+    """Slots for what leaves training: a tenth per class, or a fifth of a fixed total.
+
+    A fixed total has exemplars of the old classes alone when a task begins, and the new classes,
+    where they are no more, give as many samples as a tenth of it.
+    """
+    if buffer_size is None:
+        return classes * max(1, per_class // 10)
+    return max(classes, buffer_size // 5)
+
+
+def hold_out(
+    samples: Samples,
+    classes: Bool[Array, "c"],
+    quota: int | Int[Array, ""],
+    slots: int,
+    among: Bool[Array, "c"] | None,
+    key: PRNGKeyArray,
+) -> Samples:
+    """Draw the samples that leave training: of each class a tenth, at most of its quota.
+
+    At least one of a class leaves and at least one stays, so that a class of one sample gives none.
+    Every class keeps the last sample in its random order, which leaves for no other class either.
+
+    Args:
+      samples: of the task and of memory.
+      classes: that give samples, `[c]`.
+      quota: exemplars of an old class; a new class gives a tenth of as many.
+      slots: for the samples that leave.
+      among: the classes that share the slots; None divides them among all classes.
+      key: of the choice.
+    """
+    every = distinct(samples)
+    rank = random_ranks(every, key)
+    real, label = rank >= 0, jnp.maximum(every.labels, 0)
+    count = jnp.zeros(classes.shape, jnp.int32).at[label].add(real.astype(jnp.int32))
+    tenth = jnp.maximum(jnp.minimum(quota, count) // 10, 1)
+    leave = jnp.minimum(tenth, jnp.maximum(count - 1, 0)).astype(jnp.int32)
+    stays = jnp.any(real & (rank == count[label] - 1), axis=1)
+    chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
+    division = divide_slots(slots, classes.shape[0], among)
+    return into_slots(every, label, rank, chosen, division, slots).samples
 
 
 def label_entropy(
@@ -240,90 +316,6 @@ def soft_softmax(
 def _log_softmax(logits: Float[Array, "b c"], among: Bool[Array, "c"]) -> Float[Array, "b c"]:
     # A finite floor: minus infinity in both branches would make the gradient NaN.
     return jax.nn.log_softmax(jnp.where(among, logits, -1e9))
-
-
-def even_entropy(
-    logits: Float[Array, "n c"], samples: Samples, among: Bool[Array, "c"]
-) -> Float[Array, ""]:
-    """Binary cross-entropy over some classes, all that hold weighing as much as all that do not."""
-    own = multi_hot(samples.labels, among.shape[0])
-    losses = optax.sigmoid_binary_cross_entropy(logits, own.astype(logits.dtype))
-    counted = samples.mask[:, None] & among
-    parts = [
-        jnp.sum(losses, where=part) / jnp.maximum(jnp.sum(part), 1)
-        for part in (counted & own, counted & ~own)
-    ]
-    return sum(parts) / 2
-
-
-def fit_pair(
-    loss: Callable[[Float[Array, "2"]], Float[Array, ""]], ridge: float, steps: int = 30
-) -> Float[Array, "2"]:
-    """The scale and shift that minimise a convex loss of both; Newton's steps, halved to descend.
-
-    Args:
-      loss: of `[scale, shift]`.
-      ridge: weight of (α − 1)² + β², which alone leaves 1 and 0.
-      steps: of Newton's method.
-    """
-    start = jnp.array([1.0, 0.0])
-
-    def objective(pair: Float[Array, "2"]) -> Float[Array, ""]:
-        return loss(pair) + ridge * jnp.sum((pair - start) ** 2)
-
-    def newton(pair: Float[Array, "2"], _: None) -> tuple[Float[Array, "2"], None]:
-        direction = jnp.linalg.solve(jax.hessian(objective)(pair), jax.grad(objective)(pair))
-        tried = pair - direction * 0.5 ** jnp.arange(12)[:, None]
-        values = jax.vmap(objective)(tried)
-        best = jnp.argmin(values)
-        return jnp.where(values[best] < objective(pair), tried[best], pair), None
-
-    return jax.lax.scan(newton, start, None, length=steps)[0]
-
-
-def best_threshold(
-    logits: Float[Array, "n c"],
-    samples: Samples,
-    correction: Correction,
-    new: Bool[Array, "c"],
-    seen: Bool[Array, "c"],
-    goodness: Callable[
-        [Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]
-    ],
-) -> Float[Array, "2"]:
-    """Scale 1 and the shift of the new classes by which the samples' goodness is greatest.
-
-    Where labels are predicted above 0 and a prediction too many never helps, the best threshold
-    lies right below the logit of a label that holds: all these are tried, and of equals the one
-    that moves least is taken, halfway to the next logit below. [1, 0] where no label holds.
-
-    Args:
-      logits: of the samples, uncorrected, `[n, c]`.
-      samples: held out.
-      correction: of the other classes.
-      new: the classes that share the shift.
-      seen: the classes that are judged.
-      goodness: the objective's.
-    """
-    counted = samples.mask[:, None] & new
-    holds = (multi_hot(samples.labels, new.shape[0]) & counted).ravel()
-    values, others = logits.ravel(), jnp.where(counted, logits, -jnp.inf).ravel()
-    # As many as there are labels: a slot of the flat logits for each.
-    tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
-
-    def judged(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
-        threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
-        pair = jnp.stack([jnp.ones(()), -threshold])
-        good = goodness(correct_classes(correction, pair, new)(logits), samples.labels, seen)
-        return weighted_mean(good, samples.mask.astype(logits.dtype)), threshold
-
-    means, thresholds = jax.lax.map(judged, tried)
-    means = jnp.where(holds[tried], means, -jnp.inf)
-    equal = means >= jnp.max(means) - 1e-6
-    least = jnp.min(jnp.where(equal, jnp.abs(thresholds), jnp.inf))
-    chosen = jnp.argmax(equal & (jnp.abs(thresholds) == least))
-    return jnp.array([1.0, 0.0]).at[1].set(jnp.where(jnp.any(holds), -thresholds[chosen], 0.0))
 
 
 def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:

@@ -40,16 +40,18 @@ def lucir(
     strength: Strength = 5.0,
     margin: NotNegative = 0.5,
     rivals: Count = 2,
+    buffer_size: Count | None = None,
 ) -> Strategy:
     """LUCIR, its memory being `Rehearsal`; the head's weights are `params["head"]["kernel"]`.
 
     Args:
       setup: what is static.
-      per_class: exemplars of every class.
+      per_class: exemplars per class, where there is no `buffer_size`; 20 in the paper.
       labels: labels per sample in the sequence.
       strength: λ₀ above.
       margin: m above.
       rivals: K above; a task of fewer new classes has all of them.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 
     def begin_task(
@@ -91,7 +93,7 @@ def lucir(
         kernel = jnp.where(teacher.known, _kernel(teacher.params), _kernel(learner.params))
         return memory, learner._replace(params=_with_kernel(learner.params, kernel))
 
-    return rehearsal(setup, per_class, labels)._replace(
+    return rehearsal(setup, per_class, labels, buffer_size)._replace(
         begin_task=begin_task, grads=grads, after_step=after_step
     )
 

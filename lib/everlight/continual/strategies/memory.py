@@ -1,6 +1,5 @@
-"""Replay buffers as arrays of fixed shape, class-balanced and reservoir, and draws from them."""
+"""Replay buffers as arrays of fixed shape: draws from them, and the reservoir."""
 
-from collections.abc import Callable
 from functools import reduce
 
 import jax
@@ -12,11 +11,8 @@ from everlight.continual.base import Batch, Epoch, Samples, StepInfo
 
 def empty_buffer(capacity: int, labels: int) -> Samples:
     """A buffer without samples; it holds indices into the data set, never images."""
-    return Samples(
-        jnp.zeros(capacity, jnp.int32),
-        jnp.zeros((capacity, labels), jnp.int32),
-        jnp.zeros(capacity, bool),
-    )
+    index, pairs = jnp.zeros(capacity, jnp.int32), jnp.zeros((capacity, labels), jnp.int32)
+    return Samples(index, pairs, jnp.zeros(capacity, bool))
 
 
 def merge_buffer(train: Samples, buffer: Samples) -> Epoch:
@@ -24,45 +20,6 @@ def merge_buffer(train: Samples, buffer: Samples) -> Epoch:
     both = jax.tree.map(lambda *parts: jnp.concatenate(parts), train, buffer)
     new, old = jnp.zeros_like(train.mask), jnp.ones_like(buffer.mask)
     return Epoch(both, jnp.concatenate([new, old]))
-
-
-def add_random_exemplars(
-    buffer: Samples, samples: Samples, classes: Bool[Array, "c"], key: PRNGKeyArray
-) -> Samples:
-    """Fills the slots of some classes with random samples that carry their label.
-
-    The buffer has the same number of slots for every class, those of class c at
-    `[c * m, (c + 1) * m)`; other classes' slots stay as they are. A class with fewer samples than
-    slots leaves the rest masked; a sample of two classes may stand for both.
-
-    Args:
-      buffer: class-balanced, `[classes * m]`.
-      samples: of the task; one that is there twice counts once.
-      classes: whose slots are filled, `[c]`.
-      key: of the choice, of any implementation; padding never changes the choice.
-    """
-    base = hash_key(key)
-    score = jax.vmap(lambda *sample: _rank(base, *sample))(samples.index, samples.labels)
-    scores = jnp.broadcast_to(score, (classes.shape[0], score.shape[0]))
-    return fill_slots(buffer, distinct(samples), classes, scores)
-
-
-def add_seen_exemplars(
-    buffer: Samples, samples: Samples, classes: int, key: PRNGKeyArray
-) -> Samples:
-    """The buffer after more samples were seen, each of a class's held with equal chance.
-
-    Of all samples of a class that were ever added with the same key those with the least random
-    numbers stay, whatever the order and the parts in which they came.
-
-    Args:
-      buffer: class-balanced, `[classes * m]`, filled by this function alone.
-      samples: of the task.
-      classes: that have slots.
-      key: of the choice, the same at every call.
-    """
-    every = merge_buffer(samples, buffer).samples
-    return add_random_exemplars(buffer, every, jnp.ones(classes, bool), key)
 
 
 def distinct(samples: Samples) -> Samples:
@@ -77,7 +34,7 @@ def distinct(samples: Samples) -> Samples:
 
 
 def hash_key(key: PRNGKeyArray) -> PRNGKeyArray:
-    """A threefry key made of all words of a key of any implementation.
+    """Return a threefry key made of all words of a key of any implementation.
 
     A number folded into a threefry key gives the same bits alone, in a batch and under `vmap`. The
     bits of an "rbg" or "unsafe_rbg" key depend on its place in a `vmap`, so they rank no samples. A
@@ -86,97 +43,6 @@ def hash_key(key: PRNGKeyArray) -> PRNGKeyArray:
     words = jax.random.key_data(key)
     first = jax.random.wrap_key_data(words[:2], impl="threefry2x32")
     return reduce(jax.random.fold_in, words[2:], first)
-
-
-def _rank(key: PRNGKeyArray, index: Int[Array, ""], labels: Int[Array, "k"]) -> Float[Array, ""]:
-    # All labels: an image may be there twice, once with fewer.
-    return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
-
-
-def add_herded_exemplars(
-    buffer: Samples,
-    samples: Samples,
-    classes: Bool[Array, "c"],
-    features: Float[Array, "n f"],
-) -> Samples:
-    """Fills the slots of some classes by herding (iCaRL, Rebuffi et al. 2017, algorithm 4).
-
-    Each exemplar is the sample that brings the mean of the chosen features nearest to the class's
-    mean; features are L2-normalised.
-
-    Args:
-      buffer: class-balanced, `[classes * m]`.
-      samples: of the task, `[n]`.
-      classes: whose slots are filled, `[c]`.
-      features: of the samples, `[n, f]`.
-    """
-    count, size = classes.shape[0], samples.mask.shape[0]
-    lengths = jnp.linalg.norm(features, axis=1, keepdims=True)
-    rows = jnp.where(samples.mask[:, None], features / jnp.maximum(lengths, 1e-12), 0)
-    squares = jnp.sum(rows**2, axis=1, keepdims=True)
-    # Every label of every sample stands in its class's herd; what is in none, in one past the last.
-    herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
-    herd = jnp.where(herded, samples.labels, count)
-    place = jnp.broadcast_to(jnp.arange(size)[:, None], herd.shape)
-
-    def by_herd(reduce: Callable, values: Array) -> Array:
-        return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
-
-    members = by_herd(jax.ops.segment_sum, jnp.ones(herd.shape))
-    # One of a sample's labels after another: rows for each at once would be the most memory.
-    total = sum(jax.ops.segment_sum(rows, column, count + 1) for column in herd.T)
-    mean = total / jnp.maximum(members, 1)[:, None]
-
-    def choose(carry: tuple, step: Int[Array, ""]) -> tuple:
-        total, free = carry
-        # |total + row - (step + 1) mean|², less what is the same for all of a herd.
-        away = total - (step + 1) * mean
-        along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
-        distance = squares + 2 * along.T
-        distance = jnp.where(free, distance, jnp.inf)
-        nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
-        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, place, size))
-        filled = best < size
-        total = total + jnp.where(filled[:, None], rows[best], 0)
-        return (total, free & (place != best[herd])), (best[:count], filled[:count])
-
-    start = (jnp.zeros_like(mean), herded)
-    slots = buffer.index.shape[0] // count
-    _, (best, filled) = jax.lax.scan(choose, start, jnp.arange(slots))
-    chosen = jax.tree.map(lambda leaf: leaf[best.T], samples)._replace(mask=filled.T)
-    return _refill(buffer, chosen, classes)
-
-
-def fill_slots(
-    buffer: Samples, samples: Samples, classes: Bool[Array, "c"], scores: Float[Array, "c n"]
-) -> Samples:
-    """The samples of least score in each class into that class's slots."""
-    slots = buffer.index.shape[0] // classes.shape[0]
-
-    def choose(label: Int[Array, ""]) -> tuple:
-        member, score = _members(samples, label), scores[label]
-        order = jnp.argsort(jnp.where(member, score, jnp.inf), stable=True)[:slots]
-        order = jnp.pad(order, (0, slots - order.shape[0]))
-        filled = jnp.arange(slots) < jnp.sum(member)
-        return jax.tree.map(lambda leaf: leaf[order], samples)._replace(mask=filled)
-
-    chosen = jax.lax.map(choose, jnp.arange(classes.shape[0]))
-    return _refill(buffer, chosen, classes)
-
-
-def _refill(buffer: Samples, chosen: Samples, classes: Bool[Array, "c"]) -> Samples:
-    """The buffer with some classes' slots anew; `chosen` has all, `[c, slots]`."""
-    refill = jnp.repeat(classes, chosen.mask.shape[1])
-
-    def put(old: Array, new: Array) -> Array:
-        new = new.reshape(old.shape)
-        return jnp.where(refill.reshape(-1, *[1] * (old.ndim - 1)), new, old)
-
-    return jax.tree.map(put, buffer, chosen)
-
-
-def _members(samples: Samples, label: Int[Array, ""]) -> Bool[Array, "n"]:
-    return samples.mask & jnp.any(samples.labels == label, axis=1)
 
 
 def carried_classes(samples: Samples, classes: int) -> Bool[Array, "c"]:

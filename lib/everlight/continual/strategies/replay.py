@@ -28,12 +28,8 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.strategies.memory import (
-    add_seen_exemplars,
-    empty_buffer,
-    hash_key,
-    merge_buffer,
-)
+from everlight.continual.strategies.exemplars import add_seen_exemplars, exemplar_slots
+from everlight.continual.strategies.memory import empty_buffer, hash_key, merge_buffer
 from everlight.continual.strategies.naive import (
     batch_outputs,
     naive,
@@ -52,17 +48,21 @@ class Exemplars(NamedTuple):
 
 
 @checked
-def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) -> Strategy:
+def experience_replay(
+    setup: Setup, per_class: Count = 20, labels: Count = 1, buffer_size: Count | None = None
+) -> Strategy:
     """ER, its memory being `Exemplars`.
 
     Args:
       setup: what is static.
-      per_class: exemplars of every class.
+      per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
+      buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Exemplars:
-        buffer = empty_buffer(per_class * learner.seen.shape[0], labels)
+        slots = exemplar_slots(per_class, buffer_size, learner.seen.shape[0])
+        buffer = empty_buffer(slots, labels)
         return Exemplars(buffer, jax.random.key_data(hash_key(key)))
 
     def epoch_data(memory: Exemplars, task: Task) -> Epoch:
@@ -73,7 +73,8 @@ def experience_replay(setup: Setup, per_class: Count = 20, labels: Count = 1) ->
     ) -> tuple[Exemplars, Learner]:
         key = jax.random.wrap_key_data(memory.key_data, impl="threefry2x32")
         classes = learner.seen.shape[0]
-        buffer = add_seen_exemplars(memory.buffer, task.train, classes, key)
+        among = None if buffer_size is None else learner.seen
+        buffer = add_seen_exemplars(memory.buffer, task.train, classes, key, among)
         return memory._replace(buffer=buffer), learner
 
     return naive(setup)._replace(

@@ -1,0 +1,112 @@
+"""Scales and shifts of classes' logits, and the fits of one for the new classes (BiC's stage 2)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from everlight.continual.base import Samples
+from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.strategies.naive import weighted_mean
+
+
+class Correction(NamedTuple):
+    """Of each class's logit: scale · z + shift."""
+
+    scale: Float[Array, "c"]
+    shift: Float[Array, "c"]
+
+    def __call__(self, logits: Float[Array, "*b c"]) -> Float[Array, "*b c"]:
+        """The corrected logits."""
+        return self.scale * logits + self.shift
+
+
+def no_correction(classes: int) -> Correction:
+    """The correction that changes nothing."""
+    return Correction(jnp.ones(classes), jnp.zeros(classes))
+
+
+def correct_classes(
+    correction: Correction, pair: Float[Array, "2"], classes: Bool[Array, "c"]
+) -> Correction:
+    """The correction with one scale and shift for some classes."""
+    return Correction(
+        *(jnp.where(classes, one, every) for one, every in zip(pair, correction, strict=True))
+    )
+
+
+def fit_pair(
+    loss: Callable[[Float[Array, "2"]], Float[Array, ""]],
+    ridge: float | Float[Array, "2"],
+    steps: int = 30,
+) -> Float[Array, "2"]:
+    """The scale and shift that minimise a convex loss of both; Newton's steps, halved to descend.
+
+    Args:
+      loss: of `[scale, shift]`.
+      ridge: weight of (α − 1)² + β², or of either; alone it leaves 1 and 0.
+      steps: of Newton's method; where samples can be separated a scale without penalty has no
+        minimum, and is what it is after them.
+    """
+    start = jnp.array([1.0, 0.0])
+
+    def objective(pair: Float[Array, "2"]) -> Float[Array, ""]:
+        return loss(pair) + jnp.sum(ridge * (pair - start) ** 2)
+
+    def newton(pair: Float[Array, "2"], _: None) -> tuple[Float[Array, "2"], None]:
+        # Without samples nor penalty it is 0.
+        curvature = jax.hessian(objective)(pair) + 1e-8 * jnp.eye(2)
+        direction = jnp.linalg.solve(curvature, jax.grad(objective)(pair))
+        tried = pair - direction * 0.5 ** jnp.arange(12)[:, None]
+        values = jax.vmap(objective)(tried)
+        best = jnp.argmin(values)
+        return jnp.where(values[best] < objective(pair), tried[best], pair), None
+
+    return jax.lax.scan(newton, start, None, length=steps)[0]
+
+
+def best_threshold(
+    logits: Float[Array, "n c"],
+    samples: Samples,
+    correction: Correction,
+    new: Bool[Array, "c"],
+    seen: Bool[Array, "c"],
+    goodness: Callable[
+        [Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]
+    ],
+) -> Float[Array, "2"]:
+    """Scale 1 and the shift of the new classes by which the samples' goodness is greatest.
+
+    Where labels are predicted above 0 and a prediction too many never helps, the best threshold
+    lies right below the logit of a label that holds: all these are tried, and of equals the one
+    that moves least is taken, halfway to the next logit below. [1, 0] where no label holds.
+
+    Args:
+      logits: of the samples, uncorrected, `[n, c]`.
+      samples: held out.
+      correction: of the other classes.
+      new: the classes that share the shift.
+      seen: the classes that are judged.
+      goodness: the objective's.
+    """
+    counted = samples.mask[:, None] & new
+    holds = (multi_hot(samples.labels, new.shape[0]) & counted).ravel()
+    values, others = logits.ravel(), jnp.where(counted, logits, -jnp.inf).ravel()
+    # As many as there are labels: a slot of the flat logits for each.
+    tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
+
+    def judged(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
+        threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
+        pair = jnp.stack([jnp.ones(()), -threshold])
+        good = goodness(correct_classes(correction, pair, new)(logits), samples.labels, seen)
+        return weighted_mean(good, samples.mask.astype(logits.dtype)), threshold
+
+    means, thresholds = jax.lax.map(judged, tried)
+    means = jnp.where(holds[tried], means, -jnp.inf)
+    equal = means >= jnp.max(means) - 1e-6
+    least = jnp.min(jnp.where(equal, jnp.abs(thresholds), jnp.inf))
+    chosen = jnp.argmax(equal & (jnp.abs(thresholds) == least))
+    return jnp.array([1.0, 0.0]).at[1].set(jnp.where(jnp.any(holds), -thresholds[chosen], 0.0))

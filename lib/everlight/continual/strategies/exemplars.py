@@ -1,0 +1,285 @@
+"""Class-balanced exemplars: so many per class, or a fixed total that the classes seen share.
+
+With a fixed total of K slots every class seen keeps m = K // (classes seen) exemplars, so that
+there are never more than K. Where m falls, a class keeps the first m in the order of their choice:
+by herding (iCaRL, Rebuffi et al. 2017), or by random numbers that samples never change.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import Samples
+from everlight.continual.strategies.memory import (
+    distinct,
+    empty_buffer,
+    hash_key,
+    merge_buffer,
+)
+
+
+class ExemplarBuffer(NamedTuple):
+    """Exemplars of which every slot records the class that it stands for and its herding rank."""
+
+    samples: Samples
+    label: Int[Array, "m"]
+    """The class of each slot; a sample with several labels may stand for each in its own slot."""
+    rank: Int[Array, "m"]
+    """The place in the order in which the class's exemplars were chosen, counted from 0."""
+
+
+class Division(NamedTuple):
+    """Equal parts of a buffer's slots, one per class."""
+
+    first: Int[Array, "c"]
+    """The first slot of each class; past the end for a class that has no part."""
+    size: int | Int[Array, ""]
+    """Slots per class."""
+
+
+def empty_exemplars(capacity: int, labels: int) -> ExemplarBuffer:
+    """A buffer without exemplars."""
+    label, rank = jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.int32)
+    return ExemplarBuffer(empty_buffer(capacity, labels), label, rank)
+
+
+def exemplar_slots(per_class: int, buffer_size: int | None, classes: int) -> int:
+    """Slots of a buffer: the fixed total if there is one, otherwise `per_class` for every class.
+
+    Raises:
+      ValueError: the fixed total is less than one exemplar per class.
+    """
+    if buffer_size is None:
+        return per_class * classes
+    if buffer_size < classes:
+        raise ValueError(
+            f"buffer_size={buffer_size} is less than one exemplar for each of {classes} classes; "
+            f"give at least {classes}"
+        )
+    return buffer_size
+
+
+def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None) -> Division:
+    """Divide slots equally among classes, in the order of their numbers.
+
+    Args:
+      slots: of the buffer.
+      classes: number of all classes.
+      among: the classes that share the slots, in a fixed total memory those seen so far; None
+        divides the slots among all classes.
+    """
+    if among is None:
+        return Division(jnp.arange(classes, dtype=jnp.int32) * (slots // classes), slots // classes)
+    count = jnp.sum(among).astype(jnp.int32)
+    size = slots // jnp.maximum(count, 1)
+    place = (jnp.cumsum(among) - 1).astype(jnp.int32)
+    return Division(jnp.where(among, place * size, slots), size)
+
+
+def add_random_exemplars(
+    buffer: Samples, samples: Samples, classes: Bool[Array, "c"], key: PRNGKeyArray
+) -> Samples:
+    """Fills the slots of some classes with random samples that carry their label.
+
+    The buffer has the same number of slots for every class, those of class c at
+    `[c * m, (c + 1) * m)`; other classes' slots stay as they are. A class with fewer samples than
+    slots leaves the rest masked; a sample of two classes may stand for both.
+
+    Args:
+      buffer: class-balanced, `[classes * m]`.
+      samples: of the task; one that is there twice counts once.
+      classes: whose slots are filled, `[c]`.
+      key: of the choice, which padding never changes.
+    """
+    slots = buffer.index.shape[0]
+    division = divide_slots(slots, classes.shape[0])
+    every = distinct(samples)
+    rank = random_ranks(every, key)
+    chosen = into_slots(every, every.labels, rank, rank >= 0, division, slots).samples
+    refill = jnp.repeat(classes, division.size, total_repeat_length=slots)
+    return _where_slots(refill, chosen, buffer)
+
+
+def add_seen_exemplars(
+    buffer: Samples,
+    samples: Samples,
+    classes: int,
+    key: PRNGKeyArray,
+    among: Bool[Array, "c"] | None = None,
+) -> Samples:
+    """The buffer after more samples were seen, each of a class's held with equal chance.
+
+    Of all samples of a class that were ever added with the same key those with the least random
+    numbers stay, whatever the order and the parts in which they came.
+
+    Args:
+      buffer: class-balanced, filled by this function alone.
+      samples: of the task.
+      classes: number of all classes.
+      key: of the choice, the same at every call.
+      among: the classes that share the slots, never fewer than at the last call; None is all.
+    """
+    slots = buffer.index.shape[0]
+    every = distinct(merge_buffer(samples, buffer).samples)
+    rank = random_ranks(every, key)
+    division = divide_slots(slots, classes, among)
+    return into_slots(every, every.labels, rank, rank >= 0, division, slots).samples
+
+
+def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
+    """The place of every sample in a random order of each of its labels' samples; -1 for none.
+
+    Args:
+      samples: none of which is there twice.
+      key: of the order, of any implementation; a sample has the same random number for all its
+        labels, wherever it stands.
+    """
+    hashed = hash_key(key)
+    drawn = jax.vmap(lambda *sample: _draw_number(hashed, *sample))(samples.index, samples.labels)
+    real = (samples.mask[:, None] & (samples.labels >= 0)).reshape(-1)
+    label = jnp.where(real, samples.labels.reshape(-1), jnp.iinfo(samples.labels.dtype).max)
+    order = jnp.lexsort((jnp.repeat(drawn, samples.labels.shape[1]), label))
+    place = jnp.arange(order.shape[0], dtype=jnp.int32)
+    begins = jnp.append(True, label[order][1:] != label[order][:-1])
+    rank = place - jax.lax.cummax(jnp.where(begins, place, 0))
+    ranks = jnp.zeros_like(place).at[order].set(rank)
+    return jnp.where(real, ranks, -1).reshape(samples.labels.shape)
+
+
+def _draw_number(
+    key: PRNGKeyArray, index: Int[Array, ""], labels: Int[Array, "k"]
+) -> Float[Array, ""]:
+    # All labels: an image may be there twice, once with fewer.
+    return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
+
+
+def add_herded_exemplars(
+    buffer: ExemplarBuffer,
+    samples: Samples,
+    classes: Bool[Array, "c"],
+    features: Float[Array, "n f"],
+    among: Bool[Array, "c"] | None = None,
+) -> ExemplarBuffer:
+    """Herd exemplars of some classes; the other classes keep the first of theirs that have a slot.
+
+    These are iCaRL's ConstructExemplarSet and ReduceExemplarSet (Rebuffi et al. 2017, algorithms 4
+    and 5).
+
+    Args:
+      buffer: of any number of slots.
+      samples: of the task, `[n]`.
+      classes: whose exemplars are chosen anew, `[c]`.
+      features: of the samples, `[n, f]`.
+      among: the classes that share the slots, in a fixed total memory those seen so far; None
+        divides the slots among all classes.
+    """
+    slots = buffer.rank.shape[0]
+    division = divide_slots(slots, classes.shape[0], among)
+    rank = herd_ranks(samples, classes, features, division.size)
+    herded = into_slots(samples, samples.labels, rank, rank >= 0, division, slots)
+    stays = buffer.samples.mask & ~classes[buffer.label]
+    old = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
+    reduced = into_slots(buffer.samples, *old, division, slots)
+    return _where_slots(herded.samples.mask, herded, reduced)
+
+
+def herd_ranks(
+    samples: Samples,
+    classes: Bool[Array, "c"],
+    features: Float[Array, "n f"],
+    most: int | Int[Array, ""],
+) -> Int[Array, "n k"]:
+    """The place of every sample in the herd of each of its labels; -1 for those not chosen.
+
+    Each exemplar is the sample that brings the mean of the chosen features nearest to the class's
+    mean (iCaRL, algorithm 4); features are L2-normalised.
+
+    Args:
+      samples: to choose from, `[n]`.
+      classes: that choose exemplars, `[c]`.
+      features: of the samples, `[n, f]`.
+      most: exemplars per class; as an array it costs as many rounds as the largest herd needs.
+    """
+    count, size = classes.shape[0], samples.mask.shape[0]
+    lengths = jnp.linalg.norm(features, axis=1, keepdims=True)
+    rows = jnp.where(samples.mask[:, None], features / jnp.maximum(lengths, 1e-12), 0)
+    squares = jnp.sum(rows**2, axis=1, keepdims=True)
+    # Every label of every sample stands in its class's herd; what is in none, in one past the last.
+    herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
+    herd = jnp.where(herded, samples.labels, count)
+    place = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)
+
+    def by_herd(reduce: Callable, values: Array) -> Array:
+        return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
+
+    members = by_herd(jax.ops.segment_sum, jnp.ones(herd.shape, rows.dtype))
+    # One of a sample's labels after another: rows for each at once would be the most memory.
+    total = sum(jax.ops.segment_sum(rows, column, count + 1) for column in herd.T)
+    mean = total / jnp.maximum(members, 1)[:, None]
+
+    def choose(step: Int[Array, ""], carry: tuple) -> tuple:
+        total, rank = carry
+        free = herded & (rank < 0)
+        # |total + row - (step + 1) mean|², less what is the same for all of a herd.
+        away = total - (step + 1) * mean
+        along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
+        distance = squares + 2 * along.T
+        distance = jnp.where(free, distance, jnp.inf)
+        nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
+        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, place, size))
+        total = total + jnp.where((best < size)[:, None], rows[best], 0)
+        return total, jnp.where(free & (place == best[herd]), step.astype(jnp.int32), rank)
+
+    rounds = most
+    if not isinstance(most, int):
+        rounds = jnp.minimum(most, jnp.max(members[:count]).astype(jnp.int32))
+    start = (jnp.zeros_like(mean), jnp.full(herd.shape, -1, jnp.int32))
+    return jax.lax.fori_loop(0, rounds, choose, start)[1]
+
+
+def into_slots(
+    samples: Samples,
+    label: Int[Array, "n k"],
+    rank: Int[Array, "n k"],
+    chosen: Bool[Array, "n k"],
+    division: Division,
+    slots: int,
+) -> ExemplarBuffer:
+    """Put each chosen sample where its class and rank say; ranks past a class's part are dropped.
+
+    Args:
+      samples: of which some are put into slots, `[n]`.
+      label: the class that each stands for, up to k of them, `[n, k]`.
+      rank: within the class, `[n, k]`; no two chosen samples of a class have the same.
+      chosen: which samples are put, `[n, k]`.
+      division: of the slots.
+      slots: of the buffer.
+    """
+    count = samples.mask.shape[0]
+    fits = chosen & (rank < division.size)
+    slot = jnp.where(fits, division.first[label] + rank, slots)
+    place = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], slot.shape)
+
+    def put(values: Int[Array, "n k"], empty: int) -> Int[Array, "m"]:
+        every = jnp.full(slots, empty, jnp.int32)
+        return every.at[slot].set(values.astype(jnp.int32), mode="drop")
+
+    source = put(place, count)
+    held = source < count
+    row = jnp.where(held, source, 0)
+    index = jnp.where(held, samples.index[row], 0).astype(jnp.int32)
+    labels = jnp.where(held[:, None], samples.labels[row], 0).astype(jnp.int32)
+    return ExemplarBuffer(Samples(index, labels, held), put(label, 0), put(rank, 0))
+
+
+def _where_slots(here: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
+    """The slots of one buffer where a mask is set, and of another elsewhere."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(here.reshape(-1, *[1] * (a.ndim - 1)), a, b.astype(a.dtype)),
+        first,
+        second,
+    )

@@ -1,0 +1,156 @@
+"""BiC's held-out samples: who leaves training, and how many of each class."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.base import Samples
+from everlight.continual.strategies.bic import bic, hold_out
+from everlight.continual.strategies.exemplars import ExemplarBuffer, empty_exemplars
+from tests.continual.many_labels import labelled
+from tests.continual.small_net import CLASSES, classes_mask, small_learner, task_of
+from tests.continual.strategies.bic_second_task import KEY, SETUP
+
+# Who leaves training: two of 20 samples, at least one of fewer, none of one.
+
+TWENTY = bic(SETUP, per_class=20, labels=2)
+# Classes 0 and 1 have been learnt. Class 0 holds one image and class 1 five and a second label.
+HELD = {0: [6], 1: [1, 7, 13, 19, 25]}
+# Image 6 comes again as class 2, and image 1 as classes 1 and 3: other samples.
+TRAIN = labelled([*range(20), 3, 9, 15, 21, 1, 39], [2] * 20 + [3] * 4 + [1, 0])
+TRAIN = TRAIN._replace(
+    labels=TRAIN.labels.at[24].set(jnp.array([1, 3])), mask=TRAIN.mask.at[25].set(False)
+)
+SECOND = task_of(1, [2, 3], TRAIN)
+
+
+def buffer_of(held):
+    """20 slots a class; those that are empty hold a sample that is in training."""
+    index, labels = np.full((CLASSES, 20), 12), np.full((CLASSES, 20, 2), [2, -1])
+    mask = np.zeros((CLASSES, 20), bool)
+    for label, members in held.items():
+        part = (label, slice(0, len(members)))
+        index[part], labels[part], mask[part] = members, [label, -1], True
+    samples = Samples(index.ravel(), labels.reshape(-1, 2), mask.ravel())
+    label, rank = np.divmod(np.arange(CLASSES * 20), 20)
+    return jax.tree.map(jnp.asarray, ExemplarBuffer(samples, label, rank))
+
+
+def who(samples):
+    """(image, labels) of every sample."""
+    rows = zip(*(np.asarray(leaf).tolist() for leaf in samples), strict=True)
+    return [(index, *labels) for index, labels, real in rows if real]
+
+
+@jax.jit
+def opened(key, buffer):
+    """Memory and epoch of the second task."""
+    learner = small_learner(SETUP, [0, 1, 2, 3])
+    memory = TWENTY.init(KEY, learner)._replace(buffer=buffer)
+    memory, learner = TWENTY.begin_task(memory, learner, SECOND, key)
+    return memory, TWENTY.epoch_data(memory, SECOND)
+
+
+EVERY = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
+    memory, epoch = opened(jax.random.key(seed), buffer_of(HELD))
+    slots = np.asarray(memory.held_out.mask).reshape(CLASSES, 2)
+    np.testing.assert_array_equal(slots.sum(axis=1), [0, 1, 2, 1, 0, 0])
+    labels = np.asarray(memory.held_out.labels).reshape(CLASSES, 2, 2)
+    for label in range(4):
+        assert np.all(np.any(labels[label] == label, axis=1)[slots[label]])
+    left = set(who(memory.held_out))
+    assert left <= set(EVERY)
+    assert sorted(who(epoch.samples)) == [sample for sample in EVERY if sample not in left]
+    # Who stays is still known as replayed or new.
+    replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
+    assert set(who(replayed)) == set(who(buffer_of(HELD).samples)) - left
+
+
+def each(samples):
+    """`who` of every row, as sets."""
+    return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
+
+
+def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
+    keys = jax.random.split(KEY, 400)
+    memories, epochs = jax.jit(jax.vmap(opened, in_axes=(0, None)))(keys, buffer_of(HELD))
+    left, stays = each(memories.held_out), each(epochs.samples)
+    counts = {sample: sum(sample in one for one in left) for sample in EVERY}
+    # 2 of 20 samples of class 2: 40 times each, give or take 5 standard deviations of 6; and 1 of
+    # 6 of class 1, of which image 1 with two labels may leave for class 3 too.
+    assert all(abs(counts[i, 2, -1] - 40) < 30 for i in range(20))
+    assert all(abs(counts[i, 1, -1] - 400 / 6) < 37 for i in HELD[1])
+    assert any((1, 1, -1) in one and (1, 1, 3) not in one for one in left)
+    for one, rest in zip(left, stays, strict=True):
+        assert one | rest == set(EVERY)
+        assert not one & rest
+        # Some sample of every class stays.
+        assert all(any(label in sample[1:] for sample in rest) for label in range(4))
+
+
+@pytest.mark.parametrize(
+    ("counts", "leave"),
+    [((1, 2, 9), (0, 1, 1)), ((19, 20, 21), (1, 2, 2)), ((0, 30, 39), (0, 2, 2))],
+)
+def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
+    """Of up to as many as an old class may keep, 20; classes of one or two were left with none."""
+    index = np.concatenate([np.arange(count) for count in counts])
+    samples = labelled(index, np.repeat([2, 3, 4], counts))
+    out = hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, KEY)
+    found = np.asarray(out.mask).reshape(CLASSES, 2).sum(axis=1)
+    np.testing.assert_array_equal(found, [0, 0, *leave, 0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_leaves_for_one_class_is_never_all_of_another(seed):
+    """Samples of two classes each: what class 2 gives may be the last that class 3 has."""
+    pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
+    samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))
+    out = hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, jax.random.key(seed))
+    rest = set(range(4)) - {row[0] for row in who(out)}
+    assert {label for row in rest for label in pairs[row]} == {2, 3, 4}
+
+
+def test_nobody_leaves_the_first_task():
+    learner = small_learner(SETUP, [2, 3])
+    memory, _ = jax.jit(TWENTY.begin_task)(TWENTY.init(KEY, learner), learner, SECOND, KEY)
+    assert not np.any(memory.held_out.mask)
+    assert who(TWENTY.epoch_data(memory, SECOND).samples) == who(TRAIN)
+
+
+@pytest.mark.parametrize(("per_class", "leave"), [(20, 2), (3, 1), (50, 5)])
+def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, leave):
+    memory = bic(SETUP, per_class).init(KEY, small_learner(SETUP, []))
+    assert memory.held_out.mask.shape == (leave * CLASSES,)
+    assert memory.buffer.samples.mask.shape == (per_class * CLASSES,)
+    assert not np.any(memory.held_out.mask)
+
+
+@pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
+def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
+    """Of 90 in all: old classes hold 40, 40 and 22, of which a tenth leaves."""
+    strategy = bic(SETUP, buffer_size=90, labels=2)
+    new = len(known)
+    rng = np.random.default_rng(0)
+    old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]
+    index, label = np.array(old).T
+    buffer = empty_exemplars(90, 2)
+    slot = np.arange(len(old))
+    held = Samples(
+        buffer.samples.index.at[slot].set(index),
+        buffer.samples.labels.at[slot].set(np.stack([label, np.full_like(label, -1)], axis=1)),
+        buffer.samples.mask.at[slot].set(True),
+    )
+    learner = small_learner(SETUP, [*known, new])
+    memory = strategy.init(KEY, learner)._replace(buffer=buffer._replace(samples=held))
+    task = task_of(1, [new], labelled(rng.permutation(40), [new] * 40))
+    memory, _ = strategy.begin_task(memory, learner, task, KEY)
+    gone = np.array([row[1] for row in who(memory.held_out)])
+    each = {1: 4, 2: 4, 4: 2}[len(known)]
+    expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), each, 0)
+    np.testing.assert_array_equal(np.bincount(gone, minlength=CLASSES), expected)

@@ -1,0 +1,269 @@
+"""A fixed total memory that the classes seen share, against the procedure in float64 NumPy."""
+
+import functools
+from itertools import chain
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual.base import Outputs, Samples, Setup, Task
+from everlight.continual.engine.steps import init_learner
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
+from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies.lucir import lucir
+from everlight.continual.strategies.replay import experience_replay
+
+CLASSES, TOTAL, WIDTH = 9, 50, 4
+TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
+# Exemplars per class after each task: 50 over 2, 5, 6 and 9 classes.
+QUOTAS = [25, 10, 8, 5]
+COUNTS = np.array([40, 12, 30, 7, 26, 33, 4, 28, 20])
+SLOTS = 100
+"""Of every task's samples, so that one program serves all."""
+KEY = jax.random.key(0)
+_rng = np.random.default_rng(7)
+LABEL = _rng.permutation(np.repeat(np.arange(CLASSES), COUNTS))
+DATA = _rng.normal(size=(len(LABEL), WIDTH)) + 0.4
+# The network's features change from task to task.
+MIXES = [_rng.normal(size=(WIDTH, WIDTH)) for _ in TASKS]
+
+
+def features_of(mix, index):
+    rows = DATA[index] @ mix
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def setup_of():
+    data = jnp.asarray(DATA, jnp.float32)
+
+    def apply(params, batch_stats, inputs, train, key):
+        features = inputs @ params["mix"]
+        return Outputs(jnp.pad(features, ((0, 0), (0, CLASSES - WIDTH))), features), batch_stats
+
+    return Setup(
+        init=lambda key: ({"mix": jnp.asarray(MIXES[0], jnp.float32)}, {}),
+        apply=apply,
+        objective=softmax_objective(),
+        optimizer=optax.sgd(0.1),
+        gather=lambda index, key: data[index],
+    )
+
+
+SETUP = setup_of()
+
+
+def second_labels(task):
+    """Some samples of the task get a second class of it, and one an old class that comes again."""
+    rng = np.random.default_rng(task)
+    own = np.flatnonzero(np.isin(LABEL, TASKS[task]))
+    pairs = np.stack([LABEL[own], np.full(len(own), -1)], axis=1)
+    for row in rng.choice(len(own), len(own) // 3, replace=False):
+        other = [label for label in TASKS[task] if label != pairs[row, 0]]
+        if other:
+            pairs[row, 1] = rng.choice(other)
+    if task == 2:
+        pairs[:3, 1] = 1
+    return own, pairs
+
+
+def task_parts(task, labels):
+    """Indices and labels of a task's samples."""
+    own, pairs = second_labels(task)
+    return own, pairs[:, :labels]
+
+
+def state_at(task):
+    """The learner at the end of a task."""
+    learner = init_learner(SETUP, CLASSES, KEY)
+    seen = np.isin(np.arange(CLASSES), list(chain(*TASKS[: task + 1])))
+    params = {"mix": jnp.asarray(MIXES[task], jnp.float32)}
+    return learner._replace(params=params, seen=jnp.asarray(seen))
+
+
+def task_at(task, labels):
+    """The task, padded."""
+    index, pairs = task_parts(task, labels)
+    rest = SLOTS - len(index)
+    samples = Samples(
+        np.pad(index, (0, rest)), np.pad(pairs, ((0, rest), (0, 0))), np.arange(SLOTS) < len(index)
+    )
+    train = jax.tree.map(jnp.asarray, samples)
+    new = jnp.asarray(np.isin(np.arange(CLASSES), TASKS[task]))
+    return Task(train, train, new, jnp.array(task))
+
+
+def buffers_after(strategy, labels=1):
+    """Memory and learner after each task; nothing is trained, the parameters are given."""
+    memory, after = strategy.init(KEY, state_at(0)), []
+    begin = jax.jit(strategy.begin_task or (lambda memory, learner, task, key: (memory, learner)))
+    end = jax.jit(strategy.end_task)
+    for number in range(len(TASKS)):
+        task, learner = task_at(number, labels), state_at(number)
+        memory, _ = begin(memory, learner, task, KEY)
+        memory, _ = end(memory, learner, task, KEY)
+        after.append((memory, learner))
+    return after
+
+
+def herd(rows, count):
+    """As the official code ranks: argmax of w·x, then w += mean − x; without chosen samples."""
+    mean, chosen = rows.mean(axis=0), []
+    pull = mean
+    while len(chosen) < min(count, len(rows)):
+        score = rows @ pull
+        score[chosen] = -np.inf
+        chosen.append(int(np.argmax(score)))
+        pull = pull + mean - rows[chosen[-1]]
+    return chosen
+
+
+def reference(labels, total=TOTAL):
+    """The exemplars of every class after each task: reduce, then construct (algorithms 4 and 5)."""
+    held, history = {}, []
+    for number in range(len(TASKS)):
+        index, pairs = task_parts(number, labels)
+        new = [(i, *pair) for i, pair in zip(index.tolist(), pairs.tolist(), strict=True)]
+        pool = list(dict.fromkeys([*new, *chain(*held.values())]))
+        quota = total // len(list(chain(*TASKS[: number + 1])))
+        held = {label: rows[:quota] for label, rows in held.items()}
+        for label in sorted({label for row in new for label in row[1:] if label >= 0}):
+            members = [row for row in pool if label in row[1:]]
+            rows = features_of(MIXES[number], [row[0] for row in members])
+            held[label] = [members[place] for place in herd(rows, quota)]
+        history.append({label: list(rows) for label, rows in held.items()})
+    return history
+
+
+def by_class(buffer):
+    """(index, labels) by class in the order of their ranks."""
+    leaves = (*buffer.samples, buffer.label, buffer.rank)
+    index, labels, mask, label, rank = map(np.asarray, leaves)
+    found = {}
+    for slot in np.lexsort((rank, label)):
+        if mask[slot]:
+            rows = found.setdefault(int(label[slot]), [])
+            assert rank[slot] == len(rows)
+            rows.append((int(index[slot]), *labels[slot].tolist()))
+    return found
+
+
+@functools.cache
+def herded_after(factory, labels):
+    return buffers_after(factory(SETUP, labels=labels, buffer_size=TOTAL), labels)
+
+
+@pytest.mark.parametrize(("factory", "labels"), [(icarl, 1), (icarl, 2), (bic, 2)])
+def test_four_tasks_are_the_written_procedure(factory, labels):
+    """Old classes keep the first of theirs, new ones are herded by the features of their task."""
+    expected = reference(labels)
+    for number, (memory, _) in enumerate(herded_after(factory, labels)):
+        found = by_class(memory.buffer)
+        assert found == expected[number]
+        held = int(memory.buffer.samples.mask.sum())
+        assert held == sum(map(len, found.values())) <= TOTAL
+        assert memory.buffer.samples.mask.shape == (TOTAL,)
+        assert max(map(len, found.values())) == QUOTAS[number]
+    if labels == 1:
+        # Of every class there are as many as fit, or all.
+        counts = [len(found[label]) for label in range(CLASSES)]
+        np.testing.assert_array_equal(counts, np.minimum(COUNTS, QUOTAS[-1]))
+    else:
+        # A sample stands for two classes, in a slot of each.
+        assert any(set(found[0]) & set(found[1]) for found in expected)
+
+
+def test_an_old_class_keeps_the_first_of_its_own_order():
+    """The first m of what it had, after every task; nothing is chosen anew."""
+    history = [by_class(memory.buffer) for memory, _ in herded_after(icarl, 1)]
+    for before, now, quota in zip(history, history[1:], QUOTAS[1:], strict=False):
+        for label, rows in before.items():
+            assert now[label] == rows[:quota]
+
+
+def all_at_once():
+    index = np.arange(len(LABEL))
+    samples = Samples(index, LABEL[:, None], np.ones(len(LABEL), bool))
+    features = jnp.asarray(features_of(MIXES[0], index), jnp.float32)
+    return jax.tree.map(jnp.asarray, samples), features
+
+
+@pytest.mark.parametrize("per_class", [3, 10])
+def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
+    """K = m · classes: the same slots to the bit."""
+    samples, features = all_at_once()
+    every = jnp.ones(CLASSES, bool)
+    empty = empty_exemplars(per_class * CLASSES, 1)
+    given = empty, samples, every, features
+    add = jax.jit(add_herded_exemplars)
+    apart, shared = add(*given), add(*given, every)
+    for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(shared), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert int(shared.samples.mask.sum()) == np.minimum(COUNTS, per_class).sum()
+
+
+def test_runs_that_saw_different_classes_share_a_program():
+    """Under vmap the herds of one run are as long as they need, and the same as alone."""
+    samples, features = all_at_once()
+    seen = jnp.asarray([np.arange(CLASSES) < 2, np.arange(CLASSES) < 7])
+
+    @jax.jit
+    def held(seen):
+        return add_herded_exemplars(empty_exemplars(TOTAL, 1), samples, seen, features, seen)
+
+    together = jax.vmap(held)(seen)
+    for run, quota in ((0, 25), (1, 7)):
+        alone, one = held(seen[run]), jax.tree.map(lambda leaf, run=run: leaf[run], together)
+        assert by_class(alone) == by_class(one)
+        expected = np.where(seen[run], np.minimum(COUNTS, quota), 0)
+        found = np.bincount(one.label[one.samples.mask], minlength=CLASSES)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_replay_keeps_the_least_random_numbers_of_every_class():
+    """The first m of what a memory without limit holds, in its order, after every task."""
+    limited = buffers_after(experience_replay(SETUP, buffer_size=TOTAL))
+    every = buffers_after(experience_replay(SETUP, per_class=60))
+    for (memory, learner), (whole, _), quota in zip(limited, every, QUOTAS, strict=True):
+        seen = np.flatnonzero(learner.seen)
+        assert memory.buffer.mask.shape == (TOTAL,)
+        assert int(memory.buffer.mask.sum()) == np.minimum(COUNTS[seen], quota).sum() <= TOTAL
+        index = np.asarray(whole.buffer.index).reshape(CLASSES, 60)
+        mask = np.asarray(whole.buffer.mask).reshape(CLASSES, 60)
+        expected = [index[label, mask[label]][:quota].tolist() for label in seen]
+        found = np.asarray(memory.buffer.index)[np.asarray(memory.buffer.mask)].tolist()
+        assert found == list(chain(*expected))
+
+
+def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
+    """Over three tasks: unit features of the present network, their mean over the first m unit."""
+    strategy = icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL)
+    expected = reference(1)
+    inputs, every = SETUP.gather(jnp.arange(60), None), np.arange(60)
+    for number, (memory, learner) in enumerate(buffers_after(strategy)[:3]):
+        ready, learner = jax.jit(strategy.before_evaluation)(memory, learner, KEY)
+        scores = np.asarray(strategy.predict(ready, learner, inputs))
+        features, seen = features_of(MIXES[number], every), np.flatnonzero(learner.seen)
+        means = []
+        for label in seen:
+            mean = features_of(MIXES[number], [row[0] for row in expected[number][label]]).mean(
+                axis=0
+            )
+            means.append(mean / np.linalg.norm(mean))
+        away = np.sum((features[:, None] - np.stack(means)) ** 2, axis=-1)
+        np.testing.assert_allclose(scores[:, seen], -away, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(scores[:, ~np.asarray(learner.seen)], -4)
+        np.testing.assert_array_equal(seen[away.argmin(axis=1)], scores.argmax(axis=1))
+
+
+def test_a_total_of_less_than_one_per_class_is_refused():
+    learner = state_at(0)
+    for make in (icarl, bic, lucir, experience_replay, agem):
+        with pytest.raises(ValueError, match=r"buffer_size=8 is less than one .* 9 classes; give"):
+            make(SETUP, buffer_size=8).init(KEY, learner)
+        assert make(SETUP, buffer_size=9).init(KEY, learner).buffer is not None
