@@ -172,7 +172,7 @@ OF_SETUP: dict[str, dict] = {
     "ranpac": {"width": 4, "ridge": 1.0},
     "reservoir_replay": {"capacity": 5, "labels": 1},
     "si": {"strength": 1.0, "damping": 0.1, "implicit_rate": 0.1},
-    "streaming_lda": {"shrinkage": 0.1},
+    "streaming_lda": {"shrinkage": 0.1, "base_task": True, "update_covariance": False},
     "unlimited_replay": {},
 }
 ROWS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -13,7 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.continual.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
+from everlight.continual.base import (
+    Batch,
+    Learner,
+    Memory,
+    Setup,
+    StepInfo,
+    Strategy,
+    Strength,
+    Task,
+)
 from everlight.continual.strategies.naive import naive
 
 
@@ -71,6 +80,32 @@ def feature_width(setup: Setup, learner: Learner) -> int:
 def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:
     """The matrix product in full float32, which accelerators shorten unless they are told."""
     return jnp.matmul(left, right, precision="highest")
+
+
+def ridge_solve(
+    matrix: Float[Array, "m m"], right: Float[Array, "m c"], ridge: Strength
+) -> Float[Array, "m c"]:
+    """Return (A + λ I)⁻¹ B for a matrix A without negative eigenvalues, finite for every λ > 0.
+
+    Where Cholesky's factorization fails, λ is below the rounding errors of A. Eigenvalues of A
+    below its greatest one times the resolution of its dtype are then raised to that product.
+
+    Args:
+      matrix: A.
+      right: B.
+      ridge: λ.
+    """
+
+    def by_eigenvalues() -> Float[Array, "m c"]:
+        values, vectors = jnp.linalg.eigh(matrix)
+        least = jnp.finfo(matrix.dtype).eps * values[-1]
+        regular = jnp.maximum(values, least) + ridge
+        return product(vectors, product(vectors.T, right) / regular[:, None])
+
+    regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
+    # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
+    return jax.lax.cond(jnp.all(jnp.isfinite(solution)), lambda: solution, by_eigenvalues)
 
 
 def _features(
