@@ -169,7 +169,7 @@ OF_SETUP: dict[str, dict] = {
     "naive": {},
     "nearest_mean": {"directions": False},
     "packnet": {"prune": 0.5, "retrain_epochs": 1, "batch_size": 2},
-    "ranpac": {"width": 4, "ridge": 1.0},
+    "ranpac": {"width": 0, "ridge": "validated"},
     "reservoir_replay": {"capacity": 5, "labels": 1},
     "si": {"strength": 1.0, "damping": 0.1, "implicit_rate": 0.1},
     "streaming_lda": {"shrinkage": 0.1, "base_task": True, "update_covariance": False},

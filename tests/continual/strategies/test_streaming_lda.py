@@ -23,7 +23,6 @@ from everlight.continual.strategies.streaming_lda import (
 from tests.continual.small_net import (
     CLASSES,
     DATA,
-    HIDDEN,
     START,
     forward,
     run_tasks,
