@@ -163,7 +163,8 @@ OF_SETUP: dict[str, dict] = {
     | {"classifier": "head"},
     "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1},
     "joint": {"tasks": 2},
-    "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2},
+    "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2}
+    | {"classifier": "head", "finetune_epochs": 1, "finetune_rate": 0.1, "finetune_batch": 4},
     "lwf": {"strength": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},
     "mas": {"strength": 1.0, "importance_samples": 4, "implicit_rate": 0.1},
     "naive": {},
