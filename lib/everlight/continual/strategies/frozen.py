@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
@@ -71,10 +72,11 @@ def over_features(
     return naive(setup)._replace(init=init, grads=grads, after_step=after_step, predict=predict)
 
 
-def feature_width(setup: Setup, learner: Learner) -> int:
-    """How many features the network gives."""
+def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
+    """Return how many features the network gives, and their dtype."""
     inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-    return jax.eval_shape(lambda given: _features(setup, learner, given), inputs).shape[-1]
+    features = jax.eval_shape(lambda given: _features(setup, learner, given), inputs)
+    return features.shape[-1], features.dtype
 
 
 def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:

@@ -12,6 +12,7 @@ differs from its CIFAR-100 script in not averaging in the mean of the mirrored i
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
@@ -53,7 +54,7 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> ClassMeans:
-        return no_means(learner.seen.shape[0], feature_width(setup, learner))
+        return no_means(learner.seen.shape[0], *feature_width(setup, learner))
 
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
         here = (batch.weight > 0)[:, None]
@@ -73,10 +74,10 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     return over_features(setup, init, accumulate, scores)
 
 
-def no_means(classes: int, width: int) -> ClassMeans:
+def no_means(classes: int, width: int, dtype: DTypeLike = jnp.float32) -> ClassMeans:
     """Return the means before any sample."""
-    counts = jnp.zeros(classes, jnp.int32)
-    return ClassMeans(jnp.zeros(width), jnp.zeros((classes, width)), counts)
+    origin, offset = jnp.zeros(width, dtype), jnp.zeros((classes, width), dtype)
+    return ClassMeans(origin, offset, jnp.zeros(classes, jnp.int32))
 
 
 def add_to_means(

@@ -79,12 +79,12 @@ def ranpac(
     validates = isinstance(ridge, str)
 
     def init(key: PRNGKeyArray, learner: Learner) -> RandomRidge:
-        inputs = feature_width(setup, learner)
+        inputs, dtype = feature_width(setup, learner)
         size = width or inputs
-        nothing = jnp.zeros((size, learner.seen.shape[0]))
+        nothing = jnp.zeros((size, learner.seen.shape[0]), dtype)
         return RandomRidge(
-            jax.random.normal(key, (inputs, width)),
-            jnp.zeros((size, size)),
+            jax.random.normal(key, (inputs, width), dtype),
+            jnp.zeros((size, size), dtype),
             nothing,
             jnp.asarray(START_RIDGE if validates else ridge, jnp.float32),
             nothing,

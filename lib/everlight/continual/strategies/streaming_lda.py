@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
@@ -108,13 +109,13 @@ def streaming_lda(
         raise ValueError("update_covariance=False leaves no covariance; give base_task=True")
 
     def init(key: PRNGKeyArray, learner: Learner) -> Discriminant:
-        classes, width = learner.seen.shape[0], feature_width(setup, learner)
+        classes, (width, dtype) = learner.seen.shape[0], feature_width(setup, learner)
         return Discriminant(
-            no_means(classes, width),
-            no_scatter(width),
+            no_means(classes, width, dtype),
+            no_scatter(width, dtype),
             jnp.array(False),
-            jnp.zeros((width, classes)),
-            jnp.zeros(classes),
+            jnp.zeros((width, classes), dtype),
+            jnp.zeros(classes, dtype),
         )
 
     def begin_task(
@@ -153,10 +154,10 @@ def streaming_lda(
     )
 
 
-def no_scatter(width: int) -> Scatter:
+def no_scatter(width: int, dtype: DTypeLike = jnp.float32) -> Scatter:
     """Return the scatter before any sample."""
-    first = FirstSamples(jnp.zeros(()), jnp.zeros(width))
-    return Scatter(jnp.zeros((width, width)), first, jnp.int32(0))
+    first = FirstSamples(jnp.zeros((), dtype), jnp.zeros(width, dtype))
+    return Scatter(jnp.zeros((width, width), dtype), first, jnp.int32(0))
 
 
 def discriminant_kernel(
@@ -215,9 +216,8 @@ def base_of(
     away = jnp.where(mask[:, None], away, 0)
     count = jnp.sum(mask).astype(jnp.int32)
     empirical = product(away.T, away) / jnp.maximum(count, 1)
-    start = no_scatter(features.shape[1])
-    central = (count * oas_covariance(empirical, count)).astype(start.central.dtype)
-    return means, start._replace(central=central, count=count)
+    start = no_scatter(features.shape[1], features.dtype)
+    return means, start._replace(central=count * oas_covariance(empirical, count), count=count)
 
 
 def oas_covariance(empirical: Float[Array, "f f"], count: Int[Array, ""]) -> Float[Array, "f f"]:
