@@ -1,18 +1,19 @@
 """What strategies over a frozen network's features share: they count, nothing is trained.
 
 The network, whose parameters and batch statistics stay as they begin, gives features in evaluation
-mode; memory is fed with them at every step. No boundaries are needed, and one pass is enough: a
-second one counts every sample again. The usual network is `caffe_nets.LinearClassifier` over
-features that a pretrained one gave once, `StoredImages` of shape `[f]`; its head is not used.
+mode; memory is fed with them at every step. No boundaries are needed unless an option says so. One
+pass is enough: a second one counts every sample again. The usual network is
+`caffe_nets.LinearClassifier` over features that a pretrained one gave once, `StoredImages` of shape
+`[f]`; its head is not used.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
     Batch,
@@ -25,6 +26,8 @@ from everlight.continual.base import (
     Task,
 )
 from everlight.continual.strategies.naive import naive
+
+Tree = TypeVar("Tree")
 
 
 class Frozen(NamedTuple):
@@ -107,7 +110,20 @@ def ridge_solve(
     regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
     # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
-    return jax.lax.cond(jnp.all(jnp.isfinite(solution)), lambda: solution, by_eigenvalues)
+    return where_needed(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
+
+
+def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree) -> Tree:
+    """Return what `make` gives where it is needed, otherwise what is given.
+
+    Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
+
+    Args:
+      needed: whether to call `make`.
+      make: the costly function; what it gives has the structure and the types of `given`.
+      given: the result otherwise.
+    """
+    return jax.lax.fori_loop(0, needed.astype(jnp.int32), lambda _, kept: make(), given)
 
 
 def _features(

@@ -13,8 +13,8 @@ keep apart; the best one depends on the features by powers of ten.
 
 The condition number is at most λ₁/λ + 1, λ₁ the greatest eigenvalue of G, which grows with the
 samples. While these are fewer than m it is that, and float32's scores are off by 2e-3 at
-λ = 1e-6 tr G and by 2e-2 at 1e-7. Below some 1e-7 λ₁ a greater λ does no worse, since `ridge_solve`
-raises eigenvalues within float32's rounding errors.
+λ = 1e-6 tr G and by 2e-2 at 1e-7. Smaller λ act like about 1e-7 λ₁, as `ridge_solve` raises
+eigenvalues that are within float32's rounding errors.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
 choice of λ; differs in float32's limit on small λ, and in leaving out the adapters that the paper

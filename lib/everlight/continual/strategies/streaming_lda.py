@@ -27,7 +27,6 @@ pseudoinverse.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -40,6 +39,7 @@ from everlight.continual.strategies.frozen import (
     over_features,
     product,
     ridge_solve,
+    where_needed,
 )
 from everlight.continual.strategies.nearest_mean import (
     ClassMeans,
@@ -127,7 +127,7 @@ def streaming_lda(
             features = sample_features(setup, learner, task.train)
             return base_of(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
-        means, scatter = jax.lax.cond(first, of_task, lambda: (memory.means, memory.scatter))
+        means, scatter = where_needed(first, of_task, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
 
     def accumulate(
