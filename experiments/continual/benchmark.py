@@ -299,7 +299,7 @@ def of_classes(
         "order of classes",
         f"{net.note}, {training.note}",
         training.chosen,
-        lambda scenario, method: every,
+        lambda scenario, method: every | _net_facts(method),
         checksums,
         lambda scenario: frozenset(always | ({"told"} if scenario == "told" else set())),
         lambda scenario, method: stored,
@@ -334,11 +334,22 @@ def short_name(name: str) -> str:
     return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
 
 
+def _net_facts(method: Method) -> dict:
+    """What tells runs of the net before a cosine head from those when it ended in a ReLU."""
+    return {"last_relu": False} if method.head == "cosine" else {}
+
+
 def head_or(shape: nn.Module, classes: int) -> Callable[[Trains, HeadKind], nn.Module]:
-    """A net with the method's head, or for methods that train no net a head over the inputs."""
+    """Return a net with the method's head; a head over the inputs where a method trains no net.
+
+    Before a cosine head, which is LUCIR's, features keep their sign.
+    """
 
     def make(trains: Trains, head: HeadKind) -> nn.Module:
-        return shape.clone(head=head) if trains == "net" else MLP(classes, (), head)
+        if trains == "head":
+            return MLP(classes, (), head)
+        signed = {"last_relu": False} if head == "cosine" and hasattr(shape, "last_relu") else {}
+        return shape.clone(head=head, **signed)
 
     return make
 

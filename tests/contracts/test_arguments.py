@@ -169,16 +169,17 @@ OF_SETUP: dict[str, dict] = {
     | {"alpha": (0.5, 0.5), "drop": 0.5, "fisher": "true"},
     "joint": {"tasks": 2},
     "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2}
+    | {"classifier": "head", "finetune_epochs": 1, "finetune_rate": 0.1, "finetune_batch": 4}
     | {"buffer_size": 6},
     "lwf": {"strength": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},
     "mas": {"strength": 1.0, "importance_samples": 4, "implicit_rate": 0.1},
     "naive": {},
     "nearest_mean": {"directions": False},
     "packnet": {"prune": 0.5, "retrain_epochs": 1, "batch_size": 2},
-    "ranpac": {"width": 4, "ridge": 1.0},
+    "ranpac": {"width": 0, "ridge": "validated"},
     "reservoir_replay": {"capacity": 5, "labels": 1, "replay_batch_size": 3},
     "si": {"strength": 1.0, "damping": 0.1, "implicit_rate": 0.1},
-    "streaming_lda": {"shrinkage": 0.1},
+    "streaming_lda": {"shrinkage": 0.1, "base_task": True, "update_covariance": False},
     "unlimited_replay": {},
 }
 ROWS: dict[str, Callable[[], dict[str, Any]]] = {

@@ -111,12 +111,17 @@ STRATEGIES = {
     "streaming lda": streaming_lda,
     "nearest mean": nearest_mean,
     "ranpac": lambda setup: ranpac(setup, width=40, ridge=1.0),
+    "streaming lda, base task": lambda setup: streaming_lda(setup, base_task=True),
+    "ranpac, validated": lambda setup: ranpac(setup, width=40, ridge="validated"),
     "packnet": lambda setup: packnet(setup, prune=0.75, retrain_epochs=2, batch_size=8),
     "hat": lambda setup: hat(setup, TASKS, layers=("hidden",)),
     "icarl, nearest mean": lambda setup: icarl(
         setup, loss="softmax", classifier="nearest mean", buffer_size=60
     ),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
+    "lucir, finetuned": lambda setup: lucir(
+        setup, per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
+    ),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
@@ -129,7 +134,10 @@ STRATEGIES |= BINARY_STRATEGIES
 # They begin from new parameters at every task or evaluation.
 FROM_SCRATCH = {"cumulative", "gdumb"}
 # Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
-COUNTING = {"streaming lda", "nearest mean", "ranpac"}
+COUNTING = {
+    *("streaming lda", "streaming lda, base task"),
+    *("nearest mean", "ranpac", "ranpac, validated"),
+}
 WITHOUT_GRADIENT = {"gdumb"} | COUNTING
 # One process a strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
@@ -181,7 +189,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
     if (name or counter).startswith("cwr"):  # Which is for a frozen network.
         trainable = only_the_head
-    many_labels, cosine = (name or counter) in BINARY_STRATEGIES, (name or counter) == "lucir"
+    many_labels = (name or counter) in BINARY_STRATEGIES
+    cosine = (name or counter).startswith("lucir")
     objective = binary_objective()._replace(**JUDGED) if many_labels else softmax_objective()
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.

@@ -17,10 +17,11 @@ from data_pipelines.images.digits import load_digits
 from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Batch, Protocol, run_sequence
 from everlight.continual.engine.steps import init_learner
+from everlight.models import MLP
 from experiments.cl_metrics import record as icifar
 from experiments.common.plan_settings import changed_plan
 from experiments.continual import table
-from experiments.continual.benchmark import Draw, Own, RunData
+from experiments.continual.benchmark import Draw, Own, RunData, head_or
 from experiments.continual.methods import METHODS, Demand, Needs
 from experiments.continual.own_strategy import load_strategy
 from experiments.continual.plan import Plan
@@ -461,3 +462,16 @@ def test_what_other_processes_are_at_comes_last():
     outcomes = train_rows(Shared(), rows, 2)
     assert order == ["naive", "EWC", "joint", "ER"]
     assert list(outcomes["told"]) == ["naive", "EWC", "ER", "joint"]
+
+
+def test_features_before_a_cosine_head_keep_their_sign():
+    """LUCIR's published nets end without a ReLU; runs of one that had it are not taken over."""
+    images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
+    make, digits = head_or(MLP(10, (5,)), 10), table.digits(ContinualRun(tasks=2))
+    for name, signed in (("naive", False), ("LUCIR", True)):
+        method = METHODS[name]
+        outputs, _ = make(method.trains, method.head).init_with_output(
+            jax.random.key(1), images, False
+        )
+        assert (float(outputs.features.min()) < 0) == signed
+        assert ("last_relu" in digits.facts("not told", method)) == signed

@@ -9,7 +9,7 @@ from scipy.signal import correlate
 from everlight.models import PlainCNN
 
 
-def by_numpy(params, image, channels):
+def by_numpy(params, image, channels, last_relu):
     maps = np.asarray(image, np.float64)
     for number in range(len(channels)):
         layer = jax.tree.map(np.float64, params[f"convolution{number + 1}"])
@@ -28,13 +28,16 @@ def by_numpy(params, image, channels):
             [maps[i : 2 * high : 2, j : 2 * wide : 2] for i in (0, 1) for j in (0, 1)]
         ).max(axis=0)
     hidden = params["hidden"]
-    features = np.maximum(maps.reshape(-1) @ hidden["kernel"] + hidden["bias"], 0)
+    features = maps.reshape(-1) @ hidden["kernel"] + hidden["bias"]
+    features = np.maximum(features, 0) if last_relu else features
     return features @ params["head"]["kernel"] + params["head"]["bias"]
 
 
-@pytest.mark.parametrize(("height", "width"), [(8, 8), (7, 10)])
-def test_it_is_the_chain_that_it_says(rng, height, width):
-    net = PlainCNN(3, (2, 4), 5)
+@pytest.mark.parametrize(
+    ("height", "width", "last_relu"), [(8, 8, True), (7, 10, True), (8, 8, False)]
+)
+def test_it_is_the_chain_that_it_says(rng, height, width, last_relu):
+    net = PlainCNN(3, (2, 4), 5, last_relu=last_relu)
     images = jnp.asarray(rng.normal(size=(2, height, width, 3)), jnp.float32)
     params = net.init(jax.random.key(0), images, False)["params"]
     params = jax.tree.map(
@@ -42,7 +45,7 @@ def test_it_is_the_chain_that_it_says(rng, height, width):
     )
     assert set(params) == {*net.layers, "head"}
     outputs = net.apply({"params": params}, images, False)
-    expected = [by_numpy(params, image, net.channels) for image in images]
+    expected = [by_numpy(params, image, net.channels, last_relu) for image in images]
     np.testing.assert_allclose(outputs.logits, expected, rtol=1e-4, atol=1e-4)
 
 

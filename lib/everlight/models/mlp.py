@@ -19,12 +19,14 @@ class MLP(nn.Module):
       hidden: units of each layer.
       head: linear, or the cosine head that LUCIR needs.
       dtype: of the computation below the head; parameters and outputs are float32.
+      last_relu: whether a ReLU follows the last hidden layer; LUCIR's features keep their sign.
     """
 
     classes: int
     hidden: Sequence[int] = (128,)
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
+    last_relu: bool = True
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
@@ -32,6 +34,8 @@ class MLP(nn.Module):
         features = inputs.reshape(inputs.shape[0], -1)
         for number, width in enumerate(self.hidden, 1):
             dense = nn.Dense(width, dtype=self.dtype, name=f"hidden{number}")
-            features = nn.relu(dense(features))
+            features = dense(features)
+            if self.last_relu or number < len(self.hidden):
+                features = nn.relu(features)
         features = features.astype(jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)

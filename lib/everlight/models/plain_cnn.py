@@ -23,6 +23,7 @@ class PlainCNN(nn.Module):
       hidden: units of the dense layer.
       head: linear, or the cosine head that LUCIR needs.
       dtype: of the computation below the head; parameters and outputs are float32.
+      last_relu: whether a ReLU follows the dense layer; LUCIR's features keep their sign.
     """
 
     classes: int
@@ -30,6 +31,7 @@ class PlainCNN(nn.Module):
     hidden: int = 128
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
+    last_relu: bool = True
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -53,7 +55,8 @@ class PlainCNN(nn.Module):
         for name, width in zip(self.layers, self.channels, strict=False):
             maps = _pooled(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
         dense = nn.Dense(self.hidden, dtype=self.dtype, name="hidden")
-        features = nn.relu(dense(maps.reshape(maps.shape[0], -1))).astype(jnp.float32)
+        features = dense(maps.reshape(maps.shape[0], -1)).astype(jnp.float32)
+        features = nn.relu(features) if self.last_relu else features
         return Outputs(make_head(self.head, self.classes)(features), features)
 
 

@@ -50,8 +50,8 @@ class ReducedResNet(nn.Module):
 class ResNet50(nn.Module):
     """Bottleneck blocks, 3, 4, 6 and 3 of them, with the stride in the 3x3 convolution.
 
-    The 2,048 features are not negative, and kernels begin by `HE_NORMAL_OUT`, as in torchvision's
-    net. With 1,000 classes and a linear head 25,557,032 parameters.
+    The 2,048 features are not negative with `last_relu`, and kernels begin by `HE_NORMAL_OUT`, as
+    in torchvision's net. With 1,000 classes and a linear head 25,557,032 parameters.
 
     Attributes:
       classes: outputs of the head.
@@ -59,27 +59,35 @@ class ResNet50(nn.Module):
       dtype: of the computation below the head; parameters, statistics and outputs are float32.
       remat: whether a block's insides are computed again in the backward pass instead of held: a
         third more operations, for a fifth of what is held. XLA for CPU undoes it.
+      last_relu: whether a ReLU follows the last block; LUCIR's features keep their sign.
     """
 
     classes: int
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
     remat: bool = False
+    last_relu: bool = True
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Logits and features; in training the batch's statistics normalise."""
 
+        def summed(layer: nn.Module, inputs: Array) -> Array:
+            return layer(inputs, train)
+
         def rectified(layer: nn.Module, inputs: Array) -> Array:
             return relu(layer(inputs, train))
 
         forward = nn.remat(rectified) if self.remat else rectified
+        last = nn.remat(summed) if self.remat else summed
         hidden = forward(NormalizedConvolution(64, 7, 2, HE_NORMAL_OUT, self.dtype), images)
         hidden = nn.max_pool(hidden, (3, 3), (2, 2), [(1, 1), (1, 1)])
         for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
             for block in range(blocks):
                 stride = 2 if width > 64 and block == 0 else 1
-                hidden = forward(BottleneckBlock(width, stride, self.dtype), hidden)
+                ends = width == 512 and block == blocks - 1 and not self.last_relu
+                through = last if ends else forward
+                hidden = through(BottleneckBlock(width, stride, self.dtype), hidden)
         features = jnp.mean(hidden, axis=(1, 2), dtype=jnp.float32)
         return Outputs(make_head(self.head, self.classes)(features), features)
 

@@ -1,9 +1,17 @@
 """A stream for strategies that count over the small net's features, and the same in float64."""
 
-import jax
-import numpy as np
+import functools
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from sklearn.datasets import load_digits
+
+from everlight.continual.base import Batch, Outputs, Samples, Setup
+from everlight.continual.objectives.softmax import softmax_objective
 from tests.continual.small_net import (
+    CLASSES,
     LABELS,
     START,
     batch_of,
@@ -46,3 +54,63 @@ def one_by_one():
     """The same samples in the same order, each a batch of its own."""
     kept = [np.asarray(b.index)[np.asarray(b.weight) > 0] for b in BATCHES]
     return [batch_of([index]) for index in np.concatenate(kept)]
+
+
+# Handwritten digits 0 to 5 as features of a network that gives its inputs back.
+
+
+@functools.cache
+def digits():
+    """Training features and labels in the order of classes, and 400 test features and labels."""
+    values, labels = load_digits(n_class=CLASSES, return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(labels))
+    values, labels = values[order] / 16, labels[order]
+    train = np.argsort(labels[400:] // 2, kind="stable") + 400
+    return values[train], labels[train], values[:400], labels[:400]
+
+
+def identity_setup(features):
+    stored = jnp.asarray(features, jnp.float32)
+
+    def apply(params, batch_stats, inputs, train, key):
+        return Outputs(jnp.zeros((len(inputs), CLASSES)), inputs), batch_stats
+
+    return Setup(
+        init=lambda key: ({"none": jnp.zeros(1)}, {}),
+        apply=apply,
+        objective=softmax_objective(),
+        optimizer=optax.sgd(0.1),
+        gather=lambda index, key: stored[index],
+    )
+
+
+def labelled_samples(index, labels):
+    index = np.asarray(index)
+    return Samples(
+        jnp.asarray(index), jnp.asarray(labels[index][:, None]), jnp.ones(len(index), bool)
+    )
+
+
+def batches_of(labels, index, size=64):
+    """Batches of stored samples in their order, the last one filled up with weight 0."""
+    for part in np.split(index, range(size, len(index), size)):
+        place = np.pad(part, (0, size - len(part)))
+        weight = jnp.asarray(np.arange(size) < len(part), jnp.float32)
+        yield Batch(
+            jnp.asarray(place), jnp.asarray(labels[place][:, None]), weight, jnp.zeros(size, bool)
+        )
+
+
+def streamed_digits(make, shift):
+    """Strategy, memory and learner after one pass, and float32 features as float64 numbers."""
+    train, labels, test, _ = digits()
+    train, test = (np.float32(part + shift).astype(float) for part in (train, test))
+    setup = identity_setup(train)
+    strategy = make(setup)
+    batches = list(batches_of(labels, np.arange(len(labels))))
+    task = task_of(0, range(CLASSES), labelled_samples(range(len(labels)), labels))
+    memory, learner = run_tasks(setup, strategy, [(task, batches)])[-1]
+    if strategy.before_evaluation is not None:
+        memory = solved(strategy, memory, learner)
+    scores = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+    return memory, np.asarray(scores, float), train, test

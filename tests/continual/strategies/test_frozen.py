@@ -15,6 +15,7 @@ from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.steps import online_protocol
 from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.frozen import ridge_solve, where_needed
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.streaming_lda import streaming_lda
@@ -92,3 +93,34 @@ def test_features_are_those_of_evaluation_mode():
     expected = [features[labels == c].mean(axis=0) / np.sqrt(1 + 1e-5) for c in range(3)]
     np.testing.assert_allclose(result.memory.mean, expected, rtol=1e-5, atol=1e-5)
     assert result.memory.count.sum() == count
+
+
+def test_under_vmap_the_costly_side_is_computed_only_if_a_run_needs_it():
+    computed = []
+
+    def negative(needed, value):
+        def make():
+            jax.debug.callback(lambda: computed.append(1))
+            return -value
+
+        return where_needed(needed, make, value)
+
+    each = jax.jit(jax.vmap(negative))
+    for needed in ([False, False, False], [False, True, False]):
+        found = jax.block_until_ready(each(jnp.array(needed), jnp.arange(3.0) + 1))
+        jax.effects_barrier()
+        np.testing.assert_array_equal(found, np.where(needed, -1, 1) * np.arange(1, 4))
+        assert bool(computed) == any(needed)
+
+
+def test_a_singular_matrix_among_others_is_solved_by_its_eigenvalues():
+    """Rank 1 at λ = 1e-12: float64 says v vᵀ/(|v|² + λ) for right-hand sides along v."""
+    vector = np.array([3.0, 1.0, 2.0]) * 100
+    matrices = jnp.asarray([np.eye(3), np.outer(vector, vector)], jnp.float32)
+    right = jnp.asarray([np.eye(3), np.outer(vector, [1, 2, 3])], jnp.float32)
+    solve = jax.jit(jax.vmap(ridge_solve, (0, 0, None)))
+    regular, singular = solve(matrices, right, 1e-12)
+    np.testing.assert_allclose(regular, np.eye(3), rtol=1e-6)
+    expected = np.outer(vector, [1, 2, 3]) / (vector @ vector)
+    np.testing.assert_allclose(vector @ singular, vector @ expected, rtol=1e-5)
+    assert np.all(np.isfinite(singular))

@@ -1,5 +1,6 @@
 """LUCIR's terms against float64 NumPy, its frozen and its imprinted weights."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +8,7 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Samples
+from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.lucir import imprint, lucir, margin_ranking
 from everlight.continual.strategies.lwf import Teacher
 from everlight.models.heads import cosines
@@ -22,13 +24,17 @@ from tests.continual.small_net import (
     CLASSES,
     DATA,
     HIDDEN,
+    LABELS,
+    RATE,
     SHIFT,
     as_float32,
     assert_trees_close,
+    batch_of,
     classes_mask,
     filled,
     finite_differences,
     run_tasks,
+    samples_of,
     small_learner,
     task_of,
 )
@@ -106,14 +112,25 @@ def written_ranking(scores, true, new, margin, rivals):
     return np.mean(losses) if losses else 0.0
 
 
-def written_loss(params, batch, known, new, strength, margin, rivals):
-    """Binary cross-entropy, moved features and margin ranking of the samples of weight 1."""
+def binary_entropy(logits, pairs, seen):
+    return entropies(logits, targets_of(pairs))[:, seen].mean()
+
+
+def softmax_entropy(logits, labels, seen):
+    own = logits[np.arange(len(logits)), labels[:, 0]]
+    return np.mean(np.log(np.exp(logits[:, seen]).sum(axis=1)) - own)
+
+
+def written_loss(
+    params, batch, known, new, strength, margin, rivals, entropy=binary_entropy, old=OLD, lift=LIFT
+):
+    """Cross-entropy, moved features and margin ranking of the samples of weight 1."""
     kept = np.asarray(batch.weight) > 0
     index, pairs = np.asarray(batch.index)[kept], np.asarray(batch.labels)[kept]
-    features, old = features_of(params, index), features_of(OLD, index, lift=0.0)
+    features, old = features_of(params, index, lift=lift), features_of(old, index, lift=0.0)
     scores = np.array([[cosine(f, w) for w in params["kernel"].T] for f in features])
     seen = sorted({*known, *new})
-    task = entropies(params["scale"] * scores, targets_of(pairs))[:, seen].mean()
+    task = entropy(params["scale"] * scores, pairs, seen)
     moved = np.mean([1 - cosine(f, o) for f, o in zip(features, old, strict=True)])
     replayed = np.flatnonzero(np.asarray(batch.from_memory)[kept])
     ranked = [
@@ -173,6 +190,23 @@ def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted()
     gradient, _ = jax.jit(strategy.grads)(memory, begun, batch, TASK, KEY)
     expected = finite_differences(lambda p: written_loss(p, batch, [], NEW, 0.0, 0.5, 2)[0], START)
     assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=2e-6)
+
+
+def test_with_a_softmax_objective_the_task_loss_is_cross_entropy():
+    """The paper's: over the seen classes, at the one label of a sample."""
+    setup = SETUP._replace(objective=softmax_objective())
+    strategy = lucir(setup, per_class=2)
+    index = INDEX[LABELS[INDEX] != 5]
+    batch = filled(setup, batch_of(index))
+    batch = batch._replace(from_memory=jnp.asarray(np.isin(LABELS[index], KNOWN)))
+    learner = learner_of(START, [*KNOWN, *NEW])
+    gradient, info = jax.jit(strategy.grads)(
+        memory_of(strategy, OLD, KNOWN), learner, batch, TASK, KEY
+    )
+    arguments = (batch, KNOWN, NEW, 5.0, 0.5, 2, softmax_entropy)
+    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
+    np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
 
 
 ranking = jax.jit(margin_ranking, static_argnums=(3, 4))
@@ -277,3 +311,85 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
         np.testing.assert_array_equal(moved, ~np.isin(np.arange(CLASSES), known))
         for name in ("hidden", "hidden_bias", "scale"):
             assert np.all(before[name] != after[name])
+
+
+# Nearest mean of exemplars and class-balanced finetuning.
+
+
+def test_the_nearest_mean_is_that_of_the_exemplars_unit_features():
+    """Official predictions leave the sample's own length, which moves no class before another."""
+    strategy = lucir(SETUP, per_class=3, classifier="nearest mean")
+    learner = learner_of(OLD, range(CLASSES))
+    index = np.array([i for i in range(30) if i % CLASSES != 5])
+    memory = strategy.init(KEY, learner)
+    begun, _ = strategy.begin_task(memory, learner, TASK, KEY)
+    memory, learner = strategy.end_task(begun, learner, task_of(0, [], samples_of(index)), KEY)
+    memory, learner = strategy.before_evaluation(memory, learner, KEY)
+    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
+    held = np.asarray(memory.buffer.index).reshape(CLASSES, 3)[:5]
+
+    def evaluated(index):
+        return features_of(OLD, index, shift=0.0, lift=0.0)
+
+    def unit(rows):
+        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+    means = unit(np.stack([unit(evaluated(own)).mean(axis=0) for own in held]))
+    features = evaluated(np.arange(40))
+    official = np.linalg.norm(features[:, None] - means, axis=-1)
+    np.testing.assert_array_equal(np.argmax(found, axis=1), official.argmin(axis=1))
+    away = np.linalg.norm(unit(features)[:, None] - means, axis=-1)
+    np.testing.assert_allclose(found[:, :5], -(away**2), rtol=1e-4, atol=1e-6)
+    heads = unit(features) @ unit(OLD["kernel"].T).T
+    assert np.any(heads[:, :5].argmax(axis=1) != away.argmin(axis=1))
+
+
+def finetuned(optimizer, epochs, known):
+    """Buffer, learner before, learner after a task's end with finetuning on the whole buffer."""
+    setup = cosine_setup(optimizer)
+    strategy = lucir(
+        setup, per_class=2, labels=2, strength=1.0, finetune_epochs=epochs, finetune_batch=50
+    )
+    learner = learner_of(START, [*KNOWN, *NEW])
+    learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
+    task = task_of(1, NEW, labelled(np.arange(30)[np.arange(30) % CLASSES != 5]))
+    end = jax.jit(strategy.end_task)
+    memory, after = end(memory_of(strategy, OLD, known), learner, task, KEY)
+    return memory.buffer, learner, after
+
+
+def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
+    """One step per epoch, at a tenth of the rate and then at a hundredth, in evaluation mode."""
+    buffer, learner, after = finetuned(None, 3, KNOWN)
+    held = np.flatnonzero(buffer.mask)
+    index, pairs = np.asarray(buffer.index)[held], np.asarray(buffer.labels)[held]
+    assert np.any(np.all(~np.isin(pairs, KNOWN), axis=1)), "exemplars that are not ranked"
+    batch = labelled_batch(index)._replace(
+        labels=pairs, from_memory=np.isin(pairs, KNOWN).any(axis=1)
+    )
+    kernel = START["kernel"]
+    for rate in (0.1, 0.1, 0.01):
+
+        def loss(head):
+            arguments = (batch, KNOWN, NEW, 1.0, 0.5, 2)
+            return written_loss({**START, **head}, *arguments, lift=0.0)[1]
+
+        kernel = kernel - RATE * rate * finite_differences(loss, {"kernel": kernel})["kernel"]
+    assert np.abs(kernel - START["kernel"])[:, KNOWN].max() > 1e-3
+    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5, atol=1e-6)
+    assert after.step == learner.step + 3
+    assert after.batch_stats["passes"] == learner.batch_stats["passes"]
+
+
+def test_finetuning_moves_nothing_but_seen_weights_and_nothing_in_the_first_task():
+    """Bit for bit, under momentum and weight decay; the optimizer's state stays too."""
+    optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
+    _, before, after = finetuned(optimizer, 4, KNOWN)
+    moved = np.any(flat(before.params)["kernel"] != flat(after.params)["kernel"], axis=0)
+    np.testing.assert_array_equal(moved, np.arange(CLASSES) != 5)
+    for name in ("hidden", "hidden_bias", "scale"):
+        np.testing.assert_array_equal(flat(before.params)[name], flat(after.params)[name])
+    chex.assert_trees_all_equal(before.opt_state, after.opt_state)
+    chex.assert_trees_all_equal(before.schedule, after.schedule)
+    _, before, after = finetuned(optimizer, 4, [])
+    chex.assert_trees_all_equal(before, after)

@@ -1,14 +1,35 @@
 """RanPAC against float64 ridge regression, also from scikit-learn, and its conditioning."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from everlight.continual.strategies.ranpac import ranpac
+from everlight.continual.strategies.ranpac import ranpac, validated_ridge
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch, targets_of
-from tests.continual.small_net import CLASSES, DATA, START, forward, small_setup
-from tests.continual.strategies.frozen_stream import after, arrivals, one_by_one, solved
+from tests.continual.small_net import (
+    CLASSES,
+    DATA,
+    START,
+    forward,
+    run_tasks,
+    small_setup,
+    task_of,
+)
+from tests.continual.strategies.frozen_stream import (
+    after,
+    arrivals,
+    batches_of,
+    digits,
+    identity_setup,
+    labelled_samples,
+    one_by_one,
+    solved,
+    streamed_digits,
+)
 
 SETUP, WIDTH, RIDGE = small_setup(), 12, 0.3
 STRATEGY = ranpac(SETUP, WIDTH, RIDGE)
@@ -73,3 +94,107 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     expected = test @ regression(rows, targets, ridge)
     error = np.linalg.norm(test @ np.asarray(kernel, float) - expected) / np.linalg.norm(expected)
     assert error < 1e-8 / relative + 1e-4
+
+
+def test_without_projection_it_is_ridge_regression_on_the_features():
+    strategy = ranpac(SETUP, width=0, ridge=RIDGE)
+    memory, learner = after(strategy)
+    memory = solved(strategy, memory, learner)
+    features, labels = arrivals()
+    found = strategy.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
+    expected = forward(START, TEST)[1] @ regression(features, np.eye(CLASSES)[labels], RIDGE)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
+    """Cholesky's factorization fails; float64's regression has the same accuracy."""
+    ridge = 1e-2
+    memory, found, train, test = streamed_digits(
+        functools.partial(ranpac, width=600, ridge=ridge), shift=0
+    )
+    gram = np.asarray(memory.gram) + ridge * np.eye(600, dtype=np.float32)
+    assert np.isnan(jax.scipy.linalg.cho_factor(gram)[0]).any()
+    _, labels, _, truth = digits()
+    kernel = regression(hidden(train, memory), np.eye(CLASSES)[labels], ridge)
+    expected = hidden(test, memory) @ kernel
+    exact = (expected.argmax(axis=1) == truth).mean()
+    assert exact > 0.9
+    assert abs((found.argmax(axis=1) == truth).mean() - exact) < 0.02
+
+
+def split_of(mask, key):
+    """The shuffled samples, four fifths and the rest."""
+    order = np.asarray(jnp.lexsort((jax.random.uniform(key, mask.shape), ~mask)))
+    order = order[: mask.sum()]
+    return np.split(order, [int(len(order) * 0.8)])
+
+
+def official_ridge(rows, targets, fit, held):
+    """The paper's rule in float64."""
+    ridges, errors = 10.0 ** np.arange(-8, 9), []
+    for ridge in ridges:
+        gram = rows[fit].T @ rows[fit] + ridge * np.eye(rows.shape[1])
+        kernel = np.linalg.solve(gram, rows[fit].T @ targets[fit])
+        errors.append(np.mean((rows[held] @ kernel - targets[held]) ** 2))
+    return ridges[np.argmin(errors)]
+
+
+@pytest.mark.parametrize(("width", "scale"), [(0, 1), (0, 16), (30, 1), (300, 16)])
+def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale):
+    """With fewer features than samples and with more; garbage in masked rows changes nothing."""
+    features, labels, _, _ = digits()
+    features, labels = features[::4] * scale, labels[::4]
+    rng = np.random.default_rng(4)
+    rows = np.maximum(features @ rng.normal(size=(64, width)), 0) if width else features
+    mask, key = rng.uniform(size=len(rows)) < 0.9, jax.random.key(5)
+    targets = np.eye(CLASSES)[labels]
+    expected = official_ridge(rows, targets, *split_of(mask, key))
+    rows[~mask] = np.inf
+    given = jnp.asarray(rows, jnp.float32), jnp.asarray(targets, jnp.float32)
+    found = validated_ridge(*given, jnp.asarray(mask), jnp.float32(7.0), key)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_a_task_of_one_sample_leaves_the_ridge():
+    mask = jnp.arange(4) == 2
+    rows, targets = jnp.ones((4, 3)), jnp.ones((4, 2))
+    for here in (mask, jnp.zeros(4, bool)):
+        assert validated_ridge(rows, targets, here, jnp.float32(7.0), jax.random.key(0)) == 7
+
+
+def test_validated_at_each_task_it_beats_the_default_on_digits():
+    """The ridge is the last task's; the regression is over both tasks."""
+    train, labels, test, truth = digits()
+    train, labels = train[::2], labels[::2]
+    setup = identity_setup(train)
+    parts = np.flatnonzero(labels < 2), np.flatnonzero(labels >= 2)
+    tasks = [
+        (task_of(number, [], labelled_samples(part, labels)), [*batches_of(labels, part)])
+        for number, part in enumerate(parts)
+    ]
+    accuracy, targets = {}, np.eye(CLASSES)[labels]
+    for ridge in (1e4, "validated"):
+        strategy = ranpac(setup, width=150, ridge=ridge)
+        assert strategy.needs_boundaries == (ridge == "validated")
+        if ridge == "validated":
+            strategy = strategy._replace(begin_task=jax.jit(strategy.begin_task))
+        states = run_tasks(setup, strategy, tasks)
+        for part, (memory, _) in zip(parts, states, strict=True):
+            # The key of `run_tasks`.
+            split = split_of(np.ones(len(part), bool), jax.random.key(2))
+            rows = hidden(train[part], memory)
+            wanted = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)
+            np.testing.assert_allclose(memory.ridge, wanted, rtol=1e-5)
+        memory, learner = states[-1]
+        memory = solved(strategy, memory, learner)
+        kernel = regression(hidden(train, memory), targets, float(memory.ridge))
+        expected = hidden(test, memory) @ kernel
+        found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+        np.testing.assert_allclose(found, expected, atol=2e-3)
+        accuracy[ridge] = (np.argmax(found, axis=1) == truth).mean()
+    assert accuracy["validated"] > accuracy[1e4] + 0.02
+
+
+def test_a_ridge_by_another_name_is_refused():
+    with pytest.raises(ValueError, match="ridge='best'"):
+        ranpac(SETUP, ridge="best")

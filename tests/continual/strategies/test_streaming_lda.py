@@ -1,34 +1,45 @@
 """Streaming LDA against the paper's recursion in float64, and scikit-learn's LDA at its end."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from sklearn.base import BaseEstimator
+from sklearn.covariance import OAS
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from everlight.continual.base import Batch
 from everlight.continual.strategies.nearest_mean import no_means
 from everlight.continual.strategies.streaming_lda import (
-    Discriminant,
     add_one_by_one,
+    discriminant_kernel,
+    no_scatter,
+    oas_covariance,
     shrunk_solve,
     streaming_lda,
 )
 from tests.continual.small_net import (
     CLASSES,
     DATA,
-    HIDDEN,
     START,
     forward,
-    small_learner,
+    run_tasks,
     small_setup,
+    task_of,
 )
 from tests.continual.strategies.frozen_stream import (
     MET,
     after,
     arrivals,
+    batches_of,
+    digits,
+    identity_setup,
+    labelled_samples,
     one_by_one,
     solved,
+    streamed_digits,
 )
 
 SETUP = small_setup()
@@ -50,28 +61,48 @@ def recursion(features, labels, classes):
     return means, counts, covariance
 
 
+def covariance_of(memory):
+    """Σ from what the memory holds, in float64."""
+    central, (weight, total), count = jax.tree.map(lambda leaf: np.asarray(leaf, float), memory[1])
+    origin = np.asarray(memory.means.origin, float)
+    cross = np.outer(total, origin)
+    return (central + cross + cross.T + weight * np.outer(origin, origin)) / count
+
+
+def discriminant(means, covariance, shrinkage, features):
+    """The paper's scores."""
+    width = len(covariance)
+    precision = np.linalg.inv((1 - shrinkage) * covariance + shrinkage * np.eye(width))
+    bias = -np.diag(means @ precision @ means.T) / 2
+    return features @ precision @ means.T + bias
+
+
+def centred(scores):
+    """Scores less what all classes share."""
+    return scores - scores.mean(axis=1, keepdims=True)
+
+
 def test_three_batches_are_the_paper_s_recursion():
     features, labels = arrivals()
     means, counts, covariance = recursion(features, labels, CLASSES)
     memory, learner = after(LDA)
     np.testing.assert_array_equal(memory.means.count, counts)
     np.testing.assert_allclose(memory.means.mean, means, atol=1e-6)
-    np.testing.assert_allclose(memory.scatter / counts.sum(), covariance, atol=1e-6)
+    np.testing.assert_allclose(covariance_of(memory), covariance, atol=1e-6)
 
-    precision = np.linalg.inv((1 - SHRINKAGE) * covariance + SHRINKAGE * np.eye(HIDDEN))
-    kernel = precision @ means.T
-    bias = -np.diag(means @ precision @ means.T) / 2
     test = np.arange(20, 40)
     memory = solved(LDA, memory, learner)
     found = np.asarray(LDA.predict(memory, learner, jnp.asarray(DATA[test], jnp.float32)))
-    expected = forward(START, test)[1] @ kernel + bias
-    np.testing.assert_allclose(found[:, MET], expected[:, MET], rtol=1e-4, atol=1e-4)
+    expected = discriminant(means, covariance, SHRINKAGE, forward(START, test)[1])
+    np.testing.assert_allclose(
+        centred(found[:, MET]), centred(expected[:, MET]), rtol=1e-4, atol=1e-4
+    )
     assert np.all(found[:, [3, 4]] == -np.inf)
 
 
 def test_one_by_one_is_the_same():
     together, apart = after(LDA)[0], after(LDA, one_by_one())[0]
-    np.testing.assert_allclose(apart.scatter, together.scatter, atol=1e-6)
+    np.testing.assert_allclose(covariance_of(apart), covariance_of(together), atol=1e-6)
     np.testing.assert_allclose(apart.means.mean, together.means.mean, atol=1e-6)
 
 
@@ -79,10 +110,10 @@ def test_the_first_sample_of_a_class_adds_its_own_square():
     """By hand: z = 2 of class 0 alone adds nothing, then z = 4 of class 1 adds ½ · 4²."""
     labels = jnp.array([[0], [1]])
     batch = Batch(jnp.arange(2), labels, jnp.ones(2), jnp.zeros(2, bool))
-    means, scatter = add_one_by_one(
-        no_means(2, 1), jnp.zeros((1, 1)), jnp.array([[2.0], [4.0]]), batch
-    )
-    np.testing.assert_allclose(scatter, [[8.0]])
+    means, scatter = add_one_by_one(no_means(2, 1), no_scatter(1), jnp.array([[2.0], [4.0]]), batch)
+    # The origin is 3, so that the second sample's square is (1 + 3)².
+    np.testing.assert_allclose([means.origin[0], scatter.central[0, 0]], [3.0, 0.5])
+    np.testing.assert_allclose([scatter.first.weight, scatter.first.total[0]], [0.5, 0.5])
     np.testing.assert_allclose(means.mean, [[2.0], [4.0]])
 
 
@@ -114,24 +145,94 @@ def test_many_samples_give_scikit_learn_s_discriminant():
     mixing = rng.normal(size=(6, 6))
     labels = rng.permutation(np.repeat(np.arange(4), 1000))
     features = rng.normal(size=(4, 6))[labels] * 2 + rng.normal(size=(4000, 6)) @ mixing
-    means, scatter = no_means(4, 6), jnp.zeros((6, 6))
+    means, scatter = no_means(4, 6), no_scatter(6)
     add = jax.jit(add_one_by_one)
     for part in np.split(np.arange(4000), 40):
         batch = Batch(
             jnp.asarray(part), jnp.asarray(labels[part, None]), jnp.ones(100), jnp.zeros(100, bool)
         )
         means, scatter = add(means, scatter, jnp.asarray(features[part], jnp.float32), batch)
-    memory = Discriminant(means, scatter, jnp.zeros((6, 4)), jnp.zeros(4))
-    memory = solved(streaming_lda(SETUP), memory, small_learner(SETUP, range(4)))
+    kernel = np.asarray(discriminant_kernel(means, scatter, 1e-4), float)
+    origin, offset = np.asarray(means.origin, float), np.asarray(means.offset, float)
     reference = LinearDiscriminantAnalysis("lsqr", covariance_estimator=Shrunk(), priors=[0.25] * 4)
     reference.fit(features, labels)
-    found = features @ np.asarray(memory.kernel, float) + np.asarray(memory.bias, float)
+    found = (features - origin) @ kernel - np.sum(offset * kernel.T, axis=1) / 2
     expected = reference.decision_function(features)
-
-    def centred(scores):
-        return scores - scores.mean(axis=1, keepdims=True)
-
     error = np.linalg.norm(centred(found) - centred(expected))
     assert error < 0.03 * np.linalg.norm(centred(expected))
     same = np.argmax(found, axis=1) == reference.predict(features)
     assert same.mean() > 0.995
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
+    """The official recursion in float64 on the same float32 features."""
+    make = functools.partial(streaming_lda, shrinkage=1e-3)
+    memory, found, train, test = streamed_digits(make, shift)
+    _, labels, _, truth = digits()
+    means, _, covariance = recursion(train, labels, CLASSES)
+    assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
+    expected = centred(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centred(found) - expected) / np.linalg.norm(expected)
+    assert error < 2e-6
+    np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
+    assert (found.argmax(axis=1) == truth).mean() > 0.97
+
+
+@pytest.mark.parametrize(("count", "width"), [(40, 7), (5, 9), (2, 3), (30, 1)])
+def test_the_shrunk_covariance_is_scikit_learn_s(count, width):
+    rows = np.random.default_rng(count).normal(size=(count, width)) @ np.diag(1 + np.arange(width))
+    expected = OAS(assume_centered=True).fit(rows).covariance_
+    empirical = jnp.asarray(rows.T @ rows / count, jnp.float32)
+    found = oas_covariance(empirical, jnp.int32(count))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def official_base(features, labels, later, later_labels, update):
+    """Base means and OAS covariance, then the recursion, as the authors' code does it."""
+    means, counts = np.zeros((CLASSES, features.shape[1])), np.zeros(CLASSES)
+    for c in np.unique(labels):
+        means[c], counts[c] = features[labels == c].mean(axis=0), np.sum(labels == c)
+    covariance = OAS(assume_centered=True).fit(features - means[labels]).covariance_
+    for t, (z, y) in enumerate(zip(later, later_labels, strict=True), len(features)):
+        away = z - means[y]
+        if update:
+            covariance = (t * covariance + t / (t + 1) * np.outer(away, away)) / (t + 1)
+        means[y] += away / (counts[y] + 1)
+        counts[y] += 1
+    return means, counts, covariance
+
+
+@pytest.mark.parametrize("shift", [0, 1000])
+@pytest.mark.parametrize("update", [True, False])
+def test_a_base_task_gives_means_and_shrunk_covariance_once(update, shift):
+    """The first task comes in two epochs, which add nothing to its base."""
+    train, labels, test, truth = digits()
+    train, test = (np.float32(part + shift).astype(float) for part in (train, test))
+    setup = identity_setup(train)
+    strategy = streaming_lda(setup, 1e-3, base_task=True, update_covariance=update)
+    assert strategy.needs_boundaries
+    base, later = np.flatnonzero(labels < 2), np.flatnonzero(labels >= 2)
+    ruined = labelled_samples(np.append(base, later[:3]), labels)
+    ruined = ruined._replace(mask=ruined.mask & (ruined.labels[:, 0] < 2))
+    tasks = [
+        (task_of(0, [0, 1], ruined), [*batches_of(labels, base)] * 2),
+        (task_of(1, range(2, 6), labelled_samples(later, labels)), [*batches_of(labels, later)]),
+    ]
+    memory, learner = run_tasks(setup, strategy, tasks)[-1]
+    parts = train[base], labels[base], train[later], labels[later]
+    means, counts, covariance = official_base(*parts, update)
+    np.testing.assert_array_equal(memory.means.count, counts)
+    assert memory.scatter.count == (len(labels) if update else len(base))
+    assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
+    memory = solved(strategy, memory, learner)
+    found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+    expected = centred(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centred(np.asarray(found, float)) - expected)
+    assert error < 1e-5 * np.linalg.norm(expected)
+    assert (np.argmax(found, axis=1) == truth).mean() > 0.9
+
+
+def test_a_covariance_that_no_sample_gives_is_refused():
+    with pytest.raises(ValueError, match="give base_task=True"):
+        streaming_lda(SETUP, update_covariance=False)
