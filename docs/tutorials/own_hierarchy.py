@@ -69,13 +69,13 @@ def build(stored):
 
 
 program = jax.jit(
-    lambda sequence, key: run_sequence(build, Protocol(epochs=15), stored, sequence, key)
+    lambda stored, sequence, key: run_sequence(build, Protocol(epochs=15), stored, sequence, key)
 )
 
 
 def scores(sequence):
     """Precision-weighted Jaccard similarity after every task."""
-    packed = program(sequence, jax.random.key(0)).evaluation  # bits, [tasks, tests, packed]
+    packed = program(stored, sequence, jax.random.key(0)).evaluation  # bits, [tasks, tests, packed]
     classes = len(benchmark.class_names)
     predicted = jnp.unpackbits(packed, axis=-1, count=classes).astype(bool)
     labels = (sequence.test.labels[..., None] == jnp.arange(classes)).any(axis=1)
