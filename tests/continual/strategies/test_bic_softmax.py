@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from everlight.continual.base import Outputs
+from everlight.continual.strategies.bias_correction import fit_pair
 from everlight.continual.strategies.bic import bic, label_softmax
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits
 from tests.continual.small_net import (
@@ -171,3 +172,24 @@ def test_the_first_task_with_softmax_is_cross_entropy():
     expected = SINGLE.objective.loss(Outputs(logits, logits), jnp.asarray(labels), learner.seen)
     found = label_softmax(logits, jnp.asarray(labels), learner.seen)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gap", [0.5, 5.0, 40.0])
+def test_samples_that_a_scale_separates_leave_it_finite(gap):
+    """Without a penalty on it there is no minimum; it grows until the loss is as good as 0."""
+    sign = jnp.array([1.0, -1.0, 1.0, -1.0])
+    with jax.debug_nans(True):
+        scale, shift = fit_pair(
+            lambda pair: jnp.mean(jax.nn.softplus(-sign * (pair[0] * gap * sign + pair[1]))),
+            jnp.array([0.0, 0.05]),
+        )
+    assert 1 <= scale < max(40 / gap, 1.5)
+    assert np.log1p(np.exp(-scale * gap)) < 1e-3
+    np.testing.assert_allclose(shift, 0, atol=1e-5)
+
+
+def test_without_samples_the_scale_stays_at_one():
+    """The curvature of a scale without penalty is 0 there."""
+    with jax.debug_nans(True):
+        pair = fit_pair(lambda pair: 0 * jnp.sum(pair), jnp.array([0.0, 0.05]))
+    np.testing.assert_array_equal(pair, [1, 0])

@@ -51,13 +51,14 @@ def fit_pair(
         minimum, and is what it is after them.
     """
     start = jnp.array([1.0, 0.0])
+    # Without samples the curvature is that of the penalty, which may be 0.
+    damping = jnp.where(jnp.broadcast_to(ridge, 2) > 0, 0.0, 1e-8)
 
     def objective(pair: Float[Array, "2"]) -> Float[Array, ""]:
         return loss(pair) + jnp.sum(ridge * (pair - start) ** 2)
 
     def newton(pair: Float[Array, "2"], _: None) -> tuple[Float[Array, "2"], None]:
-        # Without samples nor penalty it is 0.
-        curvature = jax.hessian(objective)(pair) + 1e-8 * jnp.eye(2)
+        curvature = jax.hessian(objective)(pair) + jnp.diag(damping)
         direction = jnp.linalg.solve(curvature, jax.grad(objective)(pair))
         tried = pair - direction * 0.5 ** jnp.arange(12)[:, None]
         values = jax.vmap(objective)(tried)

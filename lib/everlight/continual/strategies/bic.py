@@ -71,7 +71,7 @@ from everlight.continual.strategies.naive import batch_outputs, naive, weighted_
 Fit = Literal["entropy", "goodness"]
 """What stage 2 makes of the samples that left."""
 Corrections = Literal["last", "all"]
-"""Whose classes are corrected: the last task's, or every task's."""
+"""Which classes are corrected: those of the last task, or those of every task."""
 RIDGE: dict[Corrections, float] = {"last": 0.05, "all": 1e-3}
 """Default weight of the penalty on α and β."""
 
