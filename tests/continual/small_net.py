@@ -97,10 +97,10 @@ def task_of(number, classes, train):
     return Task(train, train, classes_mask(classes), jnp.array(number))
 
 
-def run_tasks(setup, strategy, tasks):
+def run_tasks(setup, strategy, tasks, seed=0):
     """Drives the engine's parts over `(Task, [Batch])`; memory and learner after each task."""
     last = Protocol(select="last")
-    progress = begin_sequence(setup, strategy, last, CLASSES, jax.random.key(0))
+    progress = begin_sequence(setup, strategy, last, CLASSES, jax.random.key(seed))
     step = jax.jit(functools.partial(train_step, setup, strategy))
     after = []
     for task, batches in tasks:

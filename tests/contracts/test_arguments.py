@@ -467,6 +467,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),
         "key": KEY,
+        "arrives": True,
     },
     "continual.units_used": lambda: {
         "attention": Attention(

@@ -326,7 +326,7 @@ def test_the_nearest_mean_is_that_of_the_exemplars_unit_features():
     memory, learner = strategy.end_task(begun, learner, task_of(0, [], samples_of(index)), KEY)
     memory, learner = strategy.before_evaluation(memory, learner, KEY)
     found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
-    held = np.asarray(memory.buffer.index).reshape(CLASSES, 3)[:5]
+    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)[:5]
 
     def evaluated(index):
         return features_of(OLD, index, shift=0.0, lift=0.0)
@@ -355,7 +355,7 @@ def finetuned(optimizer, epochs, known):
     task = task_of(1, NEW, labelled(np.arange(30)[np.arange(30) % CLASSES != 5]))
     end = jax.jit(strategy.end_task)
     memory, after = end(memory_of(strategy, OLD, known), learner, task, KEY)
-    return memory.buffer, learner, after
+    return memory.buffer.samples, learner, after
 
 
 def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():

@@ -30,7 +30,6 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
-    _refuse_unscorable(sequence)
     stores = [each for each in jax.tree.leaves(data, is_leaf=_is_store) if _is_store(each)]
     last = max((each.pieces.shape[0] for each in stores), default=np.inf) - 1
     parts = {"tasks.train": sequence.tasks.train, "tasks.valid": sequence.tasks.valid}
@@ -38,6 +37,7 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
         check_range(f"sequence.{name}.labels", samples.labels, -1, classes - 1)
         _refuse_unlabelled(f"sequence.{name}", samples)
         check_range(f"sequence.{name}.index", samples.index, 0, last)
+    _refuse_unscorable(sequence)
     for store in stores:
         check_range("deviation", store.deviation, *ABOVE_ZERO)
         if jnp.issubdtype(store.pieces.dtype, jnp.floating):
