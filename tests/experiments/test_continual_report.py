@@ -183,7 +183,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         [
             "DER++",
             "told, not told",
-            "capacity 200, alpha 0.1, beta 0.5, labels 1, samples drawn a step 32",
+            "capacity 200, alpha 0.1, beta 0.5, labels 1, loss over seen, samples drawn a step 32",
         ],
         ["EWC", "told", "strength 1000, online yes"],
         ["EWC", "not told", "strength 100000, online yes"],
