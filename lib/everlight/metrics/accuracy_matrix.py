@@ -124,7 +124,9 @@ def learning_curve_area(curves: Float[Array, "tasks points"]) -> Float[Array, ""
     """LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve, for learning speed.
 
     It is the mean of Z_b over b = 0 ... β, where Z_b is the mean over tasks of the accuracy on a
-    task after b mini-batches of it.
+    task after b mini-batches of it. This is the paper's equation; the authors' notebook
+    (facebookresearch/agem) takes the trapezoidal rule over β instead, in which Z_0 and Z_β count
+    half.
 
     Args:
       curves: `[tasks, β + 1]`; entry [k, b] is the accuracy on task k after b mini-batches of task
