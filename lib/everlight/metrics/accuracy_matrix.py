@@ -110,7 +110,7 @@ def intransigence(
     Args:
       accuracies: `[tasks, tasks]`; only the diagonal is read.
       reference: `[tasks]`, accuracy on each task of a model trained on all data up to that task
-        together (`joint`).
+        together: the diagonal of the accuracy matrix of `cumulative`.
 
     Returns:
       Per task, `[tasks]`, in [-1, 1]; negative where the sequence helped. The paper defines it per
