@@ -79,10 +79,10 @@ def der_plus_plus(
     replay_batch_size: Count | None = None,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
-    """DER++, its memory being `DarkReservoir`; with `beta` 0 its gradient is that of DER.
+    """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
 
-    DER has no second draw. With `beta` 0 that draw still passes the network, in training mode, and
-    moves batch statistics where there are any.
+    That holds but for batch statistics: DER has no second draw, which here still passes the network
+    in training mode with `beta` 0.
 
     Args:
       setup: what is static.
