@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "static": ("core50", "static"),
     "facts": ("facts", "lifelong", *SEEDS),
     "radiometric": ("two_camera", "radiometric"),
-    "nus": ("two_camera", "nus", *SEEDS),
+    "nus": ("two_camera", "nus", "--scale", "demo", *SEEDS),
     "unseen": ("two_camera", "unseen"),
 }
 """What is recorded, by a name that stays when a command's words change."""

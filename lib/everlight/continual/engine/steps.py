@@ -431,7 +431,7 @@ def stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, 
     """Samples of earlier tasks in the memory before the task is begun."""
     if strategy.stored_samples is None:
         return jnp.int32(0)
-    return strategy.stored_samples(memory, task)
+    return strategy.stored_samples(memory, task).astype(jnp.int32)
 
 
 def begin_sequence(
