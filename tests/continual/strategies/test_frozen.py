@@ -91,7 +91,7 @@ def test_a_stream_without_boundaries_is_learnt_in_one_pass(make):
 @each_strategy
 def test_several_updates_on_a_batch_count_it_once(make):
     once, thrice = (streamed(make, LinearClassifier(3), updates)[1] for updates in (1, 3))
-    chex.assert_trees_all_equal(once.memory, thrice.memory)
+    chex.assert_trees_all_close(once.memory, thrice.memory, rtol=1e-4, atol=1e-5)
     chex.assert_trees_all_equal(once.evaluation, thrice.evaluation)
     np.testing.assert_array_equal(thrice.usage.steps, 3 * np.asarray(once.usage.steps))
 
