@@ -1,5 +1,8 @@
 """JAX's own switches, under which every strategy still learns: keys, 64 bits, checks, meshes."""
 
+import warnings
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +45,17 @@ def test_it_trains_with_64_bits(name):
     assert np.isfinite(result.losses).all()
     assert np.isfinite(driven.result.losses).all()
     assert np.isfinite(result.evaluation.class_incremental).all()
+
+
+def test_prequential_accuracy_keeps_its_type_with_64_bits():
+    """Its sums were of 64 bits, which JAX warns of where they enter a curve of 32."""
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        build, protocol = build_with("naive"), replace(PROTOCOL, prequential=True)
+        data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
+        *_, driven = drive_sequence(build, protocol, data, sequence, jax.random.key(3))
+    assert driven.result.prequential.dtype == jnp.float32
+    assert np.isfinite(driven.result.prequential).all()
 
 
 def two_runs():

@@ -127,7 +127,9 @@ class Predictions(NamedTuple):
     scores: Float[Array, "b c"]
     """Of all classes, seen or not; who judges masks them."""
     told_scores: Float[Array, "b c"]
-    """The same with the sample's task told, for strategies that use it (`predict_task`)."""
+    """The same with the sample's task told, for strategies that use it (`predict_task`). Equal to
+    `scores` where the sequence has fewer test sets than tasks. Of several test sets that share a
+    sample, the first one's task is told."""
     labels: Int[Array, "b k"]
     task: Int[Array, "b"]
     """Each sample's, the first of several."""

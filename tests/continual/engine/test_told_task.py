@@ -9,6 +9,7 @@ from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.sequence import Protocol, run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.experiences import from_experiences
 from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setup
 
 TASKS = [[4, 1], [0, 5], [2, 3]]
@@ -90,3 +91,17 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
     expected = right / np.asarray(valid.mask).sum(axis=1)
     assert 0 < expected[0] < 1
     np.testing.assert_allclose(result.validation[:, 0], expected, rtol=1e-6)
+
+
+def test_a_test_set_that_serves_several_tasks_tells_no_task():
+    """The number of the test set, 0, was told as a task: HAT answered with the first task's net."""
+    setup = small_setup()
+    train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
+    sequence = from_experiences(
+        train, [LABELS[places] for places in train], [np.arange(33)], [TEST], CLASSES
+    )
+    learner = small_learner(setup, range(CLASSES))
+    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
+    assert COUNTS[UNTOLD] != COUNTS[ANSWERS[0]]
+    np.testing.assert_allclose(row.task_aware, [COUNTS[UNTOLD] / 33], rtol=1e-6)
+    np.testing.assert_array_equal(row.task_aware, row.class_incremental)

@@ -1,6 +1,7 @@
 """What strategies that count over features share: a network that never changes, streams."""
 
 import functools
+from dataclasses import replace
 
 import chex
 import flax.linen as nn
@@ -60,7 +61,7 @@ def clusters(seed=0, classes=3, per_class=40):
     return centres[labels] + rng.normal(size=(len(labels), 5)), labels
 
 
-def streamed(make, net):
+def streamed(make, net, updates=1):
     """One pass over three tasks of one class, without boundaries; tested on the same samples."""
     features, labels = clusters()
     count = len(labels)
@@ -73,7 +74,8 @@ def streamed(make, net):
         setup = flax_setup(net, source, softmax_objective(), optax.sgd(0.1))
         return setup, make(setup)
 
-    run = jax.jit(lambda x, s: run_sequence(build, online_protocol(16), x, s, jax.random.key(0)))
+    protocol = replace(online_protocol(16), updates_per_batch=updates)
+    run = jax.jit(lambda x, s: run_sequence(build, protocol, x, s, jax.random.key(0)))
     return count, run(jnp.asarray(features, jnp.float32), sequence)
 
 
@@ -84,6 +86,14 @@ def test_a_stream_without_boundaries_is_learnt_in_one_pass(make):
     assert final.min() > 0.95
     # Nothing of the classes to come is known.
     assert np.all(np.triu(result.evaluation.class_incremental, 1) == 0)
+
+
+@each_strategy
+def test_several_updates_on_a_batch_count_it_once(make):
+    once, thrice = (streamed(make, LinearClassifier(3), updates)[1] for updates in (1, 3))
+    chex.assert_trees_all_close(once.memory, thrice.memory, rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_equal(once.evaluation, thrice.evaluation)
+    np.testing.assert_array_equal(thrice.usage.steps, 3 * np.asarray(once.usage.steps))
 
 
 def test_features_are_those_of_evaluation_mode():

@@ -277,6 +277,27 @@ def test_the_means_are_computed_once_an_evaluation():
     assert len(passes) == 1
 
 
+def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
+    """A conditional became a choice under vmap: every validation passed over all exemplars."""
+    passes = []
+
+    def gather(index, key):
+        jax.debug.callback(lambda: passes.append(1))
+        return SINGLE.gather(index, key)
+
+    strategy = icarl(SINGLE._replace(gather=gather), per_class=3, classifier="nearest mean")
+    _, after, learner = trained_on(np.arange(30))
+    during, _ = NEAREST.begin_task(after, learner, TASK, KEY)
+    evaluate = jax.jit(jax.vmap(lambda memory: strategy.before_evaluation(memory, learner, KEY)[0]))
+    for memory, passed in ((during, False), (after, True)):
+        ready = evaluate(jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), memory))
+        jax.block_until_ready(ready)
+        jax.effects_barrier()
+        assert bool(passes) == passed
+    means = NEAREST.before_evaluation(after, learner, KEY)[0].nearest.means
+    np.testing.assert_allclose(ready.nearest.means, jnp.stack([means] * 2), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

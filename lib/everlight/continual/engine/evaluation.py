@@ -33,7 +33,8 @@ def evaluate(
 
     Args:
       setup: whose objective judges.
-      strategy: that predicts; where it has a `predict_task`, task by task.
+      strategy: that predicts; where it has a `predict_task` and every task has a test set, task by
+        task. A test set that serves several tasks tells none.
       memory: the strategy's.
       learner: whose seen classes count.
       sequence: whose test union is predicted, but for samples without a seen class where the
@@ -62,14 +63,15 @@ def evaluate(
         return setup.objective.judge(predictions, learner.seen)
 
     kept = nothing_over(partial(judge, None), judged)
-    if strategy.predict_task is None:
+    sets, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
+    if strategy.predict_task is None or sets != tasks:
         kept = over_blocks(partial(judge, None), judged, size, kept)
     else:
 
         def judge_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
             return over_blocks(partial(judge, task), judged & (sample_task == task), size, kept)
 
-        kept = jax.lax.fori_loop(0, sequence.test_member.shape[0], judge_task, kept)
+        kept = jax.lax.fori_loop(0, sets, judge_task, kept)
     return setup.objective.evaluate(sequence, kept, learner.seen)
 
 

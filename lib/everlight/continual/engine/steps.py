@@ -529,7 +529,7 @@ def _goodness_before(
 
 def no_scores(protocol: Protocol) -> StepScores:
     """Return sums over no batch."""
-    return StepScores(jnp.float32(0), jnp.zeros(2) if protocol.prequential else None)
+    return StepScores(jnp.float32(0), jnp.zeros(2, jnp.float32) if protocol.prequential else None)
 
 
 def close_epoch(

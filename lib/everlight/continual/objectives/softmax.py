@@ -84,9 +84,9 @@ def softmax_objective(
 def correct(
     scores: Float[Array, "b c"], label: Int[Array, "b"], among: Bool[Array, "*b c"]
 ) -> Float[Array, "b"]:
-    """1 where the label has the greatest score among the given classes, else 0."""
+    """1 where the label has the greatest score among the given classes, else 0; 0 among none."""
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
-    return (chosen == label).astype(scores.dtype)
+    return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
 
 
 def judge_accuracy(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:

@@ -17,15 +17,16 @@ With softmax π runs over the seen classes, in the second term over those known 
 al. 2021 run BiC on samples with many labels and publish no code for it. Here the logistic function
 and binary cross-entropy, a mean over these classes, stand in the place of softmax, and corrections
 of all tasks stay in force in both networks (`corrections="all"`, as in FACIL's bic.py), with the
-penalty 0.001 ((α − 1)² + β²). There 1 − w starves the labels of new classes as old ones become
-many, and since a new class stands for few of the samples that left, the fit puts hard ones below
-the threshold of ½; `weigh_labels` and `fit` change either.
+penalty 0.001 ((α − 1)² + β²), where FACIL has 0.05 β². With many labels 1 − w starves the labels of
+new classes as old ones become many. A new class stands for few of the samples that left, so the fit
+puts hard ones below the threshold of ½. `weigh_labels` and `fit` change either.
 
 Equal to the official code (wuyuebupt/LargeScaleIncrementalLearning) at the loss of stage 1, the
 objective of stage 2 and what is corrected; differs in that the samples that leave are drawn anew
 from the exemplars before every task (there each class has its own, which never train), features
-are normalised for herding, exemplars stay those of the first choice, counts are rounded down, and
-the objective of stage 2 is minimised by Newton's method.
+are normalised for herding, exemplars stay those of the first choice, counts are rounded down, the
+weight decay is the optimizer's (there 1e-4 times all tasks over those so far), and stage 2 has the
+network in evaluation mode (there normalised by its batches) and Newton's method.
 """
 
 from typing import Literal, NamedTuple

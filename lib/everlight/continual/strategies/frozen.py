@@ -1,8 +1,9 @@
 """What strategies over a frozen network's features share: they count, nothing is trained.
 
 The network, whose parameters and batch statistics stay as they begin, gives features in evaluation
-mode; memory is fed with them at every step. No boundaries are needed unless an option says so. One
-pass is enough: a second one counts every sample again. The usual network is
+mode; memory is fed with them at every step. Where the setup augments, they are of augmented inputs,
+which the official codes leave out in these passes. No boundaries are needed unless an option says
+so. One pass is enough: a second one counts every sample again. The usual network is
 `caffe_nets.LinearClassifier` over features that a pretrained one gave once, `StoredImages` of shape
 `[f]`; its head is not used.
 """

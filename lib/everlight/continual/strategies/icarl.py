@@ -4,12 +4,13 @@
 
 The labels of known classes, of new and replayed samples alike, give way to the outputs of the
 network as it was before the task, in evaluation mode. Exemplars are herded and join every epoch.
-With softmax (Castro et al. 2018, ECCV, who keep the herding)
+With softmax
 
     L(θ) = CE(y, softmax(z)) + T² KL(softmax(z_old / T) ‖ softmax(z / T)),   T = 2,
 
-the first over the seen classes, the second over those known before. The paper predicts by the class
-whose exemplars' mean is nearest,
+the first over the seen classes, the second over those known before. Castro et al. 2018 (ECCV) have
+a second term without T² for each earlier task, and finetune on balanced samples afterwards. The
+paper predicts by the class whose exemplars' mean is nearest,
 
     argmin over c of ‖f̂ − μ_c‖,   μ_c = the mean of f̂ over c's exemplars, again of length 1,
 
@@ -50,6 +51,7 @@ from everlight.continual.strategies.exemplars import (
     empty_exemplars,
     exemplar_slots,
 )
+from everlight.continual.strategies.frozen import where_needed
 from everlight.continual.strategies.lwf import (
     Teacher,
     distillation,
@@ -187,7 +189,7 @@ def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
             return exemplar_means(features, memory.buffer, learner.seen.shape[0])
 
         nearest = memory.nearest
-        found = jax.lax.cond(nearest.ready, means, lambda: nearest.means)
+        found = where_needed(nearest.ready, means, nearest.means)
         return memory._replace(nearest=nearest._replace(means=found)), learner
 
     def predict(

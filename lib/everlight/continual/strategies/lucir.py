@@ -18,7 +18,8 @@ descend the same loss on the exemplars alone, with the network in evaluation mod
 
 Equal to the official code (hshustc/CVPR19_Incremental_Learning) at the losses, the imprinted, fixed
 and finetuned weights and the nearest mean; differs in the means of its CIFAR-100 script, which
-include mirrored exemplars, and in the finetuning's optimizer, which is the setup's.
+include mirrored exemplars, in herding and the rounding of a fixed total (as `icarl` says), and in
+the finetuning's optimizer, which is the setup's.
 """
 
 from typing import NamedTuple

@@ -6,7 +6,8 @@ Rebuffi et al. compare directions: features are divided by their length before t
 and the means before they are compared. A class without samples has score −∞.
 
 Equal to the official code (srebuffi/iCaRL, its NCM) at `directions=True` over a fixed network;
-differs from its CIFAR-100 script in not averaging in the mean of the mirrored images.
+differs from its CIFAR-100 script in not averaging in the mean of the mirrored images, and in the
+score −∞ of classes without samples.
 """
 
 from typing import NamedTuple

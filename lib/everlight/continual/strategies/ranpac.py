@@ -17,8 +17,8 @@ samples. While these are fewer than m it is that, and float32's scores are off b
 eigenvalues that are within float32's rounding errors.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
-choice of λ; differs in float32's limit on small λ, and in leaving out the adapters that the paper
-trains in the first session.
+choice of λ; differs in raised eigenvalues where λ is within float32's rounding errors (there it is
+solved as it is), and in leaving out the adapters that the paper trains in the first session.
 """
 
 from typing import Literal, NamedTuple

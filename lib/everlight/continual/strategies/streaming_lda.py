@@ -21,8 +21,8 @@ features that depend on each other it reaches that, and float32's error in Σ pa
 some 1e3: features should have a deviation of about 1.
 
 Equal to the official code (tyler-hayes/Deep_SLDA) at every distance of the features from 0 in the
-differences between classes; differs in `ridge_solve` where Σ is singular to float32, in place of a
-pseudoinverse.
+differences between classes that have samples; differs in the score −∞ of the others (there 0), and
+in `ridge_solve` where Σ is singular to float32 (there a pseudoinverse).
 """
 
 from typing import NamedTuple
