@@ -46,12 +46,12 @@ class Stacked:
     """In an Annotated type: every array of the record has one more axis, the first."""
 
 
-Count = Annotated[int, Between(1)]
-Place = Annotated[int, Between(0)]
-Share = Annotated[float, Between(0, 1)]
-NotNegative = Annotated[float, Between(0)]
+PositiveInt = Annotated[int, Between(1)]
+NonNegativeInt = Annotated[int, Between(0)]
+UnitInterval = Annotated[float, Between(0, 1)]
+NonNegativeFloat = Annotated[float, Between(0)]
 ABOVE_ZERO = Between(float(np.finfo(np.float32).tiny))
-Positive = Annotated[float, ABOVE_ZERO]
+PositiveFloat = Annotated[float, ABOVE_ZERO]
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree, Shaped
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 
 AXIS, DATA = "runs", "data"
 RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
@@ -21,7 +21,7 @@ RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
 
 
 @checked
-def runs_mesh(devices: list[jax.Device] | None = None, data: Count = 1) -> Mesh:
+def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) -> Mesh:
     """A mesh of the axis "runs", and of "data" where devices share a run.
 
     Args:

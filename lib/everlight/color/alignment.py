@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.ndimage import map_coordinates
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 
 # Below this ratio of singular values, a float32 null vector keeps fewer than three digits.
 DEGENERATE = 1e-4
@@ -150,7 +150,7 @@ def warp_image(
 
 @checked
 def area_downsample(
-    image: Float[Array, "h w c"], factor: Count = 6, mask: Bool[Array, "h w"] | None = None
+    image: Float[Array, "h w c"], factor: PositiveInt = 6, mask: Bool[Array, "h w"] | None = None
 ) -> MaskedImage:
     """Means over blocks of `factor` × `factor` pixels; the paper's factor is 6.
 

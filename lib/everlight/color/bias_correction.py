@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import Count, Positive, Share, checked
+from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
 
@@ -25,7 +25,7 @@ def fit_bias_correction(
     features: Float[Array, "n f"],
     illuminants: Float[Array, "n 3"],
     weights: Float[Array, "n"] | None = None,
-    iterations: Count = ITERATIONS,
+    iterations: PositiveInt = ITERATIONS,
 ) -> Float[Array, "f 3"]:
     """The matrix M with `features @ M` parallel to the lights, by alternating least squares.
 
@@ -80,8 +80,8 @@ def correct_bias_locally(
     estimates: Float[Array, "n 3"],
     illuminants: Float[Array, "n 3"],
     estimate: Illuminant,
-    width: Positive = 3.0,
-    floor: Share = 0.065,
+    width: PositiveFloat = 3.0,
+    floor: UnitInterval = 0.065,
 ) -> Illuminant:
     """APAP: the estimate mapped by a homography fitted mostly to training estimates near to it.
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
@@ -77,7 +77,7 @@ def fit_confidence_pooling(
     maps: Float[Array, "n k h w c"],
     colors: Float[Array, "n k h w 3"],
     illuminants: Float[Array, "n k 3"],
-    steps: Count = 500,
+    steps: PositiveInt = 500,
 ) -> ConfidencePoolingModel:
     """Trains the head by Adam on the angular error of batches of 16 views.
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant
 from everlight.color.fourier_constancy import (
@@ -169,7 +169,7 @@ def fit_cross_camera(
     histograms: Float[Array, "n 2 64 64"],
     illuminants: Float[Array, "n 3"],
     cameras: Int[Array, "n"],
-    steps: Count = 500,
+    steps: PositiveInt = 500,
 ) -> CrossCameraModel:
     """Trains the net by Adam on the angular error of batches of 16 images, each with three others.
 

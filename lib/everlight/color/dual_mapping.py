@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.color.moments import extreme_chromaticities
@@ -84,7 +84,7 @@ def _whole(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
 
 @checked
 def draw_lights(
-    key: PRNGKeyArray, lights: Float[Array, "m 3"], count: Count
+    key: PRNGKeyArray, lights: Float[Array, "m 3"], count: PositiveInt
 ) -> Float[Array, "count 3"]:
     """Lights near those of a camera, each in a disk of radius .05 in shares of red and green.
 
@@ -114,7 +114,7 @@ def fit_dual_mapping(
     masks: Float[Array, "n h w"],
     illuminants: Float[Array, "n 3"],
     mapped: Float[Array, "m 3"],
-    steps: Count = 20_000,
+    steps: PositiveInt = 20_000,
 ) -> DualMappingModel:
     """Trains the net by Adam on the angular error of batches of 32 re-lit images.
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Between, Count, Positive, Share, checked
+from everlight.checks import Between, PositiveFloat, PositiveInt, UnitInterval, checked
 
 Image = Float[Array, "h w 3"]
 Mask = Float[Array, "h w"] | Bool[Array, "h w"] | None  # 0 leaves a pixel out, 1 keeps it
@@ -192,9 +192,9 @@ def weighted_gray_edge(
     image: Image,
     mask: Mask,
     norm: Annotated[float | int, Between(1, sys.float_info.max)],
-    sigma: Positive,
+    sigma: PositiveFloat,
     exponent: Annotated[float | int, Between(0)],
-    iterations: Count,
+    iterations: PositiveInt,
 ) -> Illuminant:
     """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).
 
@@ -258,7 +258,7 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
 
 
 @checked
-def bright_dark_pca(image: Image, mask: Mask, fraction: Share) -> Illuminant:
+def bright_dark_pca(image: Image, mask: Mask, fraction: UnitInterval) -> Illuminant:
     """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
 
     Colours are ordered by their projection on the mean colour; of both ends `fraction` of the

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
 BINS = 64
@@ -138,8 +138,8 @@ def fit_fourier_constancy(
     histograms: Float[Array, "n 2 64 64"],
     illuminants: Float[Array, "n 3"],
     settings: FourierSettings = FOURIER_SETTINGS["NikonD5200"],
-    crossentropy_steps: Count = ROUNDS[0],
-    likelihood_steps: Count = ROUNDS[1],
+    crossentropy_steps: PositiveInt = ROUNDS[0],
+    likelihood_steps: PositiveInt = ROUNDS[1],
 ) -> FourierModel:
     """Filters and map learnt from training images, in the authors' two rounds.
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from everlight.checks import Count, Place, checked
+from everlight.checks import NonNegativeInt, PositiveInt, checked
 
 
 class Mixtures(NamedTuple):
@@ -21,8 +21,8 @@ def mix_neighbors(
     key: PRNGKeyArray,
     features: Float[Array, "n f"],
     targets: Float[Array, "n 2"],
-    neighbors: Count,
-    copies: Place,
+    neighbors: PositiveInt,
+    copies: NonNegativeInt,
 ) -> Mixtures:
     """Convex mixtures of each pair with pairs whose light is near to its own.
 

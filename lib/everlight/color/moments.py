@@ -6,7 +6,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import Positive, checked
+from everlight.checks import PositiveFloat, checked
 from everlight.color.estimators import EDGE_SIGMA, Image, Mask, keep_observed, response
 
 MONOMIALS = {
@@ -58,7 +58,7 @@ def color_moments(
 
 @checked
 def edge_moments(
-    image: Image, mask: Mask, sigma: Positive = EDGE_SIGMA, degree: int = 2
+    image: Image, mask: Mask, sigma: PositiveFloat = EDGE_SIGMA, degree: int = 2
 ) -> Float[Array, "k"]:
     """The moments of the channels' gradients (Finlayson 2013: the edge moments).
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import Count, check_range, checked
+from everlight.checks import PositiveInt, check_range, checked
 
 
 @checked
@@ -95,7 +95,10 @@ def scene_colors(
 
 @checked
 def patch_thumbnail(
-    colors: Float[Array, "24 3"], rows: Count = 4, columns: Count = 6, patch: Count = 8
+    colors: Float[Array, "24 3"],
+    rows: PositiveInt = 4,
+    columns: PositiveInt = 6,
+    patch: PositiveInt = 8,
 ) -> Float[Array, "h w 3"]:
     """The paper's 32x48 thumbnail: 24 colours as 8x8 patches in a 4x6 grid, row by row."""
     grid = colors.reshape(rows, columns, 3)
@@ -120,7 +123,7 @@ class Sensor(NamedTuple):
 
 @checked
 def take_photograph(
-    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: Count = 8
+    key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: PositiveInt = 8
 ) -> Float[Array, "h w 3"]:
     """A thumbnail of exact colours as a sensor gives it, with 0 at black and 1 at white.
 
@@ -145,7 +148,7 @@ def take_photograph(
 
 @checked
 def patch_means(
-    thumbnail: Float[Array, "h w 3"], rows: Count = 4, columns: Count = 6
+    thumbnail: Float[Array, "h w 3"], rows: PositiveInt = 4, columns: PositiveInt = 6
 ) -> Float[Array, "24 3"]:
     """The mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.metrics.angular import angular_error
@@ -150,7 +150,7 @@ def fit_sensor_independent(
     images: Float[Array, "n h w 3"],
     masks: Float[Array, "n h w"],
     illuminants: Float[Array, "n 3"],
-    steps: Count = 500,
+    steps: PositiveInt = 500,
 ) -> SensorIndependentModel:
     """Trains both nets by Adam on the angular error of batches of 16 images.
 

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import ABOVE_ZERO, Positive, checked
+from everlight.checks import ABOVE_ZERO, PositiveFloat, checked
 from everlight.color.feature_distribution import fit_feature_distribution
 from everlight.color.transforms import fit_color_transform, scale_free
 
-Misfit = Positive | Annotated[Float[Array, ""], ABOVE_ZERO]
+Misfit = PositiveFloat | Annotated[Float[Array, ""], ABOVE_ZERO]
 
 
 class TransformPrior(NamedTuple):

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Between, NotNegative
+from everlight.checks import Between, NonNegativeFloat
 
 Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
 
 
-Strength = NotNegative | Annotated[Float[Array, ""], Between(0)]
+Strength = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
 """Of a penalty; as an array it can be vmapped, and another one compiles nothing new."""
 
 

@@ -11,7 +11,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from everlight.checks import Between, Count, Place, Share, check_finite, checked
+from everlight.checks import (
+    Between,
+    NonNegativeInt,
+    PositiveInt,
+    UnitInterval,
+    check_finite,
+    checked,
+)
 from everlight.continual.base import (
     Learner,
     Memory,
@@ -181,12 +188,12 @@ def train(
     labels: Any,
     strategy: Callable[[Setup], Strategy],
     tasks: Annotated[int, Between(2)] = 5,
-    seeds: Count = 5,
-    test: Share | tuple = 0.2,
-    epochs: Count = 5,
-    batch_size: Count = 32,
+    seeds: PositiveInt = 5,
+    test: UnitInterval | tuple = 0.2,
+    epochs: PositiveInt = 5,
+    batch_size: PositiveInt = 32,
     optimizer: optax.GradientTransformation | None = None,
-    seed: Place = 0,
+    seed: NonNegativeInt = 0,
 ) -> Trained:
     """Learns the classes of labelled images in tasks, one after another, once for every seed.
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import Count, Share, check_range, checked
+from everlight.checks import PositiveInt, UnitInterval, check_range, checked
 
 
 class Interval(NamedTuple):
@@ -22,8 +22,8 @@ def bootstrap_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],
     statistic: Callable[[Float[Array, "n"]], Float[Array, ""]] = jnp.mean,
-    level: Share = 0.95,
-    resamples: Count = 1000,
+    level: UnitInterval = 0.95,
+    resamples: PositiveInt = 1000,
 ) -> Interval:
     """The percentile bootstrap interval of a statistic (Efron 1979).
 
@@ -49,9 +49,9 @@ def grouped_mean_interval(
     key: PRNGKeyArray,
     values: Float[Array, "n"],
     groups: Int[Array, "n"],
-    count: Count,
-    level: Share = 0.95,
-    resamples: Count = 1000,
+    count: PositiveInt,
+    level: UnitInterval = 0.95,
+    resamples: PositiveInt = 1000,
 ) -> Interval:
     """The percentile bootstrap interval of a mean whose values come in groups.
 

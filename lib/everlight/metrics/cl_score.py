@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import Between, Positive, Stacked, check_range, check_sizes, checked
+from everlight.checks import Between, PositiveFloat, Stacked, check_range, check_sizes, checked
 from everlight.metrics.accuracy_matrix import (
     accuracy,
     forward_transfer,
@@ -141,7 +141,7 @@ def samples_storage_efficiency(
 def computational_efficiency(
     operations: Float[Array, "tasks"],
     pass_operations: Float[Array, "tasks"],
-    epsilon: Positive = 10.0,
+    epsilon: PositiveFloat = 10.0,
 ) -> Float[Array, ""]:
     """CE (eq. 9): how few passes' worth of computation the tasks are learned with.
 

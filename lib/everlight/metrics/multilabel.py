@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
-from everlight.checks import Count, check_range, checked
+from everlight.checks import PositiveInt, check_range, checked
 
 
 class Scores(NamedTuple):
@@ -181,7 +181,7 @@ def batch_recall(
     test_member: Bool[Array, "t m"],
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
-    batch_size: Count,
+    batch_size: PositiveInt,
 ) -> TaskMeans:
     """The authors' recall: true positives over true labels of a batch, batches weighted by size.
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Between, Count, check_finite, check_range, check_sizes, checked
+from everlight.checks import Between, PositiveInt, check_finite, check_range, check_sizes, checked
 
 
 class Facts(NamedTuple):
@@ -75,8 +75,8 @@ def rank_facts(
     labels: Int[Array, "m"],
     facts: Facts,
     fact_task: Annotated[Int[Array, "f"], Between(0)],
-    images_at_once: Count = 128,
-    facts_at_once: Count = 4096,
+    images_at_once: PositiveInt = 128,
+    facts_at_once: PositiveInt = 4096,
 ) -> Ranks:
     """Ranks of the true labels, in one pass over images and, for each block of them, over facts.
 
@@ -136,7 +136,7 @@ def rank_facts(
 
 
 @checked
-def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: Count = 5) -> TopK:
+def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
     """Top-K accuracies, standard and generalised, and the drop between them.
 
     Args:

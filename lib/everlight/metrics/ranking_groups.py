@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Count, Place, check_range, check_sizes, checked
+from everlight.checks import NonNegativeInt, PositiveInt, check_range, check_sizes, checked
 from everlight.metrics.ranking import Facts, check_pieces, mean_hits
 
 FEW = 5
@@ -86,7 +86,7 @@ def part_counts(
 
 @checked
 def spo_generalisation(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: Place
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: NonNegativeInt
 ) -> Bool[np.ndarray, "7 f"]:
     """The facts of each of `SPO_CASES`: triples of at most `FEW` examples whose parts have more.
 
@@ -104,7 +104,7 @@ def spo_generalisation(
 
 @checked
 def embedding_similarity(
-    facts: Facts, fact_task: Int[Array, "f"], tasks: Count
+    facts: Facts, fact_task: Int[Array, "f"], tasks: PositiveInt
 ) -> Float[Array, "t t"]:
     """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts.
 
@@ -129,7 +129,7 @@ def embedding_similarity(
 
 @checked
 def spo_overlap(
-    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: Count
+    pieces: Int[np.ndarray, "f 3"], fact_task: Int[np.ndarray, "f"], tasks: PositiveInt
 ) -> Float[np.ndarray, "t t"]:
     """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
 

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, Shaped
 
-from everlight.checks import Place, checked
+from everlight.checks import NonNegativeInt, checked
 
 
 @checked
 def crop_and_flip(
-    image: Shaped[Array, "h w c"], key: PRNGKeyArray, padding: Place = 4
+    image: Shaped[Array, "h w c"], key: PRNGKeyArray, padding: NonNegativeInt = 4
 ) -> Shaped[Array, "h w c"]:
     """A window of the same size, shifted by up to `padding` over zeros, and half the time mirrored.
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 
 HeadKind = Literal["linear", "cosine"]
 SMALLEST_SQUARE = 1e-24
@@ -41,7 +41,7 @@ def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Floa
 
 
 @checked
-def make_head(kind: HeadKind, classes: Count) -> nn.Module:
+def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
     """The module "head": its parameters are `kernel`, `[f, c]`, and `bias` or `scale`.
 
     The linear head's kernel begins normal with variance 1/features, its bias at 0.

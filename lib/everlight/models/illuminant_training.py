@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Place, Positive, check_fields, checked
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, check_fields, checked
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_net import IlluminantNet
 
@@ -22,16 +22,16 @@ class TrainingSettings:
       ValueError: a count below 1, a rate that is not positive, an unknown schedule.
     """
 
-    steps: Count = 20_000
+    steps: PositiveInt = 20_000
     """Optimizer steps."""
-    batch_size: Place = 512
+    batch_size: NonNegativeInt = 512
     """Transforms per step, drawn with replacement; 0 takes all of them at every step."""
-    learning_rate: Positive = 3e-3
+    learning_rate: PositiveFloat = 3e-3
     """Adam's rate at the start."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """The paper's rate is constant; cosine rises over the first 5% of the steps and falls to zero
     at the last. Without the rise some of the nets of 16 layers die at once."""
-    validate_every: Count = 100
+    validate_every: PositiveInt = 100
     """Steps between two validations; the state of the best one is kept."""
 
     def __post_init__(self):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Count, Place, checked
+from everlight.checks import NonNegativeInt, PositiveInt, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -17,9 +17,9 @@ def class_incremental(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
-    classes: Count,
+    classes: PositiveInt,
     valid_fraction: float | Float[np.ndarray, "c"] = 0.1,
-    test_offset: Place | None = None,
+    test_offset: NonNegativeInt | None = None,
 ) -> TaskSequence:
     """A sequence whose task t brings the classes `tasks[t]`.
 
@@ -91,7 +91,7 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
 
 
 @checked
-def equal_tasks(order: Sequence[int], count: Count) -> list[list[int]]:
+def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
     """An order of classes cut into `count` tasks of equal size.
 
     Raises:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -24,7 +24,7 @@ def from_experiences(
     train_labels: Places,
     test: Places,
     test_labels: Places,
-    classes: Count,
+    classes: PositiveInt,
     valid: Places | None = None,
     valid_labels: Places | None = None,
 ) -> TaskSequence:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from everlight.checks import Between, Place, checked
+from everlight.checks import Between, NonNegativeInt, checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
@@ -33,7 +33,7 @@ class Statistics(NamedTuple):
 
 
 @checked
-def check_facts(pieces: Int[np.ndarray, "f 3"], words: Place) -> None:
+def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     """Whether pieces are a label space.
 
     Args:

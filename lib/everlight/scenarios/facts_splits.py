@@ -16,7 +16,7 @@ from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from everlight.checks import Between, Place, check_finite, check_range, checked
+from everlight.checks import Between, NonNegativeInt, check_finite, check_range, checked
 
 TRIALS = 100
 """Random assignments, of which the most balanced is kept; as in the paper."""
@@ -116,7 +116,7 @@ def random_split(
     train_counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     test_counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     tasks: int,
-    seed: Place,
+    seed: NonNegativeInt,
 ) -> Int[np.ndarray, "f"]:
     """The most balanced of `TRIALS` random assignments of facts to tasks.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from everlight.checks import Count, Place, checked
+from everlight.checks import NonNegativeInt, PositiveInt, checked
 from everlight.continual.base import Task, TaskSequence
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
@@ -22,10 +22,10 @@ def online_stream(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
-    classes: Count,
-    pieces: Count = 1,
+    classes: PositiveInt,
+    pieces: PositiveInt = 1,
     blurry: float = 0.0,
-    seed: Place = 0,
+    seed: NonNegativeInt = 0,
 ) -> TaskSequence:
     """A stream of the tasks' samples in random order within each, cut into pieces.
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Learner,
     Memory,
@@ -27,7 +27,7 @@ def evaluate(
     memory: Memory,
     learner: Learner,
     sequence: TaskSequence,
-    size: Count,
+    size: PositiveInt,
 ) -> PyTree:
     """What the objective keeps of the test union as the learner is now.
 
@@ -82,7 +82,7 @@ def validate(
     memory: Memory,
     learner: Learner,
     samples: Samples,
-    size: Count,
+    size: PositiveInt,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
     """Mean goodness over samples, `size` of them scored at once; NaN without any."""
@@ -116,7 +116,7 @@ def predict_samples(
     memory: Memory,
     learner: Learner,
     samples: Samples,
-    size: Count,
+    size: PositiveInt,
 ) -> Float[Array, "n c"]:
     """Scores of all classes for every sample, `size` samples a forward pass; 0 for padding."""
     return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
@@ -124,7 +124,7 @@ def predict_samples(
 
 @checked
 def sample_features(
-    setup: Setup, learner: Learner, samples: Samples, size: Count = 256
+    setup: Setup, learner: Learner, samples: Samples, size: PositiveInt = 256
 ) -> Float[Array, "n f"]:
     """Features of every sample in evaluation mode, `size` a forward pass; 0 for padding."""
 

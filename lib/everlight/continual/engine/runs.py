@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.state import (
@@ -65,7 +65,7 @@ def drive_runs(
     shared: Any,
     runs: Runs,
     join: Join = shared_alone,
-    chunk: Count = 10,
+    chunk: PositiveInt = 10,
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
     announce: Announce | None = None,

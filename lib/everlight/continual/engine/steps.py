@@ -8,7 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, NotNegative, Place, Positive, check_fields, checked
+from everlight.checks import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    check_fields,
+    checked,
+)
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -43,31 +50,31 @@ class Protocol:
         without boundaries.
     """
 
-    epochs: Count = 10
+    epochs: PositiveInt = 10
     """Epochs a task."""
-    first_epochs: Count | None = None
+    first_epochs: PositiveInt | None = None
     """Of the first task; None is as many as of any other."""
-    batch_size: Count = 32
+    batch_size: PositiveInt = 32
     """Samples a step."""
-    epoch_steps: Count | None = None
+    epoch_steps: PositiveInt | None = None
     """Steps of an epoch, which then takes its samples round after round in one order; None is one
     round. With it tasks of any size take equally many steps."""
     select: Literal["best", "last"] = "best"
     """Keep the epoch with the best in-task validation (early stopping), of equals the last; or the
     last of all."""
-    plateau_factor: Positive = 1.0
+    plateau_factor: PositiveFloat = 1.0
     """The rate is multiplied by this when validation stands still; 1 leaves it."""
-    plateau_patience: Place = 10
+    plateau_patience: NonNegativeInt = 10
     """Epochs without improvement before that."""
-    plateau_threshold: NotNegative = 1e-3
+    plateau_threshold: NonNegativeFloat = 1e-3
     """What counts as improvement."""
-    evaluation_batch: Count = 256
+    evaluation_batch: PositiveInt = 256
     """Samples a forward pass in validation and evaluation."""
-    evaluate_every: Count = 1
+    evaluate_every: PositiveInt = 1
     """Tasks between two evaluations on the test union; there is always one after the last."""
     new_optimizer: bool = True
     """Whether optimizer and schedule begin anew at every task."""
-    updates_per_batch: Count = 1
+    updates_per_batch: PositiveInt = 1
     """Optimizer steps on every batch of the epoch, each with a new augmentation and a new draw from
     memory; the batch enters a memory after the last one (Aljundi et al. 2019, NeurIPS, take 5)."""
     prequential: bool = False
@@ -94,7 +101,7 @@ class Protocol:
 
 
 @checked
-def online_protocol(batch_size: Count = 10) -> Protocol:
+def online_protocol(batch_size: PositiveInt = 10) -> Protocol:
     """One pass over a stream without boundaries (Aljundi et al. 2019, Buzzega et al. 2020).
 
     Args:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Objective, Predictions, TaskSequence
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.objectives.softmax import correct, softmax_objective
@@ -26,7 +26,7 @@ class FixedTest(NamedTuple):
 
 
 @checked
-def fixed_test_objective(classes: Count) -> Objective:
+def fixed_test_objective(classes: PositiveInt) -> Objective:
     """Softmax cross-entropy over all outputs, seen or not; an evaluation keeps `FixedTest`.
 
     `seen` then says which classes have been met, for strategies and for options 1 and 3; it limits

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.metrics.multilabel import precision_weighted_jaccard
 
@@ -64,7 +64,7 @@ def binary_objective() -> Objective:
 
 
 @checked
-def multi_hot(labels: Int[Array, "b k"], classes: Count) -> Bool[Array, "b c"]:
+def multi_hot(labels: Int[Array, "b k"], classes: PositiveInt) -> Bool[Array, "b c"]:
     """Which of `classes` classes are among each sample's labels; -1 is padding."""
     return jnp.any(labels[:, :, None] == jnp.arange(classes), axis=1)
 

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import draw_batch
 from everlight.continual.strategies.naive import naive, task_gradient
@@ -37,11 +37,11 @@ def project(gradient: PyTree, reference: PyTree) -> PyTree:
 @checked
 def agem(
     setup: Setup,
-    per_class: Count = 20,
-    labels: Count = 1,
+    per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
     apart: bool = False,
-    replay_batch_size: Count | None = None,
-    buffer_size: Count | None = None,
+    replay_batch_size: PositiveInt | None = None,
+    buffer_size: PositiveInt | None = None,
 ) -> Strategy:
     """A-GEM, its memory being experience replay's, whose exemplars join no epoch.
 

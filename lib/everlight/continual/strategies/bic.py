@@ -35,7 +35,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, NotNegative, Positive, checked
+from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -93,15 +93,15 @@ class BiasMemory(NamedTuple):
 @checked
 def bic(
     setup: Setup,
-    per_class: Count = 20,
-    labels: Count = 1,
-    temperature: Positive = 2.0,
-    ridge: NotNegative | None = None,
+    per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
+    temperature: PositiveFloat = 2.0,
+    ridge: NonNegativeFloat | None = None,
     loss: Loss | None = None,
     weigh_labels: bool = True,
     fit: Fit = "entropy",
     corrections: Corrections | None = None,
-    buffer_size: Count | None = None,
+    buffer_size: PositiveInt | None = None,
 ) -> Strategy:
     """BiC.
 

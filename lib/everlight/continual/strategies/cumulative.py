@@ -12,7 +12,7 @@ into the data set, where theirs are a copy of it. Cumulative and joint have no o
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.continual.strategies.naive import naive
 
@@ -34,7 +34,7 @@ def cumulative(setup: Setup) -> Strategy:
 
 
 @checked
-def joint(setup: Setup, tasks: Count) -> Strategy:
+def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
     """All tasks' data at the last task, nothing before it.
 
     Args:

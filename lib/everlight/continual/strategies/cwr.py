@@ -40,7 +40,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Positive, checked
+from everlight.checks import PositiveFloat, checked
 from everlight.continual.base import Learner, Setup, Strategy, Task
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
@@ -62,7 +62,7 @@ class Consolidated(NamedTuple):
 
 
 @checked
-def cwr(setup: Setup, first_task_gain: Positive = 3.0, form: Form = "text") -> Strategy:
+def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text") -> Strategy:
     """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
 
     What lies below the head must not change: the setup's `trainable` freezes it, or the network is

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -72,11 +72,11 @@ class TwoDraws(NamedTuple):
 @checked
 def der_plus_plus(
     setup: Setup,
-    capacity: Count = 200,
+    capacity: PositiveInt = 200,
     alpha: Strength = 0.1,
     beta: Strength = 0.5,
-    labels: Count = 1,
-    replay_batch_size: Count | None = None,
+    labels: PositiveInt = 1,
+    replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
     """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.

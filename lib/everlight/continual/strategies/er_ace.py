@@ -23,7 +23,7 @@ from typing import Literal
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import arrivals, carried_classes
 from everlight.continual.strategies.naive import batch_loss
@@ -34,9 +34,9 @@ from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir
 @checked
 def er_ace(
     setup: Setup,
-    capacity: Count = 200,
-    labels: Count = 1,
-    replay_batch_size: Count | None = None,
+    capacity: PositiveInt = 200,
+    labels: PositiveInt = 1,
+    replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
     """ER-ACE, its memory being `Reservoir`.

@@ -24,7 +24,7 @@ of squared gradients of single samples, where that code squares their mean gradi
 import jax
 from jaxtyping import PRNGKeyArray
 
-from everlight.checks import Count, Share, checked
+from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.base import Fisher, Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import naive
@@ -42,8 +42,8 @@ def ewc(
     setup: Setup,
     strength: Strength,
     online: bool = False,
-    decay: Share = 1.0,
-    fisher_samples: Count = 1024,
+    decay: UnitInterval = 1.0,
+    fisher_samples: PositiveInt = 1024,
     implicit_rate: Strength | None = None,
     fisher: Fisher | None = None,
 ) -> Strategy:

@@ -38,7 +38,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Between, Count, Place, Positive, checked
+from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -92,16 +92,16 @@ class Experts(NamedTuple):
 @checked
 def expert_gate(
     setup: Setup,
-    tasks: Count,
+    tasks: PositiveInt,
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
-    hidden: Count = 100,
-    epochs: Place = 10,
-    rate: Positive = 1e-2,
+    hidden: PositiveInt = 100,
+    epochs: NonNegativeInt = 10,
+    rate: PositiveFloat = 1e-2,
     relatedness_threshold: Annotated[float, Between()] | None = None,
     strength: Strength = 1.0,
-    temperature: Positive = 2.0,
+    temperature: PositiveFloat = 2.0,
     class_group: Int[Array, "c"] | None = None,
-    groups: Count = 1,
+    groups: PositiveInt = 1,
 ) -> Strategy:
     """Make Expert Gate, whose memory is `Experts`; it holds as many networks as tasks.
 

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Learner,
@@ -82,10 +82,10 @@ def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
 @checked
 def gdumb(
     setup: Setup,
-    capacity: Count = 200,
-    epochs: Count = 256,
-    batch_size: Count = 16,
-    labels: Count = 1,
+    capacity: PositiveInt = 200,
+    epochs: PositiveInt = 256,
+    batch_size: PositiveInt = 16,
+    labels: PositiveInt = 1,
 ) -> Strategy:
     """GDumb, its memory being `BalancedMemory`.
 

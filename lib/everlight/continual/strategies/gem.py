@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -112,7 +112,11 @@ def project_to_cone(
 
 @checked
 def gem(
-    setup: Setup, tasks: Count, per_task: Count = 256, margin: Strength = 0.5, labels: Count = 1
+    setup: Setup,
+    tasks: PositiveInt,
+    per_task: PositiveInt = 256,
+    margin: Strength = 0.5,
+    labels: PositiveInt = 1,
 ) -> Strategy:
     """GEM, its memory being samples of every task, `[tasks, per_task]`.
 

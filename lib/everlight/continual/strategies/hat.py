@@ -47,7 +47,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, NotNegative, Positive, checked
+from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import batch_loss, naive
 
@@ -95,11 +95,11 @@ class BeforeStep(NamedTuple):
 @checked
 def hat(
     setup: Setup,
-    tasks: Count,
+    tasks: PositiveInt,
     layers: tuple[str, ...],
-    sparsity: NotNegative = 0.75,
-    steepest: Positive = 400.0,
-    rate: Positive = 0.05,
+    sparsity: NonNegativeFloat = 0.75,
+    steepest: PositiveFloat = 400.0,
+    rate: PositiveFloat = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
     """Make HAT, whose memory is `Attention`; the network needs named layers and nothing else.

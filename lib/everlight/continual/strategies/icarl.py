@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -91,12 +91,12 @@ class Rehearsal(NamedTuple):
 @checked
 def icarl(
     setup: Setup,
-    per_class: Count = 20,
-    labels: Count = 1,
+    per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
     restart: Callable[[PyTree], PyTree] = lambda params: params,
     loss: Loss = "binary",
     classifier: Classifier = "head",
-    buffer_size: Count | None = None,
+    buffer_size: PositiveInt | None = None,
 ) -> Strategy:
     """iCaRL, its memory being `Rehearsal`.
 

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Positive, Share, checked
+from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.base import (
     Batch,
     Fisher,
@@ -54,7 +54,7 @@ FLOOR = 1e-8
 """Added to every Fisher information: parameters that matter to no task are averaged."""
 STATISTICS_BATCH = 64
 """Samples a pass when batch statistics are estimated again."""
-Ratio = Share | tuple[Positive, ...] | None
+Ratio = UnitInterval | tuple[PositiveFloat, ...] | None
 """The mixing ratio of the last task, one per task, or the same for all."""
 
 
@@ -81,10 +81,10 @@ def imm(
     setup: Setup,
     merge: Literal["mean", "mode"],
     strength: Strength = 0.0,
-    fisher_samples: Count = 1024,
+    fisher_samples: PositiveInt = 1024,
     implicit_rate: Strength | None = None,
     alpha: Ratio = None,
-    drop: Share = 0.0,
+    drop: UnitInterval = 0.0,
     fisher: Fisher = "true",
 ) -> Strategy:
     """IMM, its memory being `Moments`; the learner's parameters are the unmerged ones.

@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, NotNegative, Place, Positive, checked
+from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -66,16 +66,16 @@ class Finetuned(NamedTuple):
 @checked
 def lucir(
     setup: Setup,
-    per_class: Count = 20,
-    labels: Count = 1,
+    per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
     strength: Strength = 5.0,
-    margin: NotNegative = 0.5,
-    rivals: Count = 2,
-    buffer_size: Count | None = None,
+    margin: NonNegativeFloat = 0.5,
+    rivals: PositiveInt = 2,
+    buffer_size: PositiveInt | None = None,
     classifier: Classifier = "head",
-    finetune_epochs: Place = 0,
-    finetune_rate: Positive = 0.1,
-    finetune_batch: Count = 128,
+    finetune_epochs: NonNegativeInt = 0,
+    finetune_rate: PositiveFloat = 0.1,
+    finetune_batch: PositiveInt = 128,
 ) -> Strategy:
     """LUCIR, its memory being `Rehearsal`; the head's weights are `params["head"]["kernel"]`.
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Positive, checked
+from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
@@ -64,9 +64,9 @@ def distillation(
 def lwf(
     setup: Setup,
     strength: Strength = 1.0,
-    temperature: Positive = 2.0,
+    temperature: PositiveFloat = 2.0,
     class_group: Int[Array, "c"] | None = None,
-    groups: Count = 1,
+    groups: PositiveInt = 1,
 ) -> Strategy:
     """LwF.
 

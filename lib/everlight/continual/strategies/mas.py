@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Learner, Setup, Strategy, Strength, Task
 from everlight.continual.strategies.importance import memory_aware_importance
 from everlight.continual.strategies.naive import naive
@@ -30,7 +30,7 @@ from everlight.continual.strategies.quadratic import (
 def mas(
     setup: Setup,
     strength: Strength,
-    importance_samples: Count = 1024,
+    importance_samples: PositiveInt = 1024,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """MAS, its memory being `QuadraticSums` with one anchor.

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, Place, Share, checked
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.steps import shuffle, take_batch, train_step
@@ -47,7 +47,10 @@ class BeforeStep(NamedTuple):
 
 @checked
 def packnet(
-    setup: Setup, prune: Share = 0.75, retrain_epochs: Place = 10, batch_size: Count = 32
+    setup: Setup,
+    prune: UnitInterval = 0.75,
+    retrain_epochs: NonNegativeInt = 10,
+    batch_size: PositiveInt = 32,
 ) -> Strategy:
     """PackNet, its memory being `Ownership`; the head is `params["head"]`, classes its last axis.
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
     Epoch,
@@ -49,7 +49,10 @@ class Exemplars(NamedTuple):
 
 @checked
 def experience_replay(
-    setup: Setup, per_class: Count = 20, labels: Count = 1, buffer_size: Count | None = None
+    setup: Setup,
+    per_class: PositiveInt = 20,
+    labels: PositiveInt = 1,
+    buffer_size: PositiveInt | None = None,
 ) -> Strategy:
     """ER, its memory being `Exemplars`.
 

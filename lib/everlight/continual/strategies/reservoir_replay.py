@@ -21,7 +21,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Count, checked
+from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
@@ -45,9 +45,9 @@ class Reservoir(NamedTuple):
 @checked
 def reservoir_replay(
     setup: Setup,
-    capacity: Count = 200,
-    labels: Count = 1,
-    replay_batch_size: Count | None = None,
+    capacity: PositiveInt = 200,
+    labels: PositiveInt = 1,
+    replay_batch_size: PositiveInt | None = None,
 ) -> Strategy:
     """ER with a reservoir, its memory being `Reservoir`.
 

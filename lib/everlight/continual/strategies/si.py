@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
-from everlight.checks import Positive, checked
+from everlight.checks import PositiveFloat, checked
 from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Strength, Task
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
@@ -41,7 +41,7 @@ class PathIntegral(NamedTuple):
 def si(
     setup: Setup,
     strength: Strength,
-    damping: Positive = 1e-3,
+    damping: PositiveFloat = 1e-3,
     implicit_rate: Strength | None = None,
 ) -> Strategy:
     """SI.
