@@ -31,11 +31,9 @@ def in_replay_batches(size: int | None) -> str:
 
 
 def without_unset(facts: dict) -> dict:
-    """Return a run's facts without a replay batch size of None, so that older runs are found."""
-    unset = "replay_batch_size" in facts and facts["replay_batch_size"] is None
-    return {
-        name: value for name, value in facts.items() if name != "replay_batch_size" or not unset
-    }
+    """Return a run's facts without sizes of memory that are None, so that older runs are found."""
+    sizes = ("replay_batch_size", "buffer_size")
+    return {name: value for name, value in facts.items() if name not in sizes or value is not None}
 
 
 class Plan(NamedTuple):

@@ -120,9 +120,9 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
     assert np.any(first["NC/CWR as coded/over_time"] != first["NC/CWR/over_time"])
-    # A head of 2 x 2 x 4 features, or two, counts and a mark for each of 50 classes.
+    # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
-        assert f"{heads * 4 * 17 * 50 + 4 * 50 + 50:,}" in page
+        assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
     with pytest.raises(DataError, match="batch_size: 16 there, 17 now"):
         run_batches(settings, {"demo": replace(TINY, batch_size=17)})
 

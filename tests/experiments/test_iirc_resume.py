@@ -154,4 +154,5 @@ def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypat
     assert whole.learner.schedule.factor == 0.5 ** (EPOCHS - 1)
     for lose in (without_exemplars, without_drop):
         other = finish(name, kept._replace(result=lose(kept.result)))
-        assert bits(other.learner.params) != bits(whole.learner.params), lose.__name__
+        # The epoch that is kept may be one before the state; the losses after it are not.
+        assert bits(other.losses) != bits(whole.losses), lose.__name__

@@ -234,3 +234,11 @@ def test_learning_curve_area_by_hand():
     late, soon = matrix([[0, 0, 0, 1.0]]), matrix([[0, 1.0, 1.0, 1.0]])
     assert learning_curve_area(late) == 0.25
     assert learning_curve_area(soon) == 0.75
+
+
+def test_learning_curve_area_is_the_paper_s_sum_not_the_authors_trapezoids():
+    """The end points have a whole share here, and half of one in the authors' notebook."""
+    curve = np.array([0.1, 0.5, 0.7, 0.9])
+    found = learning_curve_area(matrix([curve]))
+    assert found == pytest.approx(2.2 / 4, abs=1e-7)
+    assert np.trapezoid(curve, np.arange(4)) / 3 == pytest.approx(1.7 / 3)

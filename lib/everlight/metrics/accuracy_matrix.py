@@ -110,7 +110,7 @@ def intransigence(
     Args:
       accuracies: `[tasks, tasks]`; only the diagonal is read.
       reference: `[tasks]`, accuracy on each task of a model trained on all data up to that task
-        together (`joint`).
+        together: the diagonal of the accuracy matrix of `cumulative`.
 
     Returns:
       Per task, `[tasks]`, in [-1, 1]; negative where the sequence helped. The paper defines it per
@@ -124,7 +124,9 @@ def learning_curve_area(curves: Float[Array, "tasks points"]) -> Float[Array, ""
     """LCA_β (Chaudhry et al. 2019, A-GEM): area under the mean learning curve, for learning speed.
 
     It is the mean of Z_b over b = 0 ... β, where Z_b is the mean over tasks of the accuracy on a
-    task after b mini-batches of it.
+    task after b mini-batches of it. This is the paper's equation; the authors' notebook
+    (facebookresearch/agem) takes the trapezoidal rule over β instead, in which Z_0 and Z_β count
+    half.
 
     Args:
       curves: `[tasks, β + 1]`; entry [k, b] is the accuracy on task k after b mini-batches of task

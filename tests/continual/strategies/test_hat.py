@@ -11,6 +11,7 @@ import pytest
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
+from everlight.continual.engine.steps import init_learner
 from everlight.continual.strategies.hat import (
     OPEN,
     Attention,
@@ -31,6 +32,7 @@ from tests.continual.small_net import (
     SHIFT,
     assert_trees_close,
     batch_of,
+    filled,
     finite_differences,
     run_tasks,
     samples_of,
@@ -251,6 +253,17 @@ def test_where_an_open_gate_is_one_in_float32():
     assert np.float32(1) + np.exp(-above) == 1 < np.float32(1) + np.exp(-below)
 
 
+def test_rounding_of_an_open_gate_reaches_half_of_the_official_gradient():
+    """In float32 1 − a has steps of 2^-24, so that σ' is off by 2^-24 in e^−x."""
+    embedding = np.float32(np.linspace(1, 16.6, 4000) / 400)
+    found = np.asarray(compensation(jnp.asarray(embedding), 400.0, 400.0), float)
+    official = official_gradient(embedding, 1.0, 400.0, 400.0)
+    error = np.abs(found / official - 1)
+    product = 400 * embedding
+    assert np.all(error[product < 8] < 1e-3)
+    assert 0.4 < np.max(error[product > 15]) < 0.6
+
+
 def test_few_units_move_at_the_greatest_steepness():
     """Of normal embeddings those with −50 < 400 e < 24 ln 2: Φ(.0416) − Φ(−.125) = 6.6%."""
     drawn = jax.random.normal(jax.random.key(1), (20_000,))
@@ -311,6 +324,25 @@ def test_the_gate_steepens_over_a_round():
     expected = [1 / 400, 100.001875, 200.00125, 300.000625, 400, 1 / 400, 100.001875]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert annealed(jnp.int32(3), jnp.int32(1), 400.0) == 400
+
+
+def test_the_rate_of_the_embeddings_follows_the_schedule():
+    learner = init_learner(SETUP, CLASSES, jax.random.key(0))
+    memory = STRATEGY.init(jax.random.key(1), learner)
+    task, (first, *_) = SEQUENCE[0]
+    memory, learner = STRATEGY.begin_task(memory, learner, task, jax.random.key(2))
+    batch, key = filled(SETUP, first), jax.random.key(3)
+
+    @jax.jit
+    def change(factor):
+        schedule = learner.schedule._replace(factor=factor)
+        _, info = STRATEGY.grads(memory, learner._replace(schedule=schedule), batch, task, key)
+        return jax.tree.map(jnp.subtract, info.aux.embeddings, memory.embeddings)
+
+    whole, part = change(jnp.float32(1)), change(jnp.float32(0.25))
+    for name in LAYERS:
+        assert np.max(np.abs(whole[name])) > 1e-4
+        np.testing.assert_allclose(part[name], 0.25 * whole[name], rtol=1e-2, atol=1e-6)
 
 
 def test_only_units_that_no_task_uses_cost():

@@ -29,8 +29,9 @@ others from 0, and weighs by samples: past[i] of earlier tasks, cur[i] of this o
 
 Equal to the official code of CWR* (vlomonaco/ar1-pytorch) at the start, the consolidation and the
 rows of classes not met yet, which are the latest temporary ones as in `form="code"`; differs in the
-bias, which that head lacks: here it is consolidated alike, with its own mean. Some versions of
-Avalanche's plugin leave the first task's samples out of past[i].
+bias, which that head lacks: here it is consolidated alike, with its own mean. That code counts the
+replayed classes and samples among a task's, and nothing is replayed here. Avalanche's plugin left
+the first task of a class out of past[i] until May 2022, and has the same equation since.
 """
 
 from typing import Literal, NamedTuple

@@ -9,7 +9,7 @@ batch held enters the reservoir: its sample (which is augmented anew when it is 
 logits that the net gave, before the step, for the augmented input. A sample may so be held more
 than once, with logits of different times. It needs no boundaries between tasks.
 
-The paper, on CIFAR-10 with a memory of 200, 500 and 5,120: α = .1, .2, .1 and β = .5, .5, 1.
+The paper, on CIFAR-10 with a memory of 200, 500 and 5,120: α = 0.1, 0.2, 0.1, β = 0.5, 0.5, 1.
 
 Equal to the official code (aimagelab/mammoth, `derpp.py`) at the gradient of a step and at the
 stored logits, with `loss_over="all"`; differs in that by default the cross-entropies run over the
@@ -80,6 +80,9 @@ def der_plus_plus(
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
     """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
+
+    That holds but for batch statistics: DER has no second draw, which here still passes the network
+    in training mode with `beta` 0.
 
     Args:
       setup: what is static.

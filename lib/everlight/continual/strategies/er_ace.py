@@ -12,8 +12,10 @@ says which classes a softmax runs over, it is plain replay.
 Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a step with
 `loss_over="all"`, where classes are numbered as they come and the batch holds the last one seen;
 differs in that its incoming softmax also has the last class seen when that is absent, in that a
-class is seen there once a sample of it arrived, here once its task begins, and in that by default
-unseen classes are in neither softmax.
+class is seen there once a sample of it arrived, here once its task begins, in that its reservoir
+counts the arrivals before a batch for all of the batch, and in that by default unseen classes are
+in neither softmax. Mammoth's `er_ace.py` differs further: by default its first task has no mask and
+no replay, and its head is a cosine classifier.
 """
 
 from typing import Literal

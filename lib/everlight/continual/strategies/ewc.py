@@ -10,12 +10,15 @@ and the only anchor is the last solution.
 (van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is 0.95 to 1.
 
 The authors published no code, and the paper does not say which labels F_t takes. Common code
-differs: Avalanche and Mammoth take the data's labels (the empirical Fisher, the default here);
-ariseff/overcoming-catastrophic draws one label per sample from the model (`fisher="true"`);
-GMvandeVen/continual-learning offers these and the exact expectation over all labels. Equal to
-facebookresearch/GradientEpisodicMemory (`ewc.py`) at the penalty's gradient for given Fisher
-information, at half of its strength for λ/2; differs in F, the mean of squared gradients of single
-samples, where that code squares the mean gradient.
+differs. Avalanche takes the data's labels (the empirical Fisher, the default here), and squares the
+mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared gradient at the
+data's label by the probability that the model gives it. ariseff/overcoming-catastrophic draws one
+label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning offers the data's
+label, one drawn, the likeliest, and by default the exact expectation over all labels.
+
+Equal to the code of GEM's authors (facebookresearch/GradientEpisodicMemory, `ewc.py`) at the
+penalty's gradient for given Fisher information, with its strength as λ / 2; differs in F, the mean
+of squared gradients of single samples, where that code squares their mean gradient.
 """
 
 import jax

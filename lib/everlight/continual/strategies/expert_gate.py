@@ -14,14 +14,18 @@ the relatedness of an earlier task a (section 3.3). The new expert starts from t
 The paper keeps the outputs of that expert's task by learning without forgetting (LwF) where Rel is
 above 0.85, and fine-tunes it otherwise.
 
-Equal to the official code (rahafaljundi/Expert-Gate) at the autoencoder's layers and loss and at
-the relatedness; differs in:
+Equal to the official code (rahafaljundi/Expert-Gate) at the autoencoder's layers, at the names of
+its losses, whose functions are not in the repository, and at the relatedness, there in percent;
+differs in:
 
-- The gate compares the cross-entropy, which is the loss that the paper names; the code compares
-  squared errors.
-- The autoencoder is trained with Adam for `epochs` epochs, starting from LeCun-normal weights; the
-  code trains 100 epochs with AdaGrad and weight decay, from 15 non-zero weights per unit.
-- Er is taken over training samples where a task has no validation samples.
+- The gate compares the cross-entropy, the loss that the autoencoder is trained with; the code
+  compares what it names a Euclidean loss.
+- The autoencoder is trained with Adam for `epochs` epochs in batches of 32, starting from
+  LeCun-normal weights; the code trains 100 epochs with AdaGrad and weight decay in batches of 12,
+  from 15 non-zero weights per unit, and has 500 hidden units.
+- Er is taken over validation samples, or training samples where a task has none; the code takes
+  all samples outside the training set.
+- One expert predicts, as in the code; the paper may also load several.
 - The repository stops at the relatedness. LwF is that of `lwf`, over the related task's classes.
 """
 

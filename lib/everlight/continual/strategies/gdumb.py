@@ -8,7 +8,7 @@ trained on the memory alone. It needs no boundaries between tasks.
 The net is trained by the setup's optimizer, begun anew, whose rate follows the authors' schedule: a
 tenth of it in the first epoch, then cosine cycles of 1, 2, 4, ... epochs from all of it to a
 hundredth (Loshchilov and Hutter 2017, SGDR), of which a power of two ends with the last. The
-authors' optimizer has rate .05, momentum .9, weight decay 1e-6 and gradients clipped at 10, in
+authors' optimizer has rate 0.05, momentum 0.9, weight decay 1e-6 and gradients clipped at 10, in
 batches of 16, for 64 to 256 epochs. They cut and mix images, which is not done here.
 
 Their stream is one pass. Where it comes again, a sample that is held is not held twice. Of a sample

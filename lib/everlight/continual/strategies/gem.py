@@ -13,7 +13,7 @@ chapter 23), on the triangular factor of [Gᵀ g] rather than on GGᵀ, whose co
 Where a task ends, m of its samples are kept at random; the authors keep the last m that arrived,
 which is the same for a stream in random order. As in their code every memory's pass takes all of
 it, in training mode, and moves the batch statistics before the task's own does. What a step costs
-and holds grows with the tasks: a pass and a gradient for each. The paper: m = 256, γ = .5.
+and holds grows with the tasks: a pass and a gradient for each. The paper: m = 256, γ = 0.5.
 
 Equal to the official code (facebookresearch/GradientEpisodicMemory) at the projection, to the 1e-3
 that it adds to the diagonal of GGᵀ; differs where gradients are so short that this matters, and in

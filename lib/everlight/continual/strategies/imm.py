@@ -13,11 +13,13 @@ with θ_0 = 0, so that the first task has plain dropout. Between tasks the merge
 
 Equal to the official code (btjhjeon/IMM_tensorflow) at the mixing ratios, the merges, weight and L2
 transfer from the second task on, and a true Fisher information from sampled labels; differs in
-four things. Drop transfer draws one mask per step, the code one per sample, and the code drops
-inputs too. The code's L2 transfer holds the first task near 0. With drop transfer, its L2 transfer
+six things. Drop transfer draws one mask per step, the code one per sample, and the code drops
+inputs too. Without drop transfer, the code has plain dropout in all tasks, which here is left to
+the network. The code's L2 transfer holds the first task near 0. With drop transfer, its L2 transfer
 penalises ‖θ − 2 θ_{t−1}‖², since its weights are then differences from θ_{t−1}. Its Fisher
-information sums squared gradients of means of B = 1,000 samples, in expectation N_t / B² times the
-one here, so that a task weighs by its number of samples N_t too.
+information sums squared gradients of means of B = 1,000 of all samples, in expectation N_t / B²
+times the one here, so that a task weighs by its number of samples N_t too; what is added to keep it
+positive, 1e-8, is the same number. The code merges once, after the last task.
 """
 
 from typing import Literal, NamedTuple
@@ -100,7 +102,7 @@ def imm(
         strength (`quadratic.penalised`); None adds its gradient, as the paper does.
       alpha: the mixing ratio of the last task, which the earlier ones share 1 − α of alike, as in
         the official code; or a ratio per task, whose sum over the tasks so far counts as 1. None is
-        1/T for every task, the paper's default.
+        1/T for every task, as the official code's default is for its three tasks.
       drop: p above, 0 to less than 1. A unit is an entry of the last axis of a layer's parameters,
         which share its mask; the layer named head, if there is one, is never dropped.
       fisher: "true" draws labels from the model, "empirical" takes the data's; of the mode alone.

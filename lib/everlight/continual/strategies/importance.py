@@ -114,7 +114,7 @@ def _mean_over(
     """
     if chunk is None:
         # Gradients of many samples at once are grouped convolutions, for which XLA's CPU has no
-        # fast form: 512 samples of a small net took .57 s one by one, 1.65 s in chunks of 16.
+        # fast form: 512 samples of a small net took 0.57 s one by one, 1.65 s in chunks of 16.
         chunk = 1 if jax.default_backend() == "cpu" else 32
     # Valid slots first, in their order: a stable sort of the mask.
     slots = jnp.argsort(~samples.mask, stable=True)

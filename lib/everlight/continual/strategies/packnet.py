@@ -8,9 +8,9 @@ weights of the head are its task's. Told the task, a network of the weights owne
 The paper prunes half to three quarters, retrains for 10 epochs after 20 at the rate with which
 these ended, and starts from a network trained on ImageNet.
 
-Equal to the official code (arunmallya/packnet) at the weights that a task prunes and at those of
-earlier tasks, which stay bit for bit; differs in biases and batch statistics, which there stay as
-ImageNet left them, and in initial weights.
+Equal to the official code (arunmallya/packnet) at the weights that a task prunes, but for ties at
+the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
+statistics, which there stay as ImageNet left them, and in initial weights.
 """
 
 from typing import NamedTuple

@@ -11,8 +11,9 @@ on CIFAR-10.
 
 Equal to the official code (facebookresearch/agem, and Mammoth's `er.py`) at the gradient of a step,
 whatever the size of the replayed batch; differs in that the loss runs over the classes that the
-objective counts, where Mammoth's runs over all outputs, and in that a sample replaces a held one
-with probability m / n, where the first code has m / (n - 1).
+objective counts, where Mammoth's runs over all outputs and the first code's, on split CIFAR, over
+those of each sample's task; and in that the n-th sample replaces a held one with probability m / n,
+where the first code has m / (n - 1).
 """
 
 from typing import NamedTuple

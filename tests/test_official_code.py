@@ -1,0 +1,34 @@
+"""The table of official code names strategies and tests that exist."""
+
+import re
+
+import pytest
+
+from docs.measured import ROOT
+from everlight.continual import strategies
+
+PAGE = (ROOT / "docs" / "official_code.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| [")]
+STRATEGIES = ROOT / "lib" / "everlight" / "continual" / "strategies"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[3 : row.index("]")])
+def test_a_row_names_a_strategy_file_and_tests_that_exist(row):
+    name, equal, differs, tests = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1])
+    file = name[1 : name.index("]")]
+    assert name == f"[{file}](../lib/everlight/continual/strategies/{file}.py)"
+    assert "Equal to" in (STRATEGIES / f"{file}.py").read_text(encoding="utf-8").split('"""')[1]
+    for cell in (equal, differs):
+        assert cell[0].isupper()
+        assert cell[-1] == "."
+    path, *functions = re.findall(r"`([^`]+)`", tests)
+    source = (ROOT / path).read_text(encoding="utf-8")
+    assert functions
+    for function in functions:
+        assert f"\ndef {function}(" in source
+
+
+def test_every_strategy_file_has_one_row():
+    names = [row[3 : row.index("]")] for row in ROWS]
+    factories = [getattr(strategies, name) for name in strategies.__all__]
+    assert sorted(names) == sorted({each.__module__.rsplit(".")[-1] for each in factories})
