@@ -88,6 +88,21 @@ def test_nothing_but_what_training_makes_is_nan_in_programs(expected):
     same(last, expected)
 
 
+def test_a_task_without_validation_makes_no_nan_in_programs_of_a_resumed_run():
+    valid = SEQUENCE.tasks.valid
+    nothing = valid._replace(mask=jnp.zeros_like(valid.mask))
+    sequence = SEQUENCE._replace(tasks=SEQUENCE.tasks._replace(valid=nothing))
+    protocol, key = replace(PROTOCOL, select="last", first_epochs=1), jax.random.key(3)
+    with jax.debug_nans(True):
+        states = [
+            jax.device_get(state)
+            for state in drive_sequence(build_with("naive"), protocol, DATA, sequence, key)
+        ]
+        *_, last = drive_sequence(build_with("naive"), protocol, DATA, sequence, key, states[1])
+    assert np.isnan(last.result.validation).all()
+    same(last, states[-1])
+
+
 def test_what_training_makes_is_found_where_it_comes_about():
     build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
     with jax.debug_nans(True), pytest.raises(FloatingPointError):

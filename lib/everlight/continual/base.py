@@ -128,8 +128,8 @@ class Predictions(NamedTuple):
     """Of all classes, seen or not; who judges masks them."""
     told_scores: Float[Array, "b c"]
     """The same with the sample's task told, for strategies that use it (`predict_task`). Equal to
-    `scores` where the sequence has fewer test sets than tasks. Of several test sets that share a
-    sample, the first one's task is told."""
+    `scores` where no one task has the sample: several test sets share it, or there are fewer test
+    sets than tasks."""
     labels: Int[Array, "b k"]
     task: Int[Array, "b"]
     """Each sample's, the first of several."""

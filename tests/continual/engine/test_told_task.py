@@ -105,3 +105,19 @@ def test_a_test_set_that_serves_several_tasks_tells_no_task():
     assert COUNTS[UNTOLD] != COUNTS[ANSWERS[0]]
     np.testing.assert_allclose(row.task_aware, [COUNTS[UNTOLD] / 33], rtol=1e-6)
     np.testing.assert_array_equal(row.task_aware, row.class_incremental)
+
+
+def test_a_sample_of_two_tasks_test_sets_tells_no_task():
+    """The first of its tasks was told, also where it counts for the other one."""
+    setup = small_setup()
+    train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
+    # All train and test all classes of the first two tasks; the third has its own.
+    both = np.flatnonzero(np.isin(TEST, [4, 1, 0, 5]))
+    train = [np.concatenate(train[:2])] * 2 + [train[2]]
+    test = [both, both, np.flatnonzero(np.isin(TEST, TASKS[2]))]
+    labels = [[LABELS[places] for places in part] for part in (train, test)]
+    sequence = from_experiences(train, labels[0], test, labels[1], CLASSES)
+    learner = small_learner(setup, range(CLASSES))
+    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
+    untold = COUNTS[UNTOLD] / len(both)
+    np.testing.assert_allclose(row.task_aware, [untold, untold, share(2, 3)], rtol=1e-6)

@@ -34,7 +34,7 @@ def evaluate(
     Args:
       setup: whose objective judges.
       strategy: that predicts; where it has a `predict_task` and every task has a test set, task by
-        task. A test set that serves several tasks tells none.
+        task. A test set that serves several tasks tells none, nor does a sample of several sets.
       memory: the strategy's.
       learner: whose seen classes count.
       sequence: whose test union is predicted, but for samples without a seen class where the
@@ -69,8 +69,11 @@ def evaluate(
     else:
 
         def judge_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
-            return over_blocks(partial(judge, task), judged & (sample_task == task), size, kept)
+            return over_blocks(partial(judge, task), alone & (sample_task == task), size, kept)
 
+        shared = jnp.sum(sequence.test_member, axis=0) > 1
+        alone = judged & ~shared
+        kept = over_blocks(partial(judge, None), judged & shared, size, kept)
         kept = jax.lax.fori_loop(0, sets, judge_task, kept)
     return setup.objective.evaluate(sequence, kept, learner.seen)
 

@@ -23,7 +23,8 @@ class (`per_class`). Equal to the official code (srebuffi/iCaRL, Theano) at the 
 criterion of herding, the reduction to each class's first m exemplars and the nearest mean; differs
 in that m is K / classes rounded down (there up, which may exceed K), the loss averages over the
 seen classes (there over all), herding leaves out chosen samples (there it may pick one again, which
-adds none) and means leave out mirrored images.
+adds none), means leave out mirrored images, and no class without exemplars is predicted (there its
+mean is 0, which is nearer than a mean at more than 60 degrees).
 """
 
 from collections.abc import Callable
