@@ -224,7 +224,7 @@ def _icifar() -> Work:
 
 
 def _iirc() -> Work:
-    plan, method = iirc_record.PLANS["paper"], METHODS["ER"]
+    plan, method = iirc_record.PLANS["paper"], METHODS["ER-balanced"]
     metadata = official_metadata("iirc_cifar100")
     order = metadata.configurations[0]
     names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))

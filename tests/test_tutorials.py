@@ -33,7 +33,7 @@ def test_orders_differ_and_replay_gains_on_each(monkeypatch):
 def test_a_pull_of_0_is_finetuning_and_a_strong_one_hinders_the_last_task(monkeypatch):
     found = run("thirty_lines", monkeypatch)
     assert found["same"]
-    free, pulled = (found[name].task_aware[:, -1].mean(0) for name in ("finetuned", "pulled"))
+    free, pulled = (found[name].task_masked[:, -1].mean(0) for name in ("finetuned", "pulled"))
     assert pulled[0] > free[0]
     assert pulled[-1] < free[-1] - 0.1
 

@@ -107,7 +107,7 @@ for name, (net, strategy) in methods.items():
         epochs=1 if net is counting else 10,
         test=(test, test_labels),
     )
-    print(f"{name:15}", np.round(found.not_told.accuracy, 2))
+    print(f"{name:15}", np.round(found.class_incremental.accuracy, 2))
 
 # %% [markdown]
 # Crops of one photograph are easier than photographs of one kind of thing, and ImageNet has taught

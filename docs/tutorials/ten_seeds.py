@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from everlight import plots
-from everlight.continual import naive, reservoir_replay, train
+from everlight.continual import experience_replay, naive, train
 from everlight.metrics import accuracy_over_time
 from everlight.models import MLP
 
@@ -33,7 +33,7 @@ print(images.shape, np.bincount(digits.target).min(), "of the rarest digit")
 net = MLP(10, hidden=(64,))
 strategies = {
     "finetuning": naive,
-    "replay of 200": lambda setup: reservoir_replay(setup, capacity=200),
+    "replay of 200": lambda setup: experience_replay(setup, buffer_size=200),
 }
 found = {}
 for name, strategy in strategies.items():
@@ -50,12 +50,12 @@ for name, trained in found.items():
 # What differs by less than the deviations needs more seeds, or a comparison order by order:
 
 # %%
-scores = {name: trained.not_told.accuracy for name, trained in found.items()}
+scores = {name: trained.class_incremental.accuracy for name, trained in found.items()}
 gains = scores["replay of 200"] - scores["finetuning"]
 print("replay less finetuning, by seed:", np.round(gains, 2))
 
 canvas, panels = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-for panel, scenario in zip(panels, ("task_aware", "class_incremental"), strict=True):
+for panel, scenario in zip(panels, ("task_masked", "class_incremental"), strict=True):
     matrices = {name: getattr(trained, scenario) for name, trained in found.items()}
     curves = {name: np.asarray(jax.vmap(accuracy_over_time)(m)) for name, m in matrices.items()}
     plots.plot_accuracy_over_time(curves, panel).set_title(scenario.replace("_", " "))

@@ -45,7 +45,7 @@ def stay_near(setup, strength):
 #
 # ## Does it do what it should?
 #
-# Strength 0 must be finetuning, to the last bit.
+# Coefficient 0 must be finetuning, to the last bit.
 
 # %%
 digits = load_digits()
@@ -66,8 +66,8 @@ print("strength 0 is finetuning:", same)
 pulled = run(lambda setup: stay_near(setup, 10.0))
 print("strength  told: first task, last task  not told: accuracy")
 for strength, trained in ((0.0, finetuned), (10.0, pulled)):
-    last = trained.task_aware[:, -1].mean(axis=0)
-    accuracy = trained.not_told.accuracy.mean()
+    last = trained.task_masked_matrices[:, -1].mean(axis=0)
+    accuracy = trained.class_incremental.accuracy.mean()
     print(f"{strength:8}  {last[0]:16.2f}, {last[-1]:9.2f}  {accuracy:18.2f}")
 
 # %% [markdown]

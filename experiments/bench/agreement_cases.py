@@ -15,13 +15,13 @@ from everlight.continual import (
     der_plus_plus,
     er_ace,
     ewc,
+    experience_replay,
     gdumb,
     gem,
     icarl,
     lwf,
     mas,
     naive,
-    reservoir_replay,
     si,
     streaming_lda,
 )
@@ -221,7 +221,7 @@ STEP_CASES = (
     ),
     Case(
         "ER, the same replay",
-        lambda setup, fed: fed_draw(reservoir_replay(setup, CAPACITY), fed),
+        lambda setup, fed: fed_draw(experience_replay(setup, CAPACITY), fed),
         "replay",
         {"joined": True},
     ),
@@ -266,8 +266,8 @@ MEAN_CASES = (
         lambda setup, fed: their_gem(setup, TASKS, HELD, MARGIN),
     ),
     Case(
-        "ER",
-        lambda setup, fed: reservoir_replay(setup, CAPACITY),
+        "ER-balanced",
+        lambda setup, fed: experience_replay(setup, CAPACITY),
         "replay",
         {"mem_size": CAPACITY},
         "the memory is renewed at a task's end, as many samples of every task; what is replayed "

@@ -32,12 +32,13 @@ from everlight.continual import (
     der_plus_plus,
     er_ace,
     ewc,
+    experience_replay,
     gem,
     mas,
-    reservoir_replay,
     si,
 )
 from everlight.continual.base import Batch, Learner, Outputs, Samples, StepInfo, Task
+from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from everlight.continual.strategies.exemplars import add_random_exemplars
 from everlight.continual.strategies.gem import project_to_cone
@@ -56,7 +57,6 @@ from everlight.continual.strategies.quadratic import (
     penalty_gradient,
     single_anchor,
 )
-from everlight.continual.strategies.replay import replayed_loss
 
 LARGEST = 1e-3
 """Of SI's importances."""
@@ -309,7 +309,7 @@ def their_replay(
       epoch_steps: in an epoch.
       at_beginning: whether it is ER-ACE.
     """
-    plain = er_ace(setup, capacity) if at_beginning else reservoir_replay(setup, capacity)
+    plain = er_ace(setup, capacity) if at_beginning else experience_replay(setup, capacity)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TheirPasses:
         slots = their_slots(capacity, learner.seen.shape[0], first)

@@ -288,8 +288,8 @@ def _world(sizes: TrainingSizes) -> _World:
     return _World(
         RunData(stored, own_of(sequence, 0.0)),
         sequence,
-        build_with(begin, SCENARIO, FORMS["ER"]),
-        iirc_protocol(plan, FORMS["ER"]),
+        build_with(begin, SCENARIO, FORMS["ER-balanced"]),
+        iirc_protocol(plan, FORMS["ER-balanced"]),
     )
 
 

@@ -17,9 +17,9 @@ from everlight.continual.engine.flax_setup import StoredImages, flax_setup
 from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
 from everlight.continual.engine.state import Build, SequenceState
 from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.replay import experience_replay
 from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.bench.net_training import has_torch
@@ -51,7 +51,7 @@ class SequenceSizes(NamedTuple):
 STRATEGIES: dict[str, Callable[[Setup, SequenceSizes], Strategy]] = {
     "naive": lambda setup, sizes: naive(setup),
     "EWC": lambda setup, sizes: ewc(setup, sizes.strength, fisher_samples=sizes.fisher_samples),
-    "experience replay": lambda setup, sizes: experience_replay(setup, sizes.exemplars),
+    "experience replay": lambda setup, sizes: balanced_replay(setup, sizes.exemplars),
 }
 
 

@@ -212,7 +212,7 @@ def record(
         scenarios,
         facts,
     )._replace(
-        goodness=_criterion,
+        metric=_criterion,
         goodness_name="accuracy over all times (A)",
         strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},
         plan=plan,

@@ -132,7 +132,7 @@ class Benchmark(NamedTuple):
     """From them, and the sequence that was learnt."""
     by_type: Callable[[Draw, Arrays, TaskSequence], Mapping[str, float]] | None = None
     """The measure after the last task by type of classes, where there are types."""
-    goodness: Callable[[str, Arrays, TaskSequence], float] | None = None
+    metric: Callable[[str, Arrays, TaskSequence], float] | None = None
     """By which strengths are chosen; None is the score after the last task."""
     goodness_name: str = ""
     """In words, where it is not that score."""
@@ -173,8 +173,8 @@ class Benchmark(NamedTuple):
 
     def judge(self, scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
         """By which strengths are chosen."""
-        if self.goodness is not None:
-            return self.goodness(scenario, arrays, sequence)
+        if self.metric is not None:
+            return self.metric(scenario, arrays, sequence)
         return float(self.scores(scenario, arrays, sequence).over_time[-1])
 
     def own(self, scenario: str, sequence: TaskSequence, strength: float = 1.0) -> Own:
@@ -283,7 +283,7 @@ def of_classes(
         return training.protocol
 
     def keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Array]:
-        told, not_told = result.evaluation.task_aware, result.evaluation.class_incremental
+        told, not_told = result.evaluation.task_masked, result.evaluation.class_incremental
         return {
             "matrix": told if scenario == "told" else not_told,
             "validation": result.validation,

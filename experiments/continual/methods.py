@@ -11,6 +11,7 @@ from everlight.continual import (
     Setup,
     Strategy,
     agem,
+    balanced_replay,
     bic,
     cumulative,
     cwr,
@@ -32,7 +33,6 @@ from everlight.continual import (
     nearest_mean,
     packnet,
     ranpac,
-    reservoir_replay,
     si,
     streaming_lda,
     unlimited_replay,
@@ -194,12 +194,12 @@ def _no_more(needs: Needs) -> dict[str, Any]:
 
 
 def _exemplars(needs: Needs) -> dict[str, Any]:
-    given = {"per_class": needs.exemplars, "labels": needs.labels}
+    given = {"exemplars_per_class": needs.exemplars, "labels": needs.labels}
     return given if needs.buffer_size is None else given | {"buffer_size": needs.buffer_size}
 
 
 def _reservoir(needs: Needs) -> dict[str, Any]:
-    return {"capacity": needs.capacity, "labels": needs.labels}
+    return {"buffer_size": needs.capacity, "labels": needs.labels}
 
 
 def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
 
 def _fisher(needs: Needs) -> dict[str, Any]:
     return {
-        "strength": needs.strength,
+        "regularization": needs.strength,
         "fisher_samples": needs.importance_samples,
         "implicit_rate": needs.reach,
     }
@@ -228,7 +228,7 @@ def _gate(needs: Needs) -> dict[str, Any]:
 def _merged(mode: str) -> Given:
     return lambda needs: {
         "merge": mode,
-        "strength": needs.strength,
+        "regularization": needs.strength,
         "implicit_rate": needs.reach,
     }
 
@@ -250,14 +250,14 @@ _ROWS: dict[str, Method] = {
     ),
     "SI": Method(
         si,
-        lambda needs: {"strength": needs.strength, "implicit_rate": needs.reach},
+        lambda needs: {"regularization": needs.strength, "implicit_rate": needs.reach},
         (0.01, 0.1, 1, 10, 100),
         published=0.1,
     ),
     "MAS": Method(
         mas,
         lambda needs: {
-            "strength": needs.strength,
+            "regularization": needs.strength,
             "importance_samples": needs.importance_samples,
             "implicit_rate": needs.reach,
         },
@@ -267,7 +267,7 @@ _ROWS: dict[str, Method] = {
     "LwF": Method(
         lwf,
         lambda needs: {
-            "strength": needs.strength,
+            "regularization": needs.strength,
             **_heads(needs),
         },
         (0.3, 1, 3, 10),
@@ -276,8 +276,8 @@ _ROWS: dict[str, Method] = {
     ),
     "IMM mean": Method(imm, _merged("mean"), (1e-3, 1e-2, 1e-1, 1)),
     "IMM mode": Method(imm, _merged("mode"), (1e-3, 1e-2, 1e-1, 1)),
-    "ER": Method(experience_replay, _exemplars),
-    "ER, reservoir": Method(reservoir_replay, _drawn_reservoir),
+    "ER-balanced": Method(balanced_replay, _exemplars),
+    "ER": Method(experience_replay, _drawn_reservoir),
     "ER-infinite": Method(unlimited_replay, _no_more),
     "DER++": Method(der_plus_plus, _drawn_reservoir, demands=("class scores",)),
     "ER-ACE": Method(er_ace, _drawn_reservoir, demands=("class scores", "chosen classes")),
@@ -316,7 +316,7 @@ _ROWS: dict[str, Method] = {
     ),
     "LUCIR": Method(
         lucir,
-        lambda needs: {**_exemplars(needs), "strength": needs.strength},
+        lambda needs: {**_exemplars(needs), "distillation": needs.strength},
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
@@ -332,7 +332,7 @@ _ROWS: dict[str, Method] = {
     # Other stages 1 and 2, which are not the paper's.
     "BiC-whole-pwJS": Method(
         bic,
-        lambda needs: {**_exemplars(needs), "weigh_labels": False, "fit": "goodness"},
+        lambda needs: {**_exemplars(needs), "weigh_labels": False, "fit": "metric"},
         demands=("several labels",),
         select="last",
     ),

@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     """How all this was chosen, for the report."""
     dtype: Dtype = "float32"
     replay_batch_size: Count | None = None
-    """Samples that "ER, reservoir", DER++, ER-ACE and A-GEM draw from memory per step; None is as
+    """Samples that "ER", DER++, ER-ACE and A-GEM draw from memory per step; None is as
     many as a step has. It has no effect on other methods."""
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
@@ -90,7 +90,7 @@ class StrategiesRun(PlannedRun):
     """Of every class, where a method keeps any; a memory that classes share has so many times the
     classes."""
     replay_batch_size: Count | None = None
-    """Samples that "ER, reservoir", DER++, ER-ACE and A-GEM draw from memory per step; None is as
+    """Samples that "ER", DER++, ER-ACE and A-GEM draw from memory per step; None is as
     many as a step has. It has no effect on other methods."""
     buffer_size: Count | None = None
     """Samples that a memory holds in all, in the place of exemplars per class: the classes seen so

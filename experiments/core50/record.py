@@ -75,7 +75,7 @@ FIXED: dict[str, Method] = {
         ("SI", (1.0,)),
         ("MAS", (0.01,)),
         ("LwF", (1.0,)),
-        ("ER", ()),
+        ("ER-balanced", ()),
         ("A-GEM", ()),
     )
 }

@@ -302,7 +302,7 @@ def record(
         sequence=lambda scenario, method, draw: sequences[scenario, draw.use],
         keep=_keep,
         scores=_scores,
-        goodness=_goodness,
+        metric=_goodness,
         strengths=STRENGTHS,
         store=store,
     )
@@ -393,15 +393,15 @@ def gate_features(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
 
 
 def _keeping_examples(plain: Objective, shared: Shared) -> Objective:
-    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
-        return plain.judge(predictions, seen), predictions.scores
+    def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
+        return plain.per_sample_metrics(predictions, seen), predictions.scores
 
     def evaluate(sequence: TaskSequence, judged: tuple, seen: Bool[Array, "c"]) -> Kept:
         ranks, scores = judged
         embeddings = scores[shared.shown].reshape(shared.shown.shape[0], 3, -1)
         return Kept(plain.evaluate(sequence, ranks, seen), nearest_facts(embeddings, shared.facts))
 
-    return plain._replace(judge=judge, evaluate=evaluate)
+    return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
 
 
 def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts) -> Int[Array, "s k"]:

@@ -84,7 +84,10 @@ MOST_ORDERS = 10
 PAPER_METHODS: dict[str, Method] = {
     **{
         name: METHODS[name]
-        for name in ("joint", "incremental joint", "ER-infinite", "ER", "iCaRL-CNN", "iCaRL-norm")
+        for name in (
+            *("joint", "incremental joint", "ER-infinite", "ER-balanced"),
+            *("iCaRL-CNN", "iCaRL-norm"),
+        )
     },
     "LUCIR": METHODS["LUCIR"]._replace(strengths=(5.0,)),
     "BiC": METHODS["BiC"],
@@ -97,7 +100,7 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
     **{name: METHODS[name] for name in METHODS if name.startswith("BiC-")},
 }
 WITH_EXEMPLARS = tuple(
-    name for name, row in FORMS.items() if "per_class" in row.given(Needs(1, 1, 1))
+    name for name, row in FORMS.items() if "exemplars_per_class" in row.given(Needs(1, 1, 1))
 )
 DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
 
@@ -148,7 +151,7 @@ PLANS: Mapping[Scale, Plan] = {
         blocks=1,
         protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, **SCHEDULE),
         configurations=2,
-        methods=("incremental joint", "ER", "iCaRL-CNN", "LUCIR", "finetune"),
+        methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
         rate=0.3,
         per_class=(100, 50),
         chosen="rate: of .03, .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on "
@@ -178,7 +181,7 @@ PLANS: Mapping[Scale, Plan] = {
         configurations=10,
         joint_epochs=400,
         ablation=(50, 100, 200),
-        ablated=("ER",),
+        ablated=("ER-balanced",),
     ),
 }
 PAPER_IMAGENET = Plan(

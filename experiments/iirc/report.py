@@ -70,7 +70,8 @@ def paper_sections(
 
 
 def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
-    named = [name for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER") if name in outcomes]
+    compared = ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER-balanced")
+    named = [name for name in compared if name in outcomes]
     shown = named or list(outcomes)[:4]
     panels = {
         name: {

@@ -84,8 +84,10 @@ def test_it_is_what_the_engine_gives(points, trained):
     protocol = Protocol(epochs=2, batch_size=8, select="last")
     program = jax.jit(lambda key: run_sequence(build, protocol, stored, sequences[1], key))
     result = program(jax.random.key(1))
-    np.testing.assert_array_equal(trained.class_incremental[1], result.evaluation.class_incremental)
-    np.testing.assert_array_equal(trained.task_aware[1], result.evaluation.task_aware)
+    np.testing.assert_array_equal(
+        trained.class_incremental_matrices[1], result.evaluation.class_incremental
+    )
+    np.testing.assert_array_equal(trained.task_masked_matrices[1], result.evaluation.task_masked)
     np.testing.assert_array_equal(trained.class_task[1], sequences[1].class_task)
     for ours, theirs in zip(
         jax.tree.leaves(trained.learner.params), jax.tree.leaves(result.learner.params), strict=True
@@ -105,7 +107,7 @@ def test_it_predicts_and_says_what_it_is(points, trained):
         np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
     told = np.array(trained.class_names)[found.argmax(axis=-1)]
     right = np.mean(told == NAMES[number[32:]], axis=1)
-    np.testing.assert_allclose(right, trained.not_told.accuracy, rtol=1e-6)
+    np.testing.assert_allclose(right, trained.class_incremental.accuracy, rtol=1e-6)
     assert re.fullmatch(
         r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ not told, "
         r"[\d.]+ ± [\d.]+ told; .*\)",
@@ -132,8 +134,8 @@ def test_costs_are_counted_as_by_hand(trained):
 
 
 def test_scores_are_those_of_the_metrics(trained):
-    matrices = trained.class_incremental
-    scores = trained.not_told
+    matrices = trained.class_incremental_matrices
+    scores = trained.class_incremental
     np.testing.assert_allclose(scores.accuracy, matrices[:, -1].mean(axis=1), rtol=1e-6)
     np.testing.assert_allclose(
         scores.forgetting, [float(forgetting(jnp.asarray(each))) for each in matrices], rtol=1e-6
@@ -142,20 +144,22 @@ def test_scores_are_those_of_the_metrics(trained):
     mean = summarize_runs(jnp.asarray(matrices), trained.costs).mean
     alike = dict.fromkeys(mean, 1 / 7)
     np.testing.assert_allclose(scores.cl_score.mean(), float(cl_score(mean, alike)), rtol=1e-5)
-    assert np.all(trained.told.accuracy >= scores.accuracy)
+    assert np.all(trained.task_masked.accuracy >= scores.accuracy)
 
 
 def test_the_table_and_the_picture_say_the_same(trained):
     head, not_told, told = trained.table().splitlines()
     assert head.split() == ["task", "accuracy", "forgetting", "cl", "score"]
-    accuracy = trained.not_told.accuracy
+    accuracy = trained.class_incremental.accuracy
     assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in not_told
     assert told.startswith("told ")
     mpl.use("Agg")
     axes = trained.plot()
     curve = axes.lines[0].get_ydata()
     np.testing.assert_allclose(curve[-1], accuracy.mean(), rtol=1e-6)
-    np.testing.assert_allclose(curve[0], trained.class_incremental[:, 0, 0].mean(), rtol=1e-6)
+    np.testing.assert_allclose(
+        curve[0], trained.class_incremental_matrices[:, 0, 0].mean(), rtol=1e-6
+    )
 
 
 class Logits(nn.Module):
@@ -205,7 +209,7 @@ def test_a_net_of_another_signature_and_mixed_labels_learn_too(points):
     assert set(found.class_names) == {1, "1", 2.5, None}
     assert found.class_incremental.shape == (1, 2, 2)
     # Of 12 images two test: accuracies are halves of halves.
-    np.testing.assert_array_equal(found.task_aware * 4 % 1, 0)
+    np.testing.assert_array_equal(found.task_masked * 4 % 1, 0)
     assert "±" not in found.table()
 
 

@@ -153,9 +153,9 @@ SILENT = {
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),
         "model_memory is float32[3]",
     ),
-    "no strength": (
-        lambda: continual.ewc(continual.Setup(*[None] * 5), strength=jnp.nan),
-        "strength=nan; give 0 or more",
+    "no regularization": (
+        lambda: continual.ewc(continual.Setup(*[None] * 5), regularization=jnp.nan),
+        "regularization=nan; give 0 or more",
     ),
     "a rate of -1": (lambda: models.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
     "a rate of NaN": (lambda: models.TrainingSettings(learning_rate=jnp.nan), "learning_rate=nan"),

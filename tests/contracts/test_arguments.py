@@ -144,41 +144,53 @@ LABELS = {"train_labels": np.arange(16) % 4, "test_labels": np.arange(8) % 4}
 MATRIX = {"accuracies": floats(3, 3)}
 PAIR = {"predicted": booleans(5), "true": booleans(5)}
 OF_SETUP: dict[str, dict] = {
-    "agem": {"per_class": 2, "labels": 1, "apart": False, "replay_batch_size": 3}
+    "agem": {"exemplars_per_class": 2, "labels": 1, "apart": False, "replay_batch_size": 3}
     | {"buffer_size": 6},
-    "bic": {"per_class": 2, "labels": 1, "temperature": 2.0, "ridge": 0.1, "loss": "binary"}
+    "bic": {
+        "exemplars_per_class": 2,
+        "labels": 1,
+        "temperature": 2.0,
+        "ridge": 0.1,
+        "loss": "binary",
+    }
     | {"weigh_labels": True, "fit": "entropy", "corrections": "all", "buffer_size": 6},
     "cumulative": {},
     "cwr": {"first_task_gain": 3.0, "form": "text"},
-    "der_plus_plus": {"capacity": 5, "alpha": 0.1, "beta": 0.1, "labels": 1}
+    "der_plus_plus": {"buffer_size": 5, "alpha": 0.1, "beta": 0.1, "labels": 1}
     | {"replay_batch_size": 3, "loss_over": "all"},
-    "er_ace": {"capacity": 5, "labels": 1, "replay_batch_size": 3, "loss_over": "all"},
-    "ewc": {"strength": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
+    "er_ace": {"buffer_size": 5, "labels": 1, "replay_batch_size": 3, "loss_over": "all"},
+    "ewc": {"regularization": jnp.float32(1), "online": False, "decay": 0.9, "fisher_samples": 4}
     | {"implicit_rate": 0.1, "fisher": "true"},
-    "experience_replay": {"per_class": 2, "labels": 1, "buffer_size": 6},
+    "balanced_replay": {"exemplars_per_class": 2, "labels": 1, "buffer_size": 6},
     "expert_gate": {"tasks": 2, "features": lambda inputs: inputs, "hidden": 2, "epochs": 1}
-    | {"rate": 0.1, "relatedness_threshold": 0.85, "strength": 1.0, "temperature": 2.0}
+    | {"rate": 0.1, "relatedness_threshold": 0.85, "regularization": 1.0, "temperature": 2.0}
     | {"class_group": integers(6), "groups": 1},
-    "gdumb": {"capacity": 5, "epochs": 1, "batch_size": 2, "labels": 1},
+    "gdumb": {"buffer_size": 5, "epochs": 1, "batch_size": 2, "labels": 1},
     "gem": {"tasks": 2, "per_task": 3, "margin": 0.5, "labels": 1},
     "hat": {"tasks": 2, "layers": ("a",), "sparsity": 0.5, "steepest": 10.0, "rate": 0.1}
     | {"channels_first": False},
-    "icarl": {"per_class": 2, "labels": 1, "restart": lambda tree: tree, "loss": "binary"}
+    "icarl": {"exemplars_per_class": 2, "labels": 1, "restart": lambda tree: tree, "loss": "binary"}
     | {"classifier": "head", "buffer_size": 6},
-    "imm": {"merge": "mean", "strength": 1.0, "fisher_samples": 4, "implicit_rate": 0.1}
+    "imm": {"merge": "mean", "regularization": 1.0, "fisher_samples": 4, "implicit_rate": 0.1}
     | {"alpha": (0.5, 0.5), "drop": 0.5, "fisher": "true"},
     "joint": {"tasks": 2},
-    "lucir": {"per_class": 2, "labels": 1, "strength": 1.0, "margin": 0.5, "rivals": 2}
+    "lucir": {
+        "exemplars_per_class": 2,
+        "labels": 1,
+        "distillation": 1.0,
+        "margin": 0.5,
+        "rivals": 2,
+    }
     | {"classifier": "head", "finetune_epochs": 1, "finetune_rate": 0.1, "finetune_batch": 4}
     | {"buffer_size": 6},
-    "lwf": {"strength": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},
-    "mas": {"strength": 1.0, "importance_samples": 4, "implicit_rate": 0.1},
+    "lwf": {"regularization": 1.0, "temperature": 2.0, "class_group": integers(6), "groups": 1},
+    "mas": {"regularization": 1.0, "importance_samples": 4, "implicit_rate": 0.1},
     "naive": {},
     "nearest_mean": {"directions": False},
     "packnet": {"prune": 0.5, "retrain_epochs": 1, "batch_size": 2},
     "ranpac": {"width": 0, "ridge": "validated"},
-    "reservoir_replay": {"capacity": 5, "labels": 1, "replay_batch_size": 3},
-    "si": {"strength": 1.0, "damping": 0.1, "implicit_rate": 0.1},
+    "experience_replay": {"buffer_size": 5, "labels": 1, "replay_batch_size": 3},
+    "si": {"regularization": 1.0, "damping": 0.1, "implicit_rate": 0.1},
     "streaming_lda": {"shrinkage": 0.1, "base_task": True, "update_covariance": False},
     "unlimited_replay": {},
 }

@@ -147,7 +147,7 @@ def digits_accuracy(net):
     protocol = Protocol(epochs=5, batch_size=32, select="last")
     run = jax.vmap(lambda key: run_sequence(build, protocol, stored, sequence, key))
     result = jax.jit(run)(jax.random.split(jax.random.key(0), 3))
-    return result.evaluation.task_aware.mean()
+    return result.evaluation.task_masked.mean()
 
 
 @pytest.mark.slow

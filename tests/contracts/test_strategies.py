@@ -37,14 +37,20 @@ from everlight.continual.engine.steps import (
     take_task,
 )
 from everlight.continual.objectives.many_labels import binary_objective
-from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy, softmax_objective
+from everlight.continual.objectives.softmax import (
+    accuracy_per_sample,
+    accuracy_row,
+    softmax_objective,
+)
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -58,8 +64,6 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
-from everlight.continual.strategies.replay import experience_replay
-from everlight.continual.strategies.reservoir_replay import reservoir_replay
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import AXIS, RUNS, SHARED
@@ -74,26 +78,28 @@ STRATEGIES = {
     "naive": naive,
     "cumulative": cumulative,
     "joint": lambda setup: joint(setup, TASKS),
-    "ewc": lambda setup: ewc(setup, strength=1.0, fisher_samples=64),
-    "online ewc": lambda setup: ewc(setup, strength=1.0, online=True, fisher_samples=64),
-    "implicit ewc": lambda setup: ewc(setup, strength=100.0, fisher_samples=64, implicit_rate=0.5),
-    "si": lambda setup: si(setup, strength=0.01),
-    "mas": lambda setup: mas(setup, strength=0.002, importance_samples=64),
+    "ewc": lambda setup: ewc(setup, regularization=1.0, fisher_samples=64),
+    "online ewc": lambda setup: ewc(setup, regularization=1.0, online=True, fisher_samples=64),
+    "implicit ewc": lambda setup: ewc(
+        setup, regularization=100.0, fisher_samples=64, implicit_rate=0.5
+    ),
+    "si": lambda setup: si(setup, regularization=0.01),
+    "mas": lambda setup: mas(setup, regularization=0.002, importance_samples=64),
     "lwf": lambda setup: lwf(setup),
-    "experience replay": lambda setup: experience_replay(setup, per_class=3),
-    "reservoir replay": lambda setup: reservoir_replay(setup, capacity=60),
-    "der++": lambda setup: der_plus_plus(setup, capacity=60),
-    "er-ace": lambda setup: er_ace(setup, capacity=60),
-    "gdumb": lambda setup: gdumb(setup, capacity=60, epochs=16, batch_size=8),
-    "a-gem": lambda setup: agem(setup, per_class=3),
+    "experience replay": lambda setup: balanced_replay(setup, exemplars_per_class=3),
+    "reservoir replay": lambda setup: experience_replay(setup, buffer_size=60),
+    "der++": lambda setup: der_plus_plus(setup, buffer_size=60),
+    "er-ace": lambda setup: er_ace(setup, buffer_size=60),
+    "gdumb": lambda setup: gdumb(setup, buffer_size=60, epochs=16, batch_size=8),
+    "a-gem": lambda setup: agem(setup, exemplars_per_class=3),
     "gem": lambda setup: gem(setup, TASKS, per_task=6),
     "unlimited replay": unlimited_replay,
     "cwr": cwr,
     "cwr+": lambda setup: cwr(setup, form="plus"),
     "cwr*": lambda setup: cwr(setup, form="star"),
-    "imm": lambda setup: imm(setup, "mode", strength=0.5, fisher_samples=64),
+    "imm": lambda setup: imm(setup, "mode", regularization=0.5, fisher_samples=64),
     "imm, drop transfer": lambda setup: imm(
-        setup, "mode", strength=0.5, fisher_samples=64, alpha=0.3, drop=0.2
+        setup, "mode", regularization=0.5, fisher_samples=64, alpha=0.3, drop=0.2
     ),
     "expert gate": lambda setup: expert_gate(
         setup, TASKS, lambda inputs: inputs / 2, hidden=2, epochs=100, rate=0.1
@@ -120,15 +126,15 @@ STRATEGIES = {
     ),
     "bic, softmax": lambda setup: bic(setup, buffer_size=60),
     "lucir, finetuned": lambda setup: lucir(
-        setup, per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
+        setup, exemplars_per_class=3, classifier="nearest mean", finetune_epochs=2, finetune_batch=8
     ),
 }
 # Those of many labels a sample, here on one.
 BINARY_STRATEGIES = {
-    "a-gem, classes apart": lambda setup: agem(setup, per_class=3, apart=True),
-    "icarl": lambda setup: icarl(setup, per_class=3),
-    "lucir": lambda setup: lucir(setup, per_class=3),
-    "bic": lambda setup: bic(setup, per_class=3, loss="binary"),
+    "a-gem, classes apart": lambda setup: agem(setup, exemplars_per_class=3, apart=True),
+    "icarl": lambda setup: icarl(setup, exemplars_per_class=3),
+    "lucir": lambda setup: lucir(setup, exemplars_per_class=3),
+    "bic": lambda setup: bic(setup, exemplars_per_class=3, loss="binary"),
 }
 STRATEGIES |= BINARY_STRATEGIES
 # They begin from new parameters at every task or evaluation.
@@ -173,7 +179,11 @@ each_driven = some_now(STRATEGIES, DRIVEN)
 
 
 # How many labels are judged where the table's checks are of accuracy matrices.
-JUDGED = {"judge": judge_accuracy, "evaluate": accuracy_row, "judges_ahead": True}
+JUDGED = {
+    "per_sample_metrics": accuracy_per_sample,
+    "evaluate": accuracy_row,
+    "evaluates_unseen_classes": True,
+}
 PROTOCOL = Protocol(epochs=4, batch_size=8, evaluation_batch=32)
 
 
@@ -234,7 +244,7 @@ def bound(tree):
     return jax.device_put(tree, jax.devices()[0])
 
 
-def make_data(seed=0, per_class=12):
+def make_data(seed=0, exemplars_per_class=12):
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(CLASSES, FEATURES)) * 2
     # Classes of unequal size, so that tasks are padded.
@@ -295,7 +305,7 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
     other = program(name)(*make_data(1), bound(jax.random.key(4)))
     assert TRACES[name] == traced
     assert program(name)._cache_size() == 1
-    assert first.evaluation.task_aware.shape == (TASKS, TASKS)
+    assert first.evaluation.task_masked.shape == (TASKS, TASKS)
 
     def learnt(result):
         return jax.tree.leaves(result.memory)[0] if name in WITHOUT_GRADIENT else result.losses
@@ -340,7 +350,7 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
 def test_every_number_is_finite_and_learning_happens(name):
     result = plain(name)
     chex.assert_tree_all_finite(result)
-    own = np.diag(result.evaluation.task_aware)
+    own = np.diag(result.evaluation.task_masked)
     assert (own[-1] if name == "joint" else own.mean()) > 0.75
     # Classes not yet introduced cannot be predicted.
     assert np.all(np.triu(result.evaluation.class_incremental, 1) == 0)
@@ -370,7 +380,7 @@ def test_vmapped_over_seeds_is_one_by_one(name):
     both = vmapped(jnp.stack([KEY, jax.random.key(9)]))
     single = plain(name)
     np.testing.assert_allclose(
-        both.evaluation.task_aware[0].mean(), single.evaluation.task_aware.mean(), atol=0.02
+        both.evaluation.task_masked[0].mean(), single.evaluation.task_masked.mean(), atol=0.02
     )
     np.testing.assert_allclose(both.losses[0], single.losses, atol=0.02)
 

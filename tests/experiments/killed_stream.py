@@ -23,7 +23,7 @@ from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import flax_setup
 from everlight.continual.engine.steps import Protocol
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.replay import experience_replay
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
@@ -51,7 +51,7 @@ class Net(nn.Module):
 def make_build(source):
     def build(data):
         setup = flax_setup(Net(), source(data), softmax_objective(), optax.sgd(0.02, momentum=0.9))
-        return setup, experience_replay(setup, 2)
+        return setup, balanced_replay(setup, 2)
 
     return build
 

@@ -172,7 +172,7 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive)
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars=20))
-    assert made == {"capacity": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
+    assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
     der = naive._replace(settings=made, drawn=32)
     told, not_told = ({"strength": 1e3, "online": True}, {"strength": 1e5, "online": True})
     outcomes = {
@@ -183,7 +183,8 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         [
             "DER++",
             "told, not told",
-            "capacity 200, alpha 0.1, beta 0.5, labels 1, loss over seen, samples drawn a step 32",
+            "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over seen, "
+            "samples drawn a step 32",
         ],
         ["EWC", "told", "strength 1000, online yes"],
         ["EWC", "not told", "strength 100000, online yes"],

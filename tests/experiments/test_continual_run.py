@@ -176,12 +176,12 @@ def test_a_strategy_of_ones_own_keeps_its_default_where_nothing_is_set(own_file,
 def test_a_buffer_size_is_every_memory_s():
     """In all, for exemplars and reservoirs; without it runs are what they were before."""
     needs = Needs(tasks=5, classes=10, exemplars=20, buffer_size=60)
-    for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER", "A-GEM"):
+    for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
         assert METHODS[name].given(needs)["buffer_size"] == 60
         assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
-    for name in ("ER, reservoir", "DER++", "ER-ACE", "GDumb"):
-        assert METHODS[name].given(needs)["capacity"] == 60
-        assert METHODS[name].given(needs._replace(buffer_size=None))["capacity"] == 200
+    for name in ("ER", "DER++", "ER-ACE", "GDumb"):
+        assert METHODS[name].given(needs)["buffer_size"] == 60
+        assert METHODS[name].given(needs._replace(buffer_size=None))["buffer_size"] == 200
     assert METHODS["GEM"].given(needs)["per_task"] == 12
     asked = table.digits(ContinualRun(benchmark="digits", buffer_size=60))
     assert asked.facts("not told", METHODS["ER"])["buffer_size"] == 60
@@ -326,7 +326,7 @@ def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
     assert plan_of(dataclasses.replace(settings, batch_size=None))["online_batch"] == 10
 
 
-DRAWING = ("ER, reservoir", "DER++", "ER-ACE", "A-GEM")
+DRAWING = ("ER", "DER++", "ER-ACE", "A-GEM")
 
 
 @pytest.mark.parametrize(("size", "drawn"), [(None, 16), (64, 64)])
@@ -424,7 +424,7 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
         lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
         jax.random.key(0),
     )
-    assert result.evaluation.task_aware.shape == (2, 2)
+    assert result.evaluation.task_masked.shape == (2, 2)
 
 
 def test_pictures_are_learnt_by_a_reduced_resnet_where_the_plan_has_blocks(rng):

@@ -78,7 +78,7 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
 @pytest.mark.slow
 def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "PLANS", {"demo": TINY})
-    asked = {"methods": ("ER",), "seeds": 1, "tuning_orders": 1, "published": False}
+    asked = {"methods": ("ER-balanced",), "seeds": 1, "tuning_orders": 1, "published": False}
     report = run_continual(ContinualRun(benchmark="facts", runs=tmp_path, **asked))
     with np.load(report.parent / "results.npz") as results:
         for split in ("random", "semantic"):

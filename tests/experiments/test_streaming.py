@@ -149,7 +149,7 @@ PLAN = Plan(
     blocks=1,
     protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
     configurations=1,
-    methods=("ER",),
+    methods=("ER-balanced",),
     rate=0.05,
     exemplars=2,
     per_class=(10, 2),
@@ -209,7 +209,7 @@ def test_the_paper_s_settings_for_imagenet():
     assert plan.rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
     epochs = {name: iirc_protocol(plan, method) for name, method in FORMS.items()}
     assert epochs["joint"].epochs_of(0) == 180
-    assert (epochs["ER"].epochs_of(0), epochs["ER"].epochs_of(1)) == (200, 100)
+    assert (epochs["ER-balanced"].epochs_of(0), epochs["ER-balanced"].epochs_of(1)) == (200, 100)
     assert plan_of(IIRCRun(scale="paper"), PLANS).data == "iirc_cifar100"
     small = plan_of(IIRCRun(data="iirc_imagenet_lite"), PLANS)
     assert small == replace(PLANS["demo"], data="iirc_imagenet_lite")

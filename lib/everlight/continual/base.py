@@ -19,7 +19,7 @@ Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
 
 
-Strength = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
+Coefficient = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
 """Of a penalty; as an array it can be vmapped, and another one compiles nothing new."""
 
 
@@ -126,7 +126,7 @@ class Predictions(NamedTuple):
 
     scores: Float[Array, "b c"]
     """Of all classes, seen or not; who judges masks them."""
-    told_scores: Float[Array, "b c"]
+    task_scores: Float[Array, "b c"]
     """The same with the sample's task told, for strategies that use it (`predict_task`). Equal to
     `scores` where no one task has the sample: several test sets share it, or there are fewer test
     sets than tasks."""
@@ -153,19 +153,17 @@ class Objective(NamedTuple):
     """From outputs, labels and the seen classes to each sample's loss."""
     scores: Callable[[Outputs], Float[Array, "b c"]]
     """Scores of all classes, seen or not; who evaluates masks them."""
-    goodness: Callable[
-        [Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]
-    ]
+    metric: Callable[[Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]]
     """From scores, labels and the seen classes to what validation averages, more being better."""
-    judge: Callable[[Predictions, Bool[Array, "c"]], PyTree]
+    per_sample_metrics: Callable[[Predictions, Bool[Array, "c"]], PyTree]
     """From some samples' predictions after a task, and the classes seen by then, to what an
     evaluation keeps of each; leaves `[b, ...]`. The scores themselves are held block by block."""
     evaluate: Callable[[TaskSequence, PyTree, Bool[Array, "c"]], PyTree]
-    """From what `judge` kept of the whole test union, leaves `[m, ...]`, 0 for samples that were
-    not judged, to what is kept of the evaluation."""
+    """Function from the sequence, what `per_sample_metrics` gave for the whole test union (leaves
+    `[m, ...]`, 0 for samples that were left out) and the seen classes to what is kept."""
     function: Callable[[Outputs, Bool[Array, "c"]], Float[Array, "b w"]] = seen_logits
     """From outputs and the seen classes to the F(x) that MAS keeps from changing."""
-    judges_ahead: bool = True
+    evaluates_unseen_classes: bool = True
     """Whether an evaluation needs test samples of which no class is seen yet."""
     fisher_loss: (
         Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"], PRNGKeyArray], Float[Array, "b"]]

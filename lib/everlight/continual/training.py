@@ -83,11 +83,12 @@ class Trained(NamedTuple):
     """The labels, in the order of the net's outputs."""
     class_task: Int[np.ndarray, "seeds c"]
     """The task that brings each class."""
-    class_incremental: Float[np.ndarray, "seeds t t"]
+    class_incremental_matrices: Float[np.ndarray, "seeds t t"]
     """Accuracies among all classes so far, R[i, j] after task i on task j; NaN of a seed that
     diverged."""
-    task_aware: Float[np.ndarray, "seeds t t"]
-    """The same among the classes of the image's own task, which is told."""
+    task_masked_matrices: Float[np.ndarray, "seeds t t"]
+    """The same with the scores masked to the classes of the image's own task (the "Task-IL" of
+    Buzzega et al. 2020)."""
     costs: Costs
     diverged: Bool[np.ndarray, "seeds"]
     learner: Learner
@@ -100,11 +101,8 @@ class Trained(NamedTuple):
     image_dtype: np.dtype
 
     def __repr__(self) -> str:
-        seeds, tasks, _ = self.class_incremental.shape
-        final = ", ".join(
-            f"{_spread(each.accuracy)} {name}"
-            for name, each in (("not told", self.not_told), ("told", self.told))
-        )
+        seeds, tasks, _ = self.class_incremental_matrices.shape
+        final = ", ".join(f"{_spread(each.accuracy)} {name}" for name, each in self._settings())
         return (
             f"Trained({len(self.class_names)} classes in {tasks} tasks, {seeds} seeds; accuracy "
             f"{final}; table(), plot(), predict(images))"
@@ -137,19 +135,28 @@ class Trained(NamedTuple):
         return np.where(self.diverged[:, None, None], np.nan, np.asarray(found))
 
     @property
-    def not_told(self) -> TrainedScores:
-        """Of `class_incremental`."""
-        return _scores(self.class_incremental, self.costs)
+    def class_incremental(self) -> TrainedScores:
+        """Scores of `class_incremental_matrices`: among all classes seen so far."""
+        return _scores(self.class_incremental_matrices, self.costs)
 
     @property
-    def told(self) -> TrainedScores:
-        """Of `task_aware`."""
-        return _scores(self.task_aware, self.costs)
+    def task_masked(self) -> TrainedScores:
+        """Scores of `task_masked_matrices`: learned class-incrementally, masked to a task at test.
+
+        It is no task-incremental accuracy, for which the task is known in training too.
+        """
+        return _scores(self.task_masked_matrices, self.costs)
+
+    def _settings(self) -> tuple[tuple[str, TrainedScores], ...]:
+        return (
+            ("class-incremental", self.class_incremental),
+            ("task-masked", self.task_masked),
+        )
 
     def table(self) -> str:
         """Mean and sample standard deviation over seeds, as text; of one seed the mean alone."""
         rows = [("task", *(name.replace("_", " ") for name in TrainedScores._fields))]
-        for name, scores in (("not told", self.not_told), ("told", self.told)):
+        for name, scores in self._settings():
             rows.append((name, *map(_spread, scores)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
@@ -166,7 +173,10 @@ class Trained(NamedTuple):
         # Nothing else here needs matplotlib.
         from everlight.plots import plot_accuracy_over_time
 
-        panels = {"not told": self.class_incremental, "told": self.task_aware}
+        panels = {
+            "class-incremental": self.class_incremental_matrices,
+            "task-masked": self.task_masked_matrices,
+        }
         over_time = jax.vmap(accuracy_over_time)
         curves = {name: np.asarray(over_time(each)) for name, each in panels.items()}
         return plot_accuracy_over_time(curves, axes)
@@ -207,7 +217,7 @@ def train(
         too, for strategies that compare those.
       images: `[n, h, w, c]`, or features of any shape, `[n, ...]`; NumPy's, JAX's, or lists.
       labels: of each image, of any type that can be compared: numbers, text.
-      strategy: such as `naive`, or `lambda setup: ewc(setup, strength=100.0)`.
+      strategy: such as `naive`, or `lambda setup: ewc(setup, regularization=100.0)`.
       tasks: into which the classes are cut, as equal as it goes.
       seeds: how many.
       test: the share of every class's images, drawn at random, that test; or images and labels
@@ -361,7 +371,7 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     if not isinstance(made, Strategy):
         raise ValueError(
             f"strategy gave {type(made).__name__}; give a function from a Setup to a Strategy, "
-            "such as naive, or lambda setup: ewc(setup, strength=100.0)"
+            "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
     return made
 
@@ -454,7 +464,7 @@ def _trained(
         np.where(gone[:, None, None], np.nan, np.asarray(each))
         for each in (
             state.result.evaluation.class_incremental,
-            state.result.evaluation.task_aware,
+            state.result.evaluation.task_masked,
         )
     ]
     class_task = np.stack([np.asarray(each.class_task) for each in sequences])

@@ -11,8 +11,8 @@ from everlight.continual import Protocol, run_sequence
 from everlight.continual.base import Epoch, Samples
 from everlight.continual.engine.sequence import drive_sequence
 from everlight.continual.engine.steps import online_protocol, shuffle
+from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.reservoir_replay import reservoir_replay
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, small_setup
@@ -38,7 +38,7 @@ def trained(strategy, protocol, sequence=SEQUENCE):
 def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():
     once, thrice = (
         trained(
-            lambda setup: reservoir_replay(setup, capacity=500),
+            lambda setup: experience_replay(setup, buffer_size=500),
             Protocol(epochs=1, batch_size=7, select="last", updates_per_batch=updates),
         )
         for updates in (1, 3)

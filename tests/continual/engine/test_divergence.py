@@ -46,11 +46,11 @@ def in_parameters(setup, plain):
 
 
 def in_validation(setup, plain):
-    def goodness(scores, labels, seen):
+    def metric(scores, labels, seen):
         # The classes of the second task are seen and those of the third are not.
         return jnp.where(seen[2] & ~seen[4], jnp.nan, jnp.zeros(scores.shape[0]))
 
-    return setup._replace(objective=setup.objective._replace(goodness=goodness)), plain
+    return setup._replace(objective=setup.objective._replace(metric=metric)), plain
 
 
 def in_memory(setup, plain):

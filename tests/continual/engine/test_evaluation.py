@@ -12,7 +12,7 @@ from everlight.continual.engine.evaluation import (
     sample_features,
     validate,
 )
-from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy
+from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
 from experiments.iirc.scores import score_method
 from tests.continual.many_labels import PAIRS, binary_setup
@@ -38,12 +38,12 @@ VALID = VALID_INDEX[VALID_MASK]
 
 
 def label_score(setup):
-    """A setup whose goodness is the label's score, so that no error is rounded away."""
+    """A setup whose metric is the label's score, so that no error is rounded away."""
 
-    def goodness(scores, labels, seen):
+    def metric(scores, labels, seen):
         return jnp.take_along_axis(scores, labels, axis=1)[:, 0]
 
-    return setup._replace(objective=setup.objective._replace(goodness=goodness))
+    return setup._replace(objective=setup.objective._replace(metric=metric))
 
 
 @pytest.mark.parametrize("size", [4, 64])
@@ -151,14 +151,14 @@ def test_rows_of_both_accuracies_by_hand():
         own = jnp.argmax(sequence.test_member, axis=0)
         masks = sequence.test_classes[own]
         told = Predictions(scores, scores, sequence.test.labels, own, sequence.class_task, masks)
-        return accuracy_row(sequence, judge_accuracy(told, seen), seen)
+        return accuracy_row(sequence, accuracy_per_sample(told, seen), seen)
 
     row = row_of(jnp.ones(4, bool))
     np.testing.assert_allclose(row.class_incremental, [1 / 3, 1 / 2, 0], rtol=1e-6)
-    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_masked, [2 / 3, 1, 0], rtol=1e-6)
     row = row_of(jnp.array([True, False, True, False]))
     np.testing.assert_allclose(row.class_incremental, [2 / 3, 0, 0], rtol=1e-6)
-    np.testing.assert_allclose(row.task_aware, [2 / 3, 1, 0], rtol=1e-6)
+    np.testing.assert_allclose(row.task_masked, [2 / 3, 1, 0], rtol=1e-6)
 
 
 # Tasks to come. Of eight IIRC test samples some belong to two tasks; the last one is padding.
@@ -200,8 +200,8 @@ def evaluations(setup, size):
 def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
     """Of seven samples the first task has four, the second brings one."""
     setup = binary_setup()
-    assert not setup.objective.judges_ahead
-    whole = setup._replace(objective=setup.objective._replace(judges_ahead=True))
+    assert not setup.objective.evaluates_unseen_classes
+    whole = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     every, taken = evaluations(whole, size)
     assert taken == ahead
     kept, taken = evaluations(setup, size)
@@ -214,7 +214,7 @@ def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
 def test_iirc_s_scores_read_nothing_of_tasks_to_come():
     """All of them, and the report's, are the same to the bit."""
     sequence, setup = refined_tasks(), binary_setup()
-    whole = setup._replace(objective=setup.objective._replace(judges_ahead=True))
+    whole = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     outcomes = []
     for judged in (setup, whole):
         predicted, _ = evaluations(judged, 4)

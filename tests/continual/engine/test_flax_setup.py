@@ -14,11 +14,15 @@ from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, 
 from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
 from everlight.continual.engine.steps import init_learner
 from everlight.continual.objectives.many_labels import binary_objective
-from everlight.continual.objectives.softmax import accuracy_row, judge_accuracy, softmax_objective
+from everlight.continual.objectives.softmax import (
+    accuracy_per_sample,
+    accuracy_row,
+    softmax_objective,
+)
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.importance import fisher_diagonal
-from everlight.continual.strategies.replay import experience_replay
 from everlight.scenarios.class_incremental import class_incremental
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
@@ -155,9 +159,11 @@ def test_a_vmapped_step_reads_once():
 MANY = np.random.default_rng(1).integers(0, 256, (60, 4, 4, 3), np.uint8)
 SEQUENCE = class_incremental(np.arange(48) % 4, np.arange(12) % 4, ((0, 2), (1, 3)), 4, 0.25)
 PROTOCOL = Protocol(epochs=2, batch_size=8, evaluation_batch=16)
-BINARY = binary_objective()._replace(judge=judge_accuracy, evaluate=accuracy_row, judges_ahead=True)
+BINARY = binary_objective()._replace(
+    per_sample_metrics=accuracy_per_sample, evaluate=accuracy_row, evaluates_unseen_classes=True
+)
 STRATEGIES = {
-    "experience replay": (softmax_objective(), lambda setup: experience_replay(setup, 2)),
+    "experience replay": (softmax_objective(), lambda setup: balanced_replay(setup, 2)),
     "icarl": (BINARY, lambda setup: icarl(setup, 2)),
     "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, fisher_samples=8)),
 }

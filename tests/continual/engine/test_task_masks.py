@@ -57,8 +57,8 @@ def learned(images, sequence):
 def test_where_every_task_has_all_classes_both_accuracies_are_one():
     """0.295/0.504/0.965 against 0.295/0.108/0.108 on permuted digits before."""
     found = learned(*permuted_inputs()).evaluation
-    np.testing.assert_array_equal(found.task_aware, found.class_incremental)
-    assert np.all(np.diagonal(found.task_aware) > 0.9)
+    np.testing.assert_array_equal(found.task_masked, found.class_incremental)
+    assert np.all(np.diagonal(found.task_masked) > 0.9)
 
 
 def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
@@ -76,9 +76,9 @@ def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
         scores, scores, sequence.test.labels, own, sequence.class_task, sequence.test_classes[own]
     )
     seen = jnp.ones(3, bool)
-    row = objective.evaluate(sequence, objective.judge(told, seen), seen)
+    row = objective.evaluate(sequence, objective.per_sample_metrics(told, seen), seen)
     # Samples of labels 0, 1 among {0, 1}: 1, 1; of labels 1, 2 among {1, 2}: 1, 2.
-    np.testing.assert_allclose(row.task_aware, [0.5, 1.0])
+    np.testing.assert_allclose(row.task_masked, [0.5, 1.0])
     np.testing.assert_allclose(row.class_incremental, [0.0, 0.5])
 
 

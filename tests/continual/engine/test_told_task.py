@@ -45,14 +45,14 @@ def test_a_sample_s_own_task_is_told(size):
     learner = small_learner(setup, range(CLASSES))
     row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, SEQUENCE, size))()
     expected = [share(0, 4), share(1, 5), share(2, 3)]
-    np.testing.assert_allclose(row.task_aware, expected, rtol=1e-6)
+    np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
     np.testing.assert_allclose(row.class_incremental, [share(0, UNTOLD), 0, 0], rtol=1e-6)
 
 
 def test_the_objective_gets_both_scores_of_every_sample():
     setup = small_setup()
     keep = setup.objective._replace(
-        judge=lambda predictions, seen: (predictions.scores, predictions.told_scores),
+        per_sample_metrics=lambda predictions, seen: (predictions.scores, predictions.task_scores),
         evaluate=lambda sequence, judged, seen: judged,
     )
     setup, learner = setup._replace(objective=keep), small_learner(setup, range(CLASSES))
@@ -69,7 +69,7 @@ def test_without_it_both_scores_are_predict_s():
     row = evaluate(setup, strategy, (), learner, SEQUENCE, 7)
     # Among classes that all have score 0 the first is taken.
     expected = [share(0, UNTOLD), share(1, 0), share(2, 2)]
-    np.testing.assert_allclose(row.task_aware, expected, rtol=1e-6)
+    np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
 
 
 def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
@@ -83,7 +83,7 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
     protocol = Protocol(epochs=1, batch_size=8, evaluation_batch=5)
     result = jax.jit(lambda: run_sequence(build, protocol, None, validated, jax.random.key(0)))()
     told = [share(0, 4), share(1, 5), share(2, 3)]
-    np.testing.assert_allclose(result.evaluation.task_aware, [told] * 3, rtol=1e-6)
+    np.testing.assert_allclose(result.evaluation.task_masked, [told] * 3, rtol=1e-6)
     untold = [share(0, UNTOLD), 0, 0]
     np.testing.assert_allclose(result.evaluation.class_incremental, [untold] * 3, rtol=1e-6)
     valid = validated.tasks.valid
@@ -103,8 +103,8 @@ def test_a_test_set_that_serves_several_tasks_tells_no_task():
     learner = small_learner(setup, range(CLASSES))
     row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
     assert COUNTS[UNTOLD] != COUNTS[ANSWERS[0]]
-    np.testing.assert_allclose(row.task_aware, [COUNTS[UNTOLD] / 33], rtol=1e-6)
-    np.testing.assert_array_equal(row.task_aware, row.class_incremental)
+    np.testing.assert_allclose(row.task_masked, [COUNTS[UNTOLD] / 33], rtol=1e-6)
+    np.testing.assert_array_equal(row.task_masked, row.class_incremental)
 
 
 def test_a_sample_of_two_tasks_test_sets_tells_no_task():
@@ -120,4 +120,4 @@ def test_a_sample_of_two_tasks_test_sets_tells_no_task():
     learner = small_learner(setup, range(CLASSES))
     row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
     untold = COUNTS[UNTOLD] / len(both)
-    np.testing.assert_allclose(row.task_aware, [untold, untold, share(2, 3)], rtol=1e-6)
+    np.testing.assert_allclose(row.task_masked, [untold, untold, share(2, 3)], rtol=1e-6)

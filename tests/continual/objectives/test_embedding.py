@@ -62,7 +62,7 @@ def test_the_loss_is_the_squared_distance_over_the_pieces_that_the_fact_defines(
     expected = distances_by_hand(IMAGES[:4], facts)
     found = OBJECTIVE.loss(outputs_of(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    good = OBJECTIVE.goodness(jnp.asarray(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
+    good = OBJECTIVE.metric(jnp.asarray(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
     np.testing.assert_array_equal(good, -found)
 
 
@@ -86,7 +86,7 @@ def test_an_evaluation_keeps_the_ranks_of_the_test_union():
     told = Predictions(
         scored, scored, SEQUENCE.test.labels, jnp.asarray(TASK[TEST.fact]), SEQUENCE.class_task
     )
-    ranks = OBJECTIVE.evaluate(SEQUENCE, OBJECTIVE.judge(told, SEEN), SEEN)
+    ranks = OBJECTIVE.evaluate(SEQUENCE, OBJECTIVE.per_sample_metrics(told, SEEN), SEEN)
     np.testing.assert_array_equal(ranks.generalised, 1 + closer.sum(axis=0))
     closer &= TASK[:, None] == TASK[TEST.fact]
     np.testing.assert_array_equal(ranks.standard, 1 + closer.sum(axis=0))
@@ -113,9 +113,9 @@ def build(strategy, data):
 
 STRATEGIES = {
     "naive": naive,
-    "ewc": lambda setup: ewc(setup, strength=0.1),
-    "si": lambda setup: si(setup, strength=0.1),
-    "mas": lambda setup: mas(setup, strength=0.1),
+    "ewc": lambda setup: ewc(setup, regularization=0.1),
+    "si": lambda setup: si(setup, regularization=0.1),
+    "mas": lambda setup: mas(setup, regularization=0.1),
     "imm": lambda setup: imm(setup, "mode"),
     "expert gate": lambda setup: expert_gate(
         setup, 2, lambda inputs: inputs, hidden=3, epochs=100, rate=0.1

@@ -21,8 +21,8 @@ def test_the_loss_and_goodness_run_over_all_outputs(rng):
     outputs = Outputs(scores, jnp.zeros((6, 1)))
     loss = OBJECTIVE.loss(outputs, jnp.asarray(labels)[:, None], SEEN)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
-    goodness = OBJECTIVE.goodness(scores, jnp.asarray(labels)[:, None], SEEN)
-    np.testing.assert_array_equal(goodness, logits.argmax(axis=1) == labels)
+    metric = OBJECTIVE.metric(scores, jnp.asarray(labels)[:, None], SEEN)
+    np.testing.assert_array_equal(metric, logits.argmax(axis=1) == labels)
     assert np.any(logits.argmax(axis=1) >= 2), "the test needs an unseen class that wins"
 
 
@@ -39,7 +39,9 @@ def test_an_evaluation_keeps_every_sample_and_its_means(rng):
     scores = jnp.asarray(logits, jnp.float32)
     told = Predictions(scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task)
     # Padding is not judged, and 0 in all that is kept of it.
-    judged = jax.tree.map(lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.judge(told, SEEN))
+    judged = jax.tree.map(
+        lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.per_sample_metrics(told, SEEN)
+    )
     kept = OBJECTIVE.evaluate(sequence, judged, SEEN)
     right = (logits.argmax(axis=1) == labels) & mask
     np.testing.assert_array_equal(kept.correct, right)

@@ -23,7 +23,7 @@ TARGETS = np.array(
 )
 
 loss = jax.jit(binary_objective().loss)
-goodness = jax.jit(binary_objective().goodness)
+metric = jax.jit(binary_objective().metric)
 cross_entropy = jax.jit(binary_cross_entropy)
 
 
@@ -125,5 +125,5 @@ def test_goodness_is_the_precision_weighted_jaccard_similarity_of_the_seen_label
             [-1.0, -1.0, -1.0, -1.0, -1.0, 1.0],  # There is no label.
         ]
     )
-    found = goodness(scores, jnp.asarray(LABELS), jnp.asarray(SEEN))
+    found = metric(scores, jnp.asarray(LABELS), jnp.asarray(SEEN))
     np.testing.assert_allclose(found, [1, 1 / 16, 0, 1 / 4, 0], rtol=1e-6)

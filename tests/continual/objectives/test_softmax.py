@@ -77,9 +77,7 @@ def test_one_group_of_seen_classes_is_one_head():
     one_group = softmax_objective(jnp.zeros(CLASSES, int), only_seen=True)
     np.testing.assert_array_equal(jax.jit(one_group.loss)(*given), one_head(*given))
     scored = jnp.asarray(logits, jnp.float32), *given[1:]
-    np.testing.assert_array_equal(
-        one_group.goodness(*scored), softmax_objective().goodness(*scored)
-    )
+    np.testing.assert_array_equal(one_group.metric(*scored), softmax_objective().metric(*scored))
 
 
 def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
@@ -116,11 +114,11 @@ SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.
 
 def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
     seen = jnp.asarray(SEEN)
-    among_seen = jax.jit(softmax_objective().goodness)
+    among_seen = jax.jit(softmax_objective().metric)
     # Among 0, 1, 3 and 5: class 0 wins the first row, class 5 the second.
     np.testing.assert_array_equal(among_seen(SCORES, columns([0, 5]), seen), [1, 1])
     np.testing.assert_array_equal(among_seen(SCORES, columns([3, 3]), seen), [0, 0])
-    per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).goodness)
+    per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).metric)
     # The groups are 0 and 3; 1, 2 and 5; 4.
     np.testing.assert_array_equal(per_task(SCORES, columns([0, 3]), seen), [1, 1])
     np.testing.assert_array_equal(per_task(SCORES, columns([2, 2]), seen), [1, 0])

@@ -63,7 +63,7 @@ def learn(make, optimizer, protocol=PROTOCOL):
         if state.epoch == 0:
             memory, learner = state.result.memory, state.result.learner
             scores = tell(memory, learner, parts, jnp.arange(TASKS)).reshape(len(LABELS), -1)
-            told = state.result.evaluation.task_aware[len(after)]
+            told = state.result.evaluation.task_masked[len(after)]
             after.append(After(memory, learner, np.asarray(told), np.asarray(scores)))
     assert len(after) == TASKS
     return after

@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from everlight.continual.base import Samples
 from everlight.continual.engine.steps import complete_batch
 from everlight.continual.strategies.agem import agem, project
-from everlight.continual.strategies.replay import Exemplars
+from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual.many_labels import (
     PAIRS,
     binary_gradient,
@@ -107,7 +107,7 @@ def memory_of(index, slots=8):
 KEY = jax.random.key(7)
 KEY_DATA = jax.random.key_data(KEY)
 SETUP = small_setup()
-STRATEGY = agem(SETUP, per_class=2)
+STRATEGY = agem(SETUP, exemplars_per_class=2)
 
 
 @jax.jit
@@ -197,7 +197,7 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
 
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
 BINARY = binary_setup()
-APART = agem(BINARY, per_class=2, labels=2, apart=True)
+APART = agem(BINARY, exemplars_per_class=2, labels=2, apart=True)
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
 PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
 

@@ -57,7 +57,7 @@ from tests.continual.strategies.bic_second_task import (
 )
 
 SECOND = task_of(1, [2, 3], labelled([2, 8, 3, 9]))
-TWENTY = bic(SETUP, per_class=20, labels=2)
+TWENTY = bic(SETUP, exemplars_per_class=20, labels=2)
 
 
 # Stage 1.
@@ -66,7 +66,10 @@ TWENTY = bic(SETUP, per_class=20, labels=2)
 @pytest.mark.parametrize("given", [{}, {"temperature": 3.5}])
 def test_stage_1_weighs_labels_and_the_old_network_by_the_number_of_their_classes(given):
     """w = 3/5. Temperature 2 by default; what was corrected stays so, in both networks."""
-    strategy, temperature = bic(SETUP, per_class=2, labels=2, **given), given.get("temperature", 2)
+    strategy, temperature = (
+        bic(SETUP, exemplars_per_class=2, labels=2, **given),
+        given.get("temperature", 2),
+    )
     learner = small_learner(SETUP, np.flatnonzero(SEEN))
     memory = memory_with(strategy, OLD, KNOWN)
     gradient, info = jax.jit(strategy.grads)(memory, learner, BATCH, SECOND, KEY)
@@ -158,7 +161,7 @@ def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
     """Of the uncorrected logits of evaluation; earlier corrections stay to the bit."""
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = labelled(index, mask=np.arange(12) < 10)
-    strategy = bic(SETUP, per_class=20, labels=2, ridge=0.01)
+    strategy = bic(SETUP, exemplars_per_class=20, labels=2, ridge=0.01)
     memory = memory_with(strategy, START, KNOWN)._replace(held_out=held_out)
     learner = small_learner(SETUP, np.flatnonzero(SEEN), OLD)
     after, same = jax.jit(strategy.end_task)(memory, learner, SECOND, KEY)
@@ -217,7 +220,7 @@ def test_three_tasks_through_the_engine():
 
 
 def test_labels_may_weigh_whole_beside_the_old_network():
-    strategy = bic(SETUP, per_class=2, labels=2, weigh_labels=False)
+    strategy = bic(SETUP, exemplars_per_class=2, labels=2, weigh_labels=False)
     learner = small_learner(SETUP, np.flatnonzero(SEEN))
     gradient, info = jax.jit(strategy.grads)(
         memory_with(strategy, OLD, KNOWN), learner, BATCH, SECOND, KEY
@@ -262,7 +265,7 @@ def test_no_shift_has_a_better_goodness_than_the_fitted_one(seed):
         CORRECTION,
         jnp.asarray(NEW),
         jnp.asarray(SEEN),
-        binary_objective().goodness,
+        binary_objective().metric,
     )
     assert pair[0] == 1
     kept = np.asarray(samples.mask)
@@ -283,7 +286,7 @@ def test_without_a_label_that_holds_no_threshold_moves():
         CORRECTION,
         jnp.asarray(NEW),
         jnp.asarray(SEEN),
-        binary_objective().goodness,
+        binary_objective().metric,
     )
     np.testing.assert_array_equal(pair, [1, 0])
 
@@ -292,9 +295,9 @@ def test_without_a_label_that_holds_no_threshold_moves():
     ("given", "words"),
     [
         ({"loss": "hinge"}, "loss='hinge'; give 'binary' or 'softmax' or None"),
-        ({"fit": "best"}, "fit='best'; choose 'entropy' or 'goodness'"),
+        ({"fit": "best"}, "fit='best'; choose 'entropy' or 'metric'"),
         ({"corrections": "none"}, "corrections='none'; give 'last' or 'all' or None"),
-        ({"loss": "softmax", "fit": "goodness"}, "is for loss='binary'; choose fit='entropy'"),
+        ({"loss": "softmax", "fit": "metric"}, "is for loss='binary'; choose fit='entropy'"),
     ],
 )
 def test_forms_that_there_are_not_are_refused(given, words):

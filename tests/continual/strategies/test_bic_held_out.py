@@ -14,7 +14,7 @@ from tests.continual.strategies.bic_second_task import KEY, SETUP
 
 # Who leaves training: two of 20 samples, at least one of fewer, none of one.
 
-TWENTY = bic(SETUP, per_class=20, labels=2)
+TWENTY = bic(SETUP, exemplars_per_class=20, labels=2)
 # Classes 0 and 1 have been learnt. Class 0 holds one image and class 1 five and a second label.
 HELD = {0: [6], 1: [1, 7, 13, 19, 25]}
 # Image 6 comes again as class 2, and image 1 as classes 1 and 3: other samples.

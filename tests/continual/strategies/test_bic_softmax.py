@@ -63,7 +63,7 @@ def test_stage_1_with_softmax(given, own):
 
     Of one label a sample; the old network's softmax runs over the classes it knew.
     """
-    strategy = bic(SINGLE, per_class=2, **given)
+    strategy = bic(SINGLE, exemplars_per_class=2, **given)
     scale, shift = (SCALE, SHIFT) if own else (1.0, 0.0)
     learner = small_learner(SINGLE, np.flatnonzero(SEEN))
     index = KEPT[KEPT % CLASSES != 5]
@@ -95,7 +95,7 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(given, penalty
     # Labels that no scale and shift of two classes separate.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = samples_of(index, np.arange(12) < 10)
-    strategy = bic(SINGLE, per_class=20, **given)
+    strategy = bic(SINGLE, exemplars_per_class=20, **given)
     memory, task = begun(strategy)
     memory = memory._replace(held_out=held_out)
     learner = small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
@@ -131,7 +131,7 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
         (task_of(number, classes, samples_of(index)), [batch_of(index)] * 2)
         for number, (classes, index) in enumerate(parts)
     ]
-    strategy = bic(SINGLE, per_class=20)
+    strategy = bic(SINGLE, exemplars_per_class=20)
     compiled = strategy._replace(
         begin_task=jax.jit(strategy.begin_task), end_task=jax.jit(strategy.end_task)
     )
@@ -163,7 +163,7 @@ def test_the_loss_is_that_of_the_number_of_labels():
 
 def test_the_first_task_with_softmax_is_cross_entropy():
     logits, labels = jnp.asarray(forward(START, INDEX)[2], jnp.float32), LABELS[INDEX][:, None]
-    strategy = bic(SINGLE, per_class=2, loss="softmax")
+    strategy = bic(SINGLE, exemplars_per_class=2, loss="softmax")
     learner = small_learner(SINGLE, range(CLASSES))
     memory = memory_with(strategy, OLD, np.zeros(CLASSES, bool), IDENTITY)
     batch = filled(SINGLE, batch_of(INDEX))

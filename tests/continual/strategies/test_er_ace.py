@@ -6,7 +6,7 @@ import numpy as np
 
 from everlight.continual.engine.steps import complete_batch
 from everlight.continual.strategies.er_ace import er_ace
-from everlight.continual.strategies.reservoir_replay import Reservoir
+from everlight.continual.strategies.experience_replay import Reservoir
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
@@ -21,7 +21,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-STRATEGY = er_ace(SETUP, capacity=8)
+STRATEGY = er_ace(SETUP, buffer_size=8)
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 # Sample 5 fills a last, partial batch: its class 5 is not present.
 OWN, SEEN = [2, 8, 4], [0, 1, 2, 4, 5]

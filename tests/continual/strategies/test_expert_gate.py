@@ -222,7 +222,7 @@ def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
         np.testing.assert_array_equal(memory.classes, np.eye(3, dtype=bool).repeat(2, axis=1))
 
 
-def lwf_by_hand(params, teacher, index, known, strength, temperature):
+def lwf_by_hand(params, teacher, index, known, regularization, temperature):
     """The gradient of the mean cross-entropy and of λ T² KL, with the teacher in evaluation."""
     own = cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
     new = softmax(forward(params, index, train=True)[2] / temperature, known)
@@ -231,7 +231,7 @@ def lwf_by_hand(params, teacher, index, known, strength, temperature):
         forward(params, index, train=True)[0] @ teacher["hidden"] + teacher["hidden_bias"]
     )
     old = softmax((hidden @ teacher["head"] + teacher["head_bias"]) / temperature, known)
-    kept = backward(params, index, strength * temperature * (new - old), train=True)
+    kept = backward(params, index, regularization * temperature * (new - old), train=True)
     return {name: (own[name] + kept[name]).mean(axis=0) for name in own}
 
 
@@ -257,7 +257,7 @@ def test_lwf_begins_above_the_relatedness_threshold():
     teacher = {name: np.float64(leaf[related]) for name, leaf in memory.params.items()}
     known = np.isin(np.arange(CLASSES), LABELS[TRAIN[int(related)]])
     by_hand = lwf_by_hand(params, teacher, TRAIN[2], known, 3.0, 1.5)
-    actual = gradient(float(found) - 1e-3, strength=3.0, temperature=1.5)
+    actual = gradient(float(found) - 1e-3, regularization=3.0, temperature=1.5)
     assert_trees_close(actual, by_hand)
     assert np.max(np.abs(actual["head"] - plain["head"])) > 1e-2
 

@@ -13,11 +13,11 @@ from everlight.continual.base import Outputs, Samples, Setup, Task
 from everlight.continual.engine.steps import init_learner
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.lucir import lucir
-from everlight.continual.strategies.replay import experience_replay
 
 CLASSES, TOTAL, WIDTH = 9, 50, 4
 TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
@@ -227,8 +227,8 @@ def test_runs_that_saw_different_classes_share_a_program():
 
 def test_replay_keeps_the_least_random_numbers_of_every_class():
     """The first m of what a memory without limit holds, in its order, after every task."""
-    limited = buffers_after(experience_replay(SETUP, buffer_size=TOTAL))
-    every = buffers_after(experience_replay(SETUP, per_class=60))
+    limited = buffers_after(balanced_replay(SETUP, buffer_size=TOTAL))
+    every = buffers_after(balanced_replay(SETUP, exemplars_per_class=60))
     for (memory, learner), (whole, _), quota in zip(limited, every, QUOTAS, strict=True):
         seen = np.flatnonzero(learner.seen)
         assert memory.buffer.mask.shape == (TOTAL,)
@@ -263,7 +263,7 @@ def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
 
 def test_a_total_of_less_than_one_per_class_is_refused():
     learner = state_at(0)
-    for make in (icarl, bic, lucir, experience_replay, agem):
+    for make in (icarl, bic, lucir, balanced_replay, agem):
         with pytest.raises(ValueError, match=r"buffer_size=8 is less than one .* 9 classes; give"):
             make(SETUP, buffer_size=8).init(KEY, learner)
         assert make(SETUP, buffer_size=9).init(KEY, learner).buffer is not None

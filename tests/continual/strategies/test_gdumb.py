@@ -33,7 +33,7 @@ CAPACITY = 7
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def histories(labels, here, keys, capacity=CAPACITY):
+def histories(labels, here, keys, buffer_size=CAPACITY):
     """The memory after every arrival of a stream of samples 0, 1, 2, ..."""
 
     def arrive(memory, one):
@@ -41,12 +41,12 @@ def histories(labels, here, keys, capacity=CAPACITY):
         memory = add_greedily(memory, sample, key)
         return memory, memory
 
-    start = BalancedMemory(empty_buffer(capacity, 1), jnp.zeros(CLASSES, bool))
+    start = BalancedMemory(empty_buffer(buffer_size, 1), jnp.zeros(CLASSES, bool))
     stream = Samples(jnp.arange(labels.shape[0]), labels[:, None], here)
     return jax.lax.scan(arrive, start, (stream, keys))[1]
 
 
-def history(labels, here=None, seed=0, capacity=CAPACITY):
+def history(labels, here=None, seed=0, buffer_size=CAPACITY):
     """Of streams of any length up to 30, in one program."""
     labels = np.asarray(labels)
     here = np.ones(len(labels), bool) if here is None else np.asarray(here, bool)
@@ -55,7 +55,7 @@ def history(labels, here=None, seed=0, capacity=CAPACITY):
         jnp.asarray(np.pad(labels, (0, rest))),
         jnp.asarray(np.pad(here, (0, rest))),
         jax.random.split(jax.random.key(seed), 30),
-        capacity,
+        buffer_size,
     )
     return jax.tree.map(lambda leaf: np.asarray(leaf[: len(labels)]), padded)
 
@@ -82,7 +82,7 @@ def algorithm_1(labels, capacity):
 )
 def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
     """Also where the classes' shares are whole numbers, at which none may take more."""
-    memories = history(labels, seed=seed, capacity=capacity)
+    memories = history(labels, seed=seed, buffer_size=capacity)
     for arrived, counts in enumerate(algorithm_1(labels, capacity)):
         mask = memories.samples.mask[arrived]
         index, label = memories.samples.index[arrived][mask], memories.samples.labels[arrived][mask]
@@ -162,7 +162,7 @@ def test_a_step_takes_no_gradient_and_never_calls_the_net():
         raise AssertionError("the net was called")
 
     setup = small_setup()
-    strategy = gdumb(setup._replace(apply=refuse), capacity=CAPACITY)
+    strategy = gdumb(setup._replace(apply=refuse), buffer_size=CAPACITY)
     learner = small_learner(setup, [0, 1])
     memory = strategy.init(jax.random.key(0), learner)
     batch = filled(setup, batch_of([0, 6, 1]))
@@ -179,7 +179,7 @@ def test_the_net_is_trained_from_scratch_on_the_memory_alone():
     It begins from initial parameters, not from those that the learner has.
     """
     setup = small_setup()
-    strategy = gdumb(setup, capacity=CAPACITY, epochs=4, batch_size=8)
+    strategy = gdumb(setup, buffer_size=CAPACITY, epochs=4, batch_size=8)
     stream = [0, 6, 1, 12, 7, 18, 24, 30, 2, 13]
     task = task_of(0, [0, 1, 2], samples_of(stream))
     # The last batch is filled up at weight 0.

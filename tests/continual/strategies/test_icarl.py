@@ -50,7 +50,7 @@ TASK = task_of(2, [2, 3], labelled([2, 3]))
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = filled(SETUP, labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
 KEPT = INDEX[:-1]
-STRATEGY = icarl(SETUP, per_class=2, labels=2)
+STRATEGY = icarl(SETUP, exemplars_per_class=2, labels=2)
 grads = jax.jit(STRATEGY.grads)
 
 
@@ -103,7 +103,7 @@ def test_two_tasks_through_the_engine_are_the_written_descent():
         (task_of(0, [0, 1], labelled(first)), [labelled_batch(first)] * 2),
         (task_of(1, [2, 3], labelled(second)), [labelled_batch(second)] * 3),
     ]
-    after = run_tasks(setup, icarl(setup, per_class=2, labels=2), tasks)
+    after = run_tasks(setup, icarl(setup, exemplars_per_class=2, labels=2), tasks)
     params, old, known = START, START, np.zeros(CLASSES, bool)
     for (memory, learner), index, steps, seen in zip(
         after, (first, second), (2, 3), (2, 4), strict=True
@@ -180,7 +180,7 @@ def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_sampl
 # Softmax and the nearest mean.
 
 SINGLE = small_setup()
-SOFTMAX = icarl(SINGLE, per_class=2, loss="softmax")
+SOFTMAX = icarl(SINGLE, exemplars_per_class=2, loss="softmax")
 
 
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
@@ -212,7 +212,7 @@ def test_with_softmax_the_first_task_is_cross_entropy():
     assert_trees_close(gradient, batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6)
 
 
-NEAREST = icarl(SINGLE, per_class=3, classifier="nearest mean")
+NEAREST = icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean")
 
 
 def trained_on(index):
@@ -266,7 +266,7 @@ def test_the_means_are_computed_once_an_evaluation():
         return SINGLE.gather(index, key)
 
     counted = SINGLE._replace(gather=gather)
-    strategy = icarl(counted, per_class=3, classifier="nearest mean")
+    strategy = icarl(counted, exemplars_per_class=3, classifier="nearest mean")
     _, memory, learner = trained_on(np.arange(30))
     ready, _ = jax.jit(strategy.before_evaluation)(memory, learner, KEY)
     jax.effects_barrier()
@@ -285,7 +285,9 @@ def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
         jax.debug.callback(lambda: passes.append(1))
         return SINGLE.gather(index, key)
 
-    strategy = icarl(SINGLE._replace(gather=gather), per_class=3, classifier="nearest mean")
+    strategy = icarl(
+        SINGLE._replace(gather=gather), exemplars_per_class=3, classifier="nearest mean"
+    )
     _, after, learner = trained_on(np.arange(30))
     during, _ = NEAREST.begin_task(after, learner, TASK, KEY)
     evaluate = jax.jit(jax.vmap(lambda memory: strategy.before_evaluation(memory, learner, KEY)[0]))

@@ -286,11 +286,11 @@ def layered_setup():
     )
 
 
-@pytest.mark.parametrize("strength", [0.0, STRENGTH])
-def test_drop_transfer_done_again_in_float64_with_the_same_masks(strength):
+@pytest.mark.parametrize("regularization", [0.0, STRENGTH])
+def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
     setup = layered_setup()
-    strategy = imm(setup, "mean", strength, drop=DROP)
+    strategy = imm(setup, "mean", regularization, drop=DROP)
     after = run_tasks(setup, strategy, SEQUENCE)
     params, anchor = START, {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for task, (_, batches) in enumerate(SEQUENCE):
@@ -304,14 +304,14 @@ def test_drop_transfer_done_again_in_float64_with_the_same_masks(strength):
                 used[name] = np.where(dropped, anchor[name], kept)
                 factor[name] = np.where(dropped, 0, 1 / (1 - DROP))
             gradient = batch_gradient(used, batch.index, seen_after(task))
-            pull = 2 * strength if task else 0
+            pull = 2 * regularization if task else 0
             params = {
                 name: leaf - RATE * (factor[name] * gradient[name] + pull * (leaf - anchor[name]))
                 for name, leaf in params.items()
             }
         assert_trees_close(flat(after[task][1].params), params, atol=1e-5)
         anchor = params
-    plain = run_tasks(setup, imm(setup, "mean", strength), SEQUENCE)
+    plain = run_tasks(setup, imm(setup, "mean", regularization), SEQUENCE)
     moved = plain[-1][1].params["hidden"]["kernel"] - params["hidden"]
     assert np.abs(moved).max() > 1e-2
 

@@ -122,7 +122,16 @@ def softmax_entropy(logits, labels, seen):
 
 
 def written_loss(
-    params, batch, known, new, strength, margin, rivals, entropy=binary_entropy, old=OLD, lift=LIFT
+    params,
+    batch,
+    known,
+    new,
+    distillation,
+    margin,
+    rivals,
+    entropy=binary_entropy,
+    old=OLD,
+    lift=LIFT,
 ):
     """Cross-entropy, moved features and margin ranking of the samples of weight 1."""
     kept = np.asarray(batch.weight) > 0
@@ -138,7 +147,7 @@ def written_loss(
         for i in replayed
     ]
     ranking = np.mean(ranked) if len(ranked) else 0.0
-    return task, task + strength * np.sqrt(len(known) / len(new)) * moved + ranking
+    return task, task + distillation * np.sqrt(len(known) / len(new)) * moved + ranking
 
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
@@ -157,22 +166,22 @@ def memory_of(strategy, params, known):
 
 
 @pytest.mark.parametrize(
-    ("given", "strength", "margin", "rivals"),
+    ("given", "distillation", "margin", "rivals"),
     [
         # The paper's.
         ({}, 5.0, 0.5, 2),
         # One rival, then more than there are new classes.
-        ({"strength": 0.0, "margin": 0.2, "rivals": 1}, 0.0, 0.2, 1),
-        ({"strength": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
+        ({"distillation": 0.0, "margin": 0.2, "rivals": 1}, 0.0, 0.2, 1),
+        ({"distillation": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
     ],
 )
-def test_the_gradient_is_that_of_the_written_loss(given, strength, margin, rivals):
+def test_the_gradient_is_that_of_the_written_loss(given, distillation, margin, rivals):
     assert PAIRS[12].tolist() == [0, 4], "a replayed sample of two known labels"
-    strategy = lucir(SETUP, per_class=2, labels=2, **given)
+    strategy = lucir(SETUP, exemplars_per_class=2, labels=2, **given)
     learner = learner_of(START, [*KNOWN, *NEW])
     memory = memory_of(strategy, OLD, KNOWN)
     gradient, info = jax.jit(strategy.grads)(memory, learner, BATCH, TASK, KEY)
-    arguments = (BATCH, KNOWN, NEW, strength, margin, rivals)
+    arguments = (BATCH, KNOWN, NEW, distillation, margin, rivals)
     expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
     assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
     # The loss that is reported is the task's own, and the old network counts no pass.
@@ -181,7 +190,7 @@ def test_the_gradient_is_that_of_the_written_loss(given, strength, margin, rival
 
 
 def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted():
-    strategy = lucir(SETUP, per_class=2, labels=2)
+    strategy = lucir(SETUP, exemplars_per_class=2, labels=2)
     memory = memory_of(strategy, OLD, KNOWN)
     learner = learner_of(START, NEW)
     memory, begun = jax.jit(strategy.begin_task)(memory, learner, TASK, KEY)
@@ -195,7 +204,7 @@ def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted()
 def test_with_a_softmax_objective_the_task_loss_is_cross_entropy():
     """The paper's: over the seen classes, at the one label of a sample."""
     setup = SETUP._replace(objective=softmax_objective())
-    strategy = lucir(setup, per_class=2)
+    strategy = lucir(setup, exemplars_per_class=2)
     index = INDEX[LABELS[INDEX] != 5]
     batch = filled(setup, batch_of(index))
     batch = batch._replace(from_memory=jnp.asarray(np.isin(LABELS[index], KNOWN)))
@@ -266,7 +275,7 @@ def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
     """Each the normalised mean of unit features; the teacher is as the network was."""
     index = np.array([2, 8, 14, 3, 9, 15, 21, 26])
     train = labelled(index, mask=index != 21)
-    strategy = lucir(SETUP, per_class=2, labels=2)
+    strategy = lucir(SETUP, exemplars_per_class=2, labels=2)
     learner = learner_of(START, [*KNOWN, *NEW])
     memory = strategy.init(KEY, small_learner(SETUP, []))
     begin = jax.jit(strategy.begin_task)
@@ -298,7 +307,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
             [labelled_batch([*third, 1, 8], from_memory=[0] * 4 + [1] * 2)] * 3,
         ),
     ]
-    strategy = lucir(setup, per_class=2, labels=2)
+    strategy = lucir(setup, exemplars_per_class=2, labels=2)
     strategy = strategy._replace(
         begin_task=jax.jit(strategy.begin_task), end_task=jax.jit(strategy.end_task)
     )
@@ -318,7 +327,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
 
 def test_the_nearest_mean_is_that_of_the_exemplars_unit_features():
     """Official predictions leave the sample's own length, which moves no class before another."""
-    strategy = lucir(SETUP, per_class=3, classifier="nearest mean")
+    strategy = lucir(SETUP, exemplars_per_class=3, classifier="nearest mean")
     learner = learner_of(OLD, range(CLASSES))
     index = np.array([i for i in range(30) if i % CLASSES != 5])
     memory = strategy.init(KEY, learner)
@@ -348,7 +357,12 @@ def finetuned(optimizer, epochs, known):
     """Buffer, learner before, learner after a task's end with finetuning on the whole buffer."""
     setup = cosine_setup(optimizer)
     strategy = lucir(
-        setup, per_class=2, labels=2, strength=1.0, finetune_epochs=epochs, finetune_batch=50
+        setup,
+        exemplars_per_class=2,
+        labels=2,
+        distillation=1.0,
+        finetune_epochs=epochs,
+        finetune_batch=50,
     )
     learner = learner_of(START, [*KNOWN, *NEW])
     learner = learner._replace(opt_state=setup.optimizer.init(learner.params))

@@ -115,7 +115,7 @@ KNOWN = np.array([1, 1, 0, 0, 1, 1], bool)
 GROUP = np.array([0, 0, 1, 1, 2, 2])
 
 
-def written_loss(params, heads, strength, temperature, active):
+def written_loss(params, heads, regularization, temperature, active):
     """Mean cross-entropy plus λ T² times the mean over heads of the divergence, in float64."""
     logits = forward(params, KEPT, train=True)[2]
     # The old network sees the same augmented images, in evaluation mode: without the gain.
@@ -128,7 +128,7 @@ def written_loss(params, heads, strength, temperature, active):
         p = softmax(old[:, head] / temperature, True)
         q = softmax(logits[:, head] / temperature, True)
         divergence += np.sum(p * np.log(p / q), axis=1) / len(heads)
-    return np.mean(entropy + strength * temperature**2 * divergence)
+    return np.mean(entropy + regularization * temperature**2 * divergence)
 
 
 # Temperature, heads of known classes, group of each class.

@@ -88,8 +88,8 @@ def output_sensitivity_of(params, task):
     return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
 
 
-def train_by_hand(strength, importance_of, keep, implicit=False):
-    """Parameters after each task, the penalty being strength Σ ω (θ − θ*)² over the kept anchors.
+def train_by_hand(regularization, importance_of, keep, implicit=False):
+    """Parameters after each task; the penalty is regularization Σ ω (θ − θ*)² over kept anchors.
 
     `keep(kept, importance, params)` gives the `(ω, θ*)` that are kept from now on. `implicit`:
     steps are on the task's gradient alone, each followed by the penalty's proximal point.
@@ -102,11 +102,11 @@ def train_by_hand(strength, importance_of, keep, implicit=False):
             for importance, anchor in kept:
                 for name in theta:
                     moved = theta[name] - anchor[name]
-                    total[name] = total[name] + 2 * strength * importance[name] * moved
+                    total[name] = total[name] + 2 * regularization * importance[name] * moved
             return total
 
         if implicit:
-            settle = proximal_point(strength, kept)
+            settle = proximal_point(regularization, kept)
             params, _ = descend(params, batches, seen_after(task), no_penalty, settle)
         else:
             params, _ = descend(params, batches, seen_after(task), penalty)
@@ -131,27 +131,27 @@ def keep_last(decay):
     return keep
 
 
-# Name: strategy of a setup, then the strength of Σ ω (θ − θ*)², the importance, what is kept, and
-# whether steps are implicit.
+# Name: strategy of a setup, then the regularization of Σ ω (θ − θ*)², the importance, what is
+# kept, and whether steps are implicit.
 CASES = {
     "ewc": (
-        lambda s: ewc(s, strength=20.0, fisher_samples=LIMIT),
+        lambda s: ewc(s, regularization=20.0, fisher_samples=LIMIT),
         (10.0, fisher_of, keep_all),
     ),
     "online ewc": (
-        lambda s: ewc(s, strength=20.0, online=True, decay=0.6, fisher_samples=LIMIT),
+        lambda s: ewc(s, regularization=20.0, online=True, decay=0.6, fisher_samples=LIMIT),
         (10.0, fisher_of, keep_last(0.6)),
     ),
     "mas": (
-        lambda s: mas(s, strength=0.6, importance_samples=LIMIT),
+        lambda s: mas(s, regularization=0.6, importance_samples=LIMIT),
         (0.6, output_sensitivity_of, keep_last(1.0)),
     ),
     "implicit ewc": (
-        lambda s: ewc(s, strength=20.0, fisher_samples=LIMIT, implicit_rate=RATE),
+        lambda s: ewc(s, regularization=20.0, fisher_samples=LIMIT, implicit_rate=RATE),
         (10.0, fisher_of, keep_all, True),
     ),
     "implicit mas": (
-        lambda s: mas(s, strength=0.6, importance_samples=LIMIT, implicit_rate=RATE),
+        lambda s: mas(s, regularization=0.6, importance_samples=LIMIT, implicit_rate=RATE),
         (0.6, output_sensitivity_of, keep_last(1.0), True),
     ),
 }
@@ -223,9 +223,9 @@ def test_one_anchor_pulls_nothing_at_itself_and_none_pulls_nothing_anywhere():
 
 STRENGTHS = {
     # The factor of Σ ω (θ − θ*)² in each paper's loss.
-    "ewc": (lambda s: ewc(s, strength=5.0), 2.5),
-    "online ewc": (lambda s: ewc(s, strength=5.0, online=True), 2.5),
-    "mas": (lambda s: mas(s, strength=5.0), 5.0),
+    "ewc": (lambda s: ewc(s, regularization=5.0), 2.5),
+    "online ewc": (lambda s: ewc(s, regularization=5.0, online=True), 2.5),
+    "mas": (lambda s: mas(s, regularization=5.0), 5.0),
 }
 
 
@@ -290,23 +290,25 @@ def stiff_anchors():
     return sums
 
 
-def minimiser(strength):
-    """Of the task's loss and strength Σ ω (θ − θ*)², in float64."""
-    pull = 2 * strength * np.sum(IMPORTANCES * ANCHORS, axis=0)
-    weight = 2 * strength * np.sum(IMPORTANCES, axis=0)
+def minimiser(regularization):
+    """Of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
+    pull = 2 * regularization * np.sum(IMPORTANCES * ANCHORS, axis=0)
+    weight = 2 * regularization * np.sum(IMPORTANCES, axis=0)
     return (CURVATURE * TARGET + pull) / (CURVATURE + weight)
 
 
 @functools.cache
 def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
-    """From strength and number of steps to the parameters."""
+    """From regularization and number of steps to the parameters."""
     setup = stiff_setup(momentum, rate)
     learner = init_learner(setup, CLASSES, jax.random.key(0))
     learner = learner._replace(schedule=learner.schedule._replace(factor=jnp.float32(factor)))
     task, batch, key = task_of(1, [0], samples_of([0])), batch_of([0]), jax.random.key(1)
 
-    def run(strength, steps):
-        strategy = penalised(setup, naive(setup), strength, lambda memory: memory, implicit_rate)
+    def run(regularization, steps):
+        strategy = penalised(
+            setup, naive(setup), regularization, lambda memory: memory, implicit_rate
+        )
 
         def step(_, carry):
             return train_step(setup, strategy, *carry, batch, task, key)[:2]
@@ -317,11 +319,11 @@ def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0, 1e6])
-def test_implicit_steps_lead_to_the_minimiser_at_any_strength(strength, momentum):
+@pytest.mark.parametrize("regularization", [1e-3, 1.0, 100.0, 1e6])
+def test_implicit_steps_lead_to_the_minimiser_at_any_strength(regularization, momentum):
     """Momentum carries a constant gradient 1 / (1 − m) as far, which the rate of the penalty is."""
-    found = stiff_program(momentum, STEP / (1 - momentum))(strength, 600)
-    np.testing.assert_allclose(found, minimiser(strength), rtol=1e-4, atol=1e-5)
+    found = stiff_program(momentum, STEP / (1 - momentum))(regularization, 600)
+    np.testing.assert_allclose(found, minimiser(regularization), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -335,10 +337,10 @@ def test_explicit_steps_lead_there_too_until_the_penalty_is_stiff(momentum):
 
 def test_implicit_and_explicit_steps_differ_in_second_order_of_the_rate():
     """A step at half the rate differs by a quarter, far less than what the penalty moves."""
-    strength, gaps = 0.01, []
+    regularization, gaps = 0.01, []
     for rate in (0.05, 0.025):
-        explicit = np.float64(stiff_program(0.0, None, rate)(strength, 1))
-        implicit = np.float64(stiff_program(0.0, rate, rate)(strength, 1))
+        explicit = np.float64(stiff_program(0.0, None, rate)(regularization, 1))
+        implicit = np.float64(stiff_program(0.0, rate, rate)(regularization, 1))
         free = np.float64(stiff_program(0.0, None, rate)(0.0, 1))
         assert np.max(np.abs(implicit - explicit)) < 0.2 * np.max(np.abs(free - explicit))
         gaps.append(np.abs(implicit - explicit)[[0, 1, 3]])

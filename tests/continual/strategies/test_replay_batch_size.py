@@ -13,10 +13,10 @@ from everlight.continual.base import StepInfo
 from everlight.continual.engine.steps import complete_batch
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.balanced_replay import Exemplars
 from everlight.continual.strategies.der_plus_plus import DarkReservoir, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
-from everlight.continual.strategies.replay import Exemplars
-from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir_replay
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from tests.continual.small_net import (
     CLASSES,
     LABELS,
@@ -50,10 +50,10 @@ MEMORIES = {
     "A-GEM": Exemplars(CONTENT, jax.random.key_data(jax.random.key(0))),
 }
 MAKE = {
-    "ER": functools.partial(reservoir_replay, capacity=20),
-    "DER++": functools.partial(der_plus_plus, capacity=20, alpha=ALPHA, beta=BETA),
-    "ER-ACE": functools.partial(er_ace, capacity=20),
-    "A-GEM": functools.partial(agem, per_class=20),
+    "ER": functools.partial(experience_replay, buffer_size=20),
+    "DER++": functools.partial(der_plus_plus, buffer_size=20, alpha=ALPHA, beta=BETA),
+    "ER-ACE": functools.partial(er_ace, buffer_size=20),
+    "A-GEM": functools.partial(agem, exemplars_per_class=20),
 }
 
 
@@ -160,7 +160,7 @@ def test_six_steps_done_again_in_float64(name, size):
     What is drawn is random, and read from the step; all else is NumPy's.
     """
     method, settings, gradient_of = TRAININGS[name]
-    strategy = MAKE[method](SETUP, **{"capacity": 24} | settings, replay_batch_size=size)
+    strategy = MAKE[method](SETUP, **{"buffer_size": 24} | settings, replay_batch_size=size)
 
     @jax.jit
     def step(memory, learner, batch, key):
@@ -243,7 +243,7 @@ def test_what_fills_up_a_larger_draw_is_the_batch_again_and_again():
 def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
     """`softmax_objective` with one group of all classes, seen or not."""
     setup = SETUP._replace(objective=softmax_objective(jnp.zeros(CLASSES, int)))
-    strategy = reservoir_replay(setup, capacity=20)
+    strategy = experience_replay(setup, buffer_size=20)
     own = [0, 1, 8]
 
     @jax.jit
@@ -274,7 +274,7 @@ def authors_mask(present, seen):
 )
 def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(own, same):
     """Classes 0 to 3 are seen; where class 3 is not in the batch, the authors leave it in."""
-    strategy = er_ace(SETUP, capacity=20, loss_over="all")
+    strategy = er_ace(SETUP, buffer_size=20, loss_over="all")
     empty = MEMORIES["ER"]._replace(samples=CONTENT._replace(mask=jnp.zeros(20, bool)))
     batch = complete_batch(SETUP, strategy, empty, batch_of(own), TASK, jax.random.key(0))
     learner = small_learner(SETUP, [0, 1, 2, 3])

@@ -375,5 +375,5 @@ def test_naive_training_forgets():
     learnt, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
     assert learnt.min() > 0.6
     assert left.max() < 0.2
-    own, kept = np.diag(accuracy.task_aware)[:4], accuracy.task_aware[-1][:4]
+    own, kept = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
     assert kept.mean() < own.mean() - 0.1, "it is forgotten even where the task is told"

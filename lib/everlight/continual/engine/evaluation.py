@@ -44,10 +44,10 @@ def evaluate(
     test = sequence.test
     sample_task = jnp.argmax(sequence.test_member, axis=0)
     judged = test.mask
-    if not setup.objective.judges_ahead:
+    if not setup.objective.evaluates_unseen_classes:
         judged &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
 
-    def judge(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
+    def of_block(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
         inputs = gathered(setup, test.index[slots], None)
         scores = strategy.predict(memory, learner, inputs)
         told = scores if task is None else strategy.predict_task(memory, learner, inputs, task)
@@ -60,20 +60,20 @@ def evaluate(
             sequence.class_task,
             None if masks is None else masks[own],
         )
-        return setup.objective.judge(predictions, learner.seen)
+        return setup.objective.per_sample_metrics(predictions, learner.seen)
 
-    kept = nothing_over(partial(judge, None), judged)
+    kept = nothing_over(partial(of_block, None), judged)
     sets, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
     if strategy.predict_task is None or sets != tasks:
-        kept = over_blocks(partial(judge, None), judged, size, kept)
+        kept = over_blocks(partial(of_block, None), judged, size, kept)
     else:
 
         def judge_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
-            return over_blocks(partial(judge, task), alone & (sample_task == task), size, kept)
+            return over_blocks(partial(of_block, task), alone & (sample_task == task), size, kept)
 
         shared = jnp.sum(sequence.test_member, axis=0) > 1
         alone = judged & ~shared
-        kept = over_blocks(partial(judge, None), judged & shared, size, kept)
+        kept = over_blocks(partial(of_block, None), judged & shared, size, kept)
         kept = jax.lax.fori_loop(0, sets, judge_task, kept)
     return setup.objective.evaluate(sequence, kept, learner.seen)
 
@@ -88,7 +88,7 @@ def validate(
     size: PositiveInt,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Mean goodness over samples, `size` of them scored at once; NaN without any."""
+    """Mean metric over samples, `size` of them scored at once; NaN without any."""
 
     # A program may hold no slots at all, of which nothing can be gathered.
     if not samples.mask.shape[0]:
@@ -99,12 +99,12 @@ def validate(
         if strategy.before_evaluation is not None:
             ready = strategy.before_evaluation(*ready, key)
 
-        def goodness(slots: Int[Array, "s"]) -> Float[Array, "s"]:
+        def metric(slots: Int[Array, "s"]) -> Float[Array, "s"]:
             scores = strategy.predict(*ready, gathered(setup, samples.index[slots], None))
-            return setup.objective.goodness(scores, samples.labels[slots], learner.seen)
+            return setup.objective.metric(scores, samples.labels[slots], learner.seen)
 
-        nothing = nothing_over(goodness, samples.mask)
-        good = over_blocks(goodness, samples.mask, size, nothing)
+        nothing = nothing_over(metric, samples.mask)
+        good = over_blocks(metric, samples.mask, size, nothing)
         return (jnp.sum(good) / jnp.sum(samples.mask)).astype(jnp.float32)
 
     # No `cond`, of which runs that are vmapped would pay for both branches.

@@ -65,7 +65,7 @@ class SequenceResult(NamedTuple):
     memory: Memory
     learner: Learner
     prequential: Float[Array, "t e"] | None = None
-    """Mean goodness of every epoch's batches, each before it was learned: with one epoch per task
+    """Mean metric of every epoch's batches, each before it was learned: with one epoch per task
     the prequential (online) accuracy; None unless `Protocol.prequential`."""
 
 

@@ -125,7 +125,7 @@ class StepScores(NamedTuple):
     loss: Float[Array, ""]
     """Mean loss of the batch's updates."""
     prequential: Float[Array, "2"] | None
-    """Sum of the objective's goodness over the batch before its first update, and the number of
+    """Sum of the objective's metric over the batch before its first update, and the number of
     samples; None unless `Protocol.prequential`."""
 
 
@@ -135,9 +135,9 @@ class EpochScores(NamedTuple):
     loss: Float[Array, ""]
     """Mean over its steps; NaN where it diverged."""
     validation: Float[Array, ""]
-    """Mean goodness after it; -inf without validation samples."""
+    """Mean metric after it; -inf without validation samples."""
     prequential: Float[Array, ""] | None
-    """Mean goodness of its batches before they were learned; None unless asked for."""
+    """Mean metric of its batches before they were learned; None unless asked for."""
 
 
 class Best(NamedTuple):
@@ -525,11 +525,11 @@ def _goodness_before(
     batch: Batch,
     key: PRNGKeyArray,
 ) -> Float[Array, "2"]:
-    """The sum of goodness over a batch that is not learned yet, and the number of samples."""
+    """The sum of metric over a batch that is not learned yet, and the number of samples."""
     if strategy.before_evaluation is not None:
         memory, learner = strategy.before_evaluation(memory, learner, key)
     scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
-    good = setup.objective.goodness(scores, batch.labels, learner.seen)
+    good = setup.objective.metric(scores, batch.labels, learner.seen)
     here = batch.weight > 0
     return jnp.stack([jnp.sum(good, where=here), jnp.sum(here)]).astype(jnp.float32)
 

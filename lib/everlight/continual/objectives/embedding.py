@@ -38,12 +38,12 @@ def embedding_objective(facts: Facts) -> Objective:
     ) -> Float[Array, "b"]:
         return squared_distance(outputs.logits, labels[:, 0], facts)
 
-    def goodness(
+    def metric(
         scores: Float[Array, "b w"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         return -squared_distance(scores, labels[:, 0], facts)
 
-    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> Ranks:
+    def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> Ranks:
         embeddings = predictions.scores.reshape(predictions.scores.shape[0], 3, -1)
         return rank_facts(embeddings, predictions.labels[:, 0], facts, predictions.class_task)
 
@@ -58,8 +58,8 @@ def embedding_objective(facts: Facts) -> Objective:
     return Objective(
         loss,
         lambda outputs: outputs.logits,
-        goodness,
-        judge,
+        metric,
+        per_sample_metrics,
         evaluate,
         lambda outputs, seen: outputs.logits,
         fisher_loss=fisher_loss,

@@ -37,7 +37,7 @@ def fixed_test_objective(classes: PositiveInt) -> Objective:
     """
     one_group = jnp.zeros(classes, int)
 
-    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
+    def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
         good = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
         return good, maximal_softmax(predictions.scores)
 
@@ -53,4 +53,6 @@ def fixed_test_objective(classes: PositiveInt) -> Objective:
             confidence,
         )
 
-    return softmax_objective(one_group)._replace(judge=judge, evaluate=evaluate)
+    return softmax_objective(one_group)._replace(
+        per_sample_metrics=per_sample_metrics, evaluate=evaluate
+    )

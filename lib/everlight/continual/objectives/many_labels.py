@@ -19,7 +19,7 @@ def binary_objective() -> Objective:
     belongs to the sum over the seen classes, so that it does not depend on their number. The
     empirical one squares gradients of the mean.
 
-    Scores are the logits; goodness is the precision-weighted Jaccard similarity; an evaluation
+    Scores are the logits; metric is the precision-weighted Jaccard similarity; an evaluation
     keeps every sample's predicted labels as bits, from which `metrics.multilabel` reads the rest;
     samples of tasks to come have none.
     """
@@ -30,13 +30,15 @@ def binary_objective() -> Objective:
         targets = multi_hot(labels, seen.shape[0])
         return binary_cross_entropy(outputs.logits, targets.astype(outputs.logits.dtype), seen)
 
-    def goodness(
+    def metric(
         scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         true = multi_hot(labels, seen.shape[0]) & seen
         return jax.vmap(precision_weighted_jaccard)(predicted_labels(scores, seen), true)
 
-    def judge(predictions: Predictions, seen: Bool[Array, "c"]) -> UInt8[Array, "b packed"]:
+    def per_sample_metrics(
+        predictions: Predictions, seen: Bool[Array, "c"]
+    ) -> UInt8[Array, "b packed"]:
         return jnp.packbits(predicted_labels(predictions.scores, seen), axis=-1)
 
     def evaluate(
@@ -55,10 +57,10 @@ def binary_objective() -> Objective:
     return Objective(
         loss,
         lambda outputs: outputs.logits,
-        goodness,
-        judge,
+        metric,
+        per_sample_metrics,
         evaluate,
-        judges_ahead=False,
+        evaluates_unseen_classes=False,
         fisher_loss=fisher_loss,
     )
 

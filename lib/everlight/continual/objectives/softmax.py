@@ -18,7 +18,7 @@ class Accuracies(NamedTuple):
 
     class_incremental: Float[Array, "_"]
     """Among all classes seen so far."""
-    task_aware: Float[Array, "_"]
+    task_masked: Float[Array, "_"]
     """Among the classes of the sample's own test set (`TaskSequence.test_classes`)."""
 
 
@@ -37,7 +37,7 @@ def softmax_objective(
 
     The true Fisher information draws each sample's label from the softmax over the same classes.
 
-    A sample without a label (-1) has loss 0 and is never right. Scores are the logits; goodness is
+    A sample without a label (-1) has loss 0 and is never right. Scores are the logits; metric is
     whether the label's score is the greatest of the same classes; an evaluation keeps `Accuracies`.
     """
 
@@ -58,7 +58,7 @@ def softmax_objective(
         chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]
         return jnp.where(labelled, jax.nn.logsumexp(logits, axis=1) - chosen, 0)
 
-    def goodness(
+    def metric(
         scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         return correct(scores, labels[:, 0], active(labels[:, 0], seen))
@@ -74,8 +74,8 @@ def softmax_objective(
     return Objective(
         loss,
         lambda outputs: outputs.logits,
-        goodness,
-        judge_accuracy,
+        metric,
+        accuracy_per_sample,
         accuracy_row,
         fisher_loss=fisher_loss,
     )
@@ -89,7 +89,7 @@ def correct(
     return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
 
 
-def judge_accuracy(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:
+def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:
     """Return whether each sample is right among all seen classes, and among its test set's.
 
     Raises:
@@ -102,7 +102,7 @@ def judge_accuracy(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuraci
             "among which its samples are scored where the task is known"
         )
     return Accuracies(
-        correct(predictions.scores, label, seen), correct(predictions.told_scores, label, own)
+        correct(predictions.scores, label, seen), correct(predictions.task_scores, label, own)
     )
 
 

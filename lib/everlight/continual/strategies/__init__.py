@@ -1,12 +1,14 @@
 """One strategy a file, and what several share: importances, penalties, memories."""
 
 from everlight.continual.strategies.agem import agem
+from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -20,13 +22,12 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
-from everlight.continual.strategies.replay import experience_replay
-from everlight.continual.strategies.reservoir_replay import reservoir_replay
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
 
 __all__ = [
     "agem",
+    "balanced_replay",
     "bic",
     "cumulative",
     "cwr",
@@ -48,7 +49,6 @@ __all__ = [
     "nearest_mean",
     "packnet",
     "ranpac",
-    "reservoir_replay",
     "si",
     "streaming_lda",
     "unlimited_replay",

@@ -22,9 +22,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay, replayed_loss
 from everlight.continual.strategies.memory import draw_batch
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.replay import Exemplars, experience_replay, replayed_loss
 
 
 def project(gradient: PyTree, reference: PyTree) -> PyTree:
@@ -37,7 +37,7 @@ def project(gradient: PyTree, reference: PyTree) -> PyTree:
 @checked
 def agem(
     setup: Setup,
-    per_class: PositiveInt = 20,
+    exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
     apart: bool = False,
     replay_batch_size: PositiveInt | None = None,
@@ -47,7 +47,7 @@ def agem(
 
     Args:
       setup: what is static.
-      per_class: exemplars per class, where there is no `buffer_size`.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       apart: the task's loss runs over its own classes alone and the reference's over the classes
         known before, as in IIRC; otherwise both run over all seen.
@@ -76,7 +76,7 @@ def agem(
         gradient, info = task_gradient(setup, now, batch, key_task)
         return project(gradient, reference), info
 
-    replay = experience_replay(setup, per_class, labels, buffer_size)
+    replay = balanced_replay(setup, exemplars_per_class, labels, buffer_size)
     return replay._replace(epoch_data=naive(setup).epoch_data, draw=draw, grads=grads)
 
 

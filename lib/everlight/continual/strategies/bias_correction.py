@@ -74,11 +74,9 @@ def best_threshold(
     correction: Correction,
     new: Bool[Array, "c"],
     seen: Bool[Array, "c"],
-    goodness: Callable[
-        [Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]
-    ],
+    metric: Callable[[Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]],
 ) -> Float[Array, "2"]:
-    """Scale 1 and the shift of the new classes by which the samples' goodness is greatest.
+    """Scale 1 and the shift of the new classes by which the samples' metric is greatest.
 
     Where labels are predicted above 0 and a prediction too many never helps, the best threshold
     lies right below the logit of a label that holds: all these are tried, and of equals the one
@@ -90,7 +88,7 @@ def best_threshold(
       correction: of the other classes.
       new: the classes that share the shift.
       seen: the classes that are judged.
-      goodness: the objective's.
+      metric: the objective's.
     """
     counted = samples.mask[:, None] & new
     holds = (multi_hot(samples.labels, new.shape[0]) & counted).ravel()
@@ -102,7 +100,7 @@ def best_threshold(
         below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
         threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
         pair = jnp.stack([jnp.ones(()), -threshold])
-        good = goodness(correct_classes(correction, pair, new)(logits), samples.labels, seen)
+        good = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
         return weighted_mean(good, samples.mask.astype(logits.dtype)), threshold
 
     means, thresholds = jax.lax.map(judged, tried)

@@ -69,7 +69,7 @@ from everlight.continual.strategies.lwf import Teacher, freeze_teacher, no_teach
 from everlight.continual.strategies.memory import distinct, empty_buffer, merge_buffer
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
-Fit = Literal["entropy", "goodness"]
+Fit = Literal["entropy", "metric"]
 """What stage 2 makes of the samples that left."""
 Corrections = Literal["last", "all"]
 """Which classes are corrected: those of the last task, or those of every task."""
@@ -93,7 +93,7 @@ class BiasMemory(NamedTuple):
 @checked
 def bic(
     setup: Setup,
-    per_class: PositiveInt = 20,
+    exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
     temperature: PositiveFloat = 2.0,
     ridge: NonNegativeFloat | None = None,
@@ -107,7 +107,7 @@ def bic(
 
     Args:
       setup: what is static; the losses above stand in for its objective's.
-      per_class: exemplars per class, where there is no `buffer_size`.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       temperature: T above.
       ridge: weight of β², with corrections of all tasks of (α − 1)² + β²; None is 0.05, with
@@ -115,7 +115,7 @@ def bic(
       loss: "softmax" for one label per sample (Wu et al.), "binary" for many (IIRC); None is
         "softmax" where `labels` is 1.
       weigh_labels: whether the labels' loss weighs 1 − w; otherwise 1, which the paper has not.
-      fit: by what α and β are chosen: the cross-entropy; or, with α = 1, the objective's goodness,
+      fit: by what α and β are chosen: the cross-entropy; or, with α = 1, the objective's metric,
         which the paper has not.
       corrections: "last" corrects the last task's classes, and trains the network's own logits
         (Wu et al.); "all" leaves every task's correction in force, in training too. None is "last"
@@ -143,9 +143,9 @@ def bic(
         seen: Bool[Array, "c"],
     ) -> Float[Array, "2"]:
         samples = memory.held_out
-        if fit == "goodness":
-            goodness = setup.objective.goodness
-            return best_threshold(logits, samples, memory.correction, new, seen, goodness)
+        if fit == "metric":
+            metric = setup.objective.metric
+            return best_threshold(logits, samples, memory.correction, new, seen, metric)
 
         def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
             corrected = correct_classes(memory.correction, pair, new)(logits)
@@ -158,8 +158,8 @@ def bic(
 
     def init(key: PRNGKeyArray, learner: Learner) -> BiasMemory:
         classes = learner.seen.shape[0]
-        slots = exemplar_slots(per_class, buffer_size, classes)
-        held_out = empty_buffer(held_out_slots(per_class, buffer_size, classes), labels)
+        slots = exemplar_slots(exemplars_per_class, buffer_size, classes)
+        held_out = empty_buffer(held_out_slots(exemplars_per_class, buffer_size, classes), labels)
         return BiasMemory(
             empty_exemplars(slots, labels),
             held_out,
@@ -173,7 +173,7 @@ def bic(
     ) -> tuple[BiasMemory, Learner]:
         teacher = freeze_teacher(learner, task)
         every = merge_buffer(task.train, memory.buffer.samples).samples
-        among, quota = None, per_class
+        among, quota = None, exemplars_per_class
         if buffer_size is not None:
             among = learner.seen
             quota = buffer_size // jnp.maximum(jnp.sum(teacher.known), 1)
@@ -239,14 +239,14 @@ def bic(
     )
 
 
-def held_out_slots(per_class: int, buffer_size: int | None, classes: int) -> int:
+def held_out_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
     """Slots for what leaves training: a tenth per class, or a fifth of a fixed total.
 
     A fixed total has exemplars of the old classes alone when a task begins, and the new classes,
     where they are no more, give as many samples as a tenth of it.
     """
     if buffer_size is None:
-        return classes * max(1, per_class // 10)
+        return classes * max(1, exemplars_per_class // 10)
     return max(classes, buffer_size // 5)
 
 

@@ -25,13 +25,18 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Learner,
     Samples,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
+)
+from everlight.continual.strategies.balanced_replay import (
+    replayed_loss,
+    replayed_outputs,
+    with_all_seen,
 )
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
@@ -43,11 +48,6 @@ from everlight.continual.strategies.memory import (
     fill_up,
 )
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
-from everlight.continual.strategies.replay import (
-    replayed_loss,
-    replayed_outputs,
-    with_all_seen,
-)
 
 
 class DarkReservoir(NamedTuple):
@@ -72,9 +72,9 @@ class TwoDraws(NamedTuple):
 @checked
 def der_plus_plus(
     setup: Setup,
-    capacity: PositiveInt = 200,
-    alpha: Strength = 0.1,
-    beta: Strength = 0.5,
+    buffer_size: PositiveInt = 200,
+    alpha: Coefficient = 0.1,
+    beta: Coefficient = 0.5,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
@@ -86,7 +86,7 @@ def der_plus_plus(
 
     Args:
       setup: what is static.
-      capacity: samples held.
+      buffer_size: samples held.
       alpha: α above.
       beta: β above.
       labels: labels per sample in the sequence.
@@ -97,8 +97,8 @@ def der_plus_plus(
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> DarkReservoir:
-        logits = jnp.zeros((capacity, learner.seen.shape[0]))
-        return DarkReservoir(empty_buffer(capacity, labels), logits, jnp.int32(0))
+        logits = jnp.zeros((buffer_size, learner.seen.shape[0]))
+        return DarkReservoir(empty_buffer(buffer_size, labels), logits, jnp.int32(0))
 
     def draw(memory: DarkReservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
         key_matched, key_labelled = jax.random.split(key)

@@ -6,8 +6,8 @@ The incoming batch's softmax runs over the classes that it holds itself, so that
 classes do not push down the logits of old ones, whose representations would move abruptly; old and
 new are separated by the replayed batch alone. This is the paper's loss. Each term is a mean, both
 weigh the same whatever their sizes, and the replayed batch has a pass of its own after the incoming
-one's. Memory and draws are those of `reservoir_replay`. With a head per task, where the label alone
-says which classes a softmax runs over, it is plain replay.
+one's. Memory and draws are those of `experience_replay`. With a head per task, where the label
+alone says which classes a softmax runs over, it is plain replay.
 
 Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a step with
 `loss_over="all"`, where classes are numbered as they come and the batch holds the last one seen;
@@ -25,16 +25,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.balanced_replay import replayed_loss, with_all_seen
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.memory import arrivals, carried_classes
 from everlight.continual.strategies.naive import batch_loss
-from everlight.continual.strategies.replay import replayed_loss, with_all_seen
-from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir_replay
 
 
 @checked
 def er_ace(
     setup: Setup,
-    capacity: PositiveInt = 200,
+    buffer_size: PositiveInt = 200,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
@@ -43,7 +43,7 @@ def er_ace(
 
     Args:
       setup: what is static.
-      capacity: samples held; the paper has 20 to 100 of every class.
+      buffer_size: samples held; the paper has 20 to 100 of every class.
       labels: labels per sample in the sequence.
       replay_batch_size: samples drawn per step, at most as many as are held; None is as many as the
         incoming batch has.
@@ -70,5 +70,5 @@ def er_ace(
         gradient, (own, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, batch_stats, own)
 
-    replay = reservoir_replay(setup, capacity, labels, replay_batch_size)
+    replay = experience_replay(setup, buffer_size, labels, replay_batch_size)
     return replay._replace(grads=grads)

@@ -6,7 +6,7 @@ F_t is the diagonal Fisher information of task t at its solution θ*_t. Per task
 ΣFθ* hold all anchors exactly. Online (Schwarz et al. 2018, ICML), one running Fisher decays by γ
 and the only anchor is the last solution.
 
-`strength` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
+`regularization` λ goes with the mean Fisher of a mean cross-entropy: the literature uses 1e2 to 1e4
 (van de Ven and Tolias 2019: 5,000 on split MNIST); `decay` γ is 0.95 to 1.
 
 The authors published no code, and the paper does not say which labels F_t takes. Common code
@@ -25,7 +25,7 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.base import Fisher, Learner, Setup, Strategy, Strength, Task
+from everlight.continual.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
@@ -40,23 +40,23 @@ from everlight.continual.strategies.quadratic import (
 @checked
 def ewc(
     setup: Setup,
-    strength: Strength,
+    regularization: Coefficient,
     online: bool = False,
     decay: UnitInterval = 1.0,
     fisher_samples: PositiveInt = 1024,
-    implicit_rate: Strength | None = None,
+    implicit_rate: Coefficient | None = None,
     fisher: Fisher | None = None,
 ) -> Strategy:
     """EWC, its memory being `QuadraticSums`.
 
     Args:
       setup: what is static.
-      strength: λ above.
+      regularization: λ above.
       online: one decaying Fisher with the last solution as its anchor.
       decay: γ of the online Fisher; without `online` it plays no part.
       fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
       implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
-        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 
@@ -77,4 +77,4 @@ def ewc(
     free = naive(setup)._replace(
         init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
     )
-    return penalised(setup, free, strength / 2, lambda memory: memory, implicit_rate)
+    return penalised(setup, free, regularization / 2, lambda memory: memory, implicit_rate)

@@ -47,14 +47,14 @@ def empty_exemplars(capacity: int, labels: int) -> ExemplarBuffer:
     return ExemplarBuffer(empty_buffer(capacity, labels), label, rank)
 
 
-def exemplar_slots(per_class: int, buffer_size: int | None, classes: int) -> int:
-    """Slots of a buffer: the fixed total if there is one, otherwise `per_class` for every class.
+def exemplar_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
+    """Slots of a buffer: the fixed total, or without one `exemplars_per_class` for every class.
 
     Raises:
       ValueError: the fixed total is less than one exemplar per class.
     """
     if buffer_size is None:
-        return per_class * classes
+        return exemplars_per_class * classes
     if buffer_size < classes:
         raise ValueError(
             f"buffer_size={buffer_size} is less than one exemplar for each of {classes} classes; "

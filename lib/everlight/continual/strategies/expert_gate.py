@@ -41,12 +41,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Learner,
     Samples,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
@@ -98,7 +98,7 @@ def expert_gate(
     epochs: NonNegativeInt = 10,
     rate: PositiveFloat = 1e-2,
     relatedness_threshold: Annotated[float, Between()] | None = None,
-    strength: Strength = 1.0,
+    regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
     class_group: Int[Array, "c"] | None = None,
     groups: PositiveInt = 1,
@@ -118,7 +118,7 @@ def expert_gate(
       rate: the learning rate of its optimizer, Adam.
       relatedness_threshold: the relatedness above which a new expert is trained with LwF; 0.85 in
         the paper. None always fine-tunes and skips the teacher's pass.
-      strength: LwF's λ; this and the following matter with a threshold only.
+      regularization: LwF's λ; this and the following matter with a threshold only.
       temperature: LwF's T.
       class_group: the head of each class, where tasks have heads of their own.
       groups: the number of heads.
@@ -127,7 +127,7 @@ def expert_gate(
       ValueError: at `init`, as many hidden units as features or more.
     """
     plain = naive(setup)
-    distilled = lwf(setup, strength, temperature, class_group, groups)
+    distilled = lwf(setup, regularization, temperature, class_group, groups)
 
     def all_errors(
         error: ErrorFunction, memory: Experts, inputs: Float[Array, "b *shape"]

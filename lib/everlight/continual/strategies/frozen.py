@@ -18,12 +18,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Learner,
     Memory,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.strategies.naive import naive
@@ -91,7 +91,7 @@ def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Arra
 
 
 def ridge_solve(
-    matrix: Float[Array, "m m"], right: Float[Array, "m c"], ridge: Strength
+    matrix: Float[Array, "m m"], right: Float[Array, "m c"], ridge: Coefficient
 ) -> Float[Array, "m c"]:
     """Return (A + λ I)⁻¹ B for a matrix A without negative eigenvalues, finite for every λ > 0.
 

@@ -1,6 +1,6 @@
 """GDumb: a greedy sampler and a dumb learner (Prabhu et al. 2020, ECCV).
 
-Samples arrive one by one. With capacity k and Y classes seen, one is held if its class is new or
+Samples arrive one by one. With buffer_size k and Y classes seen, one is held if its class is new or
 holds fewer than k / Y; in a full memory the largest class then gives up one of its samples, drawn
 at random (algorithm 1). Nothing is learnt from the stream: before every evaluation a new net is
 trained on the memory alone. It needs no boundaries between tasks.
@@ -58,15 +58,15 @@ def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> 
       key: of who gives way.
     """
     held, seen = memory
-    capacity, label = held.mask.shape[0], sample.labels[0]
+    buffer_size, label = held.mask.shape[0], sample.labels[0]
     counts = jax.ops.segment_sum(held.mask.astype(int), held.labels[:, 0], seen.shape[0])
-    wanted = ~seen[label] | (counts[label] * jnp.sum(seen) < capacity)
+    wanted = ~seen[label] | (counts[label] * jnp.sum(seen) < buffer_size)
     same = held.mask & (held.index == sample.index)
     same &= jnp.all(held.labels == sample.labels, axis=1)
     largest = held.mask & (held.labels[:, 0] == jnp.argmax(counts))
     free = jnp.where(jnp.all(held.mask), largest, ~held.mask)
     slot = jnp.argmax(jnp.where(free, jax.random.uniform(key, free.shape), -1))
-    slot = jnp.where(sample.mask & wanted & ~jnp.any(same), slot, capacity)
+    slot = jnp.where(sample.mask & wanted & ~jnp.any(same), slot, buffer_size)
     samples = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), held, sample)
     return BalancedMemory(samples, seen.at[label].set(seen[label] | sample.mask))
 
@@ -82,7 +82,7 @@ def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
 @checked
 def gdumb(
     setup: Setup,
-    capacity: PositiveInt = 200,
+    buffer_size: PositiveInt = 200,
     epochs: PositiveInt = 256,
     batch_size: PositiveInt = 16,
     labels: PositiveInt = 1,
@@ -93,7 +93,7 @@ def gdumb(
 
     Args:
       setup: what is static.
-      capacity: k above.
+      buffer_size: k above.
       epochs: over the memory, for every evaluation.
       batch_size: of a step on the memory.
       labels: labels per sample in the sequence.
@@ -101,7 +101,7 @@ def gdumb(
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> BalancedMemory:
-        return BalancedMemory(empty_buffer(capacity, labels), jnp.zeros_like(learner.seen))
+        return BalancedMemory(empty_buffer(buffer_size, labels), jnp.zeros_like(learner.seen))
 
     def grads(
         memory: BalancedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

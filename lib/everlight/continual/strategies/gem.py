@@ -28,19 +28,19 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Epoch,
     Learner,
     Samples,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.engine.steps import shuffle
+from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import naive, task_gradient
-from everlight.continual.strategies.replay import replayed_loss
 
 
 def nonnegative_least_squares(
@@ -91,7 +91,7 @@ def nonnegative_least_squares(
 
 
 def project_to_cone(
-    gradient: Float[Array, "p"], references: Float[Array, "t p"], margin: Strength = 0.0
+    gradient: Float[Array, "p"], references: Float[Array, "t p"], margin: Coefficient = 0.0
 ) -> Float[Array, "p"]:
     """g̃ above, from g, G and γ; g itself where it opposes no reference. References may be 0."""
 
@@ -115,7 +115,7 @@ def gem(
     setup: Setup,
     tasks: PositiveInt,
     per_task: PositiveInt = 256,
-    margin: Strength = 0.5,
+    margin: Coefficient = 0.5,
     labels: PositiveInt = 1,
 ) -> Strategy:
     """GEM, its memory being samples of every task, `[tasks, per_task]`.

@@ -19,9 +19,9 @@ cosine head whose scale starts at 1 at every task.
 
 The paper's memory is a fixed total of K exemplars that the classes seen so far share: 2,000 on
 CIFAR-100 and on ImageNet's first 100 classes, 20,000 on ImageNet (`buffer_size`). IIRC keeps 20 per
-class (`per_class`). Equal to the official code (srebuffi/iCaRL, Theano) at the binary targets, the
-criterion of herding, the reduction to each class's first m exemplars and the nearest mean; differs
-in that m is K / classes rounded down (there up, which may exceed K), the loss averages over the
+class (`exemplars_per_class`). Equal to the official code (srebuffi/iCaRL, Theano) at the binary
+targets, the criterion of herding, the reduction to each class's first m exemplars and the nearest
+mean; differs in that m is K / classes rounded down (there up, which may exceed K), the loss averages over the
 seen classes (there over all), herding leaves out chosen samples (there it may pick one again, which
 adds none), means leave out mirrored images, and no class without exemplars is predicted (there its
 mean is 0, which is nearer than a mean at more than 60 degrees).
@@ -92,7 +92,7 @@ class Rehearsal(NamedTuple):
 @checked
 def icarl(
     setup: Setup,
-    per_class: PositiveInt = 20,
+    exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
     restart: Callable[[PyTree], PyTree] = lambda params: params,
     loss: Loss = "binary",
@@ -108,7 +108,7 @@ def icarl(
     Args:
       setup: what is static; the binary loss above stands in for its objective's, the softmax one
         is its objective's and distillation.
-      per_class: exemplars per class, where there is no `buffer_size`.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       restart: what a task's beginning does to the parameters.
       loss: "binary", or "softmax" where the setup's objective is.
@@ -156,7 +156,7 @@ def icarl(
         (value, batch_stats), gradient = differentiate(learner.params, memory, learner, batch, key)
         return gradient, StepInfo(gradient, batch_stats, value)
 
-    exemplars = rehearsal(setup, per_class, labels, buffer_size)
+    exemplars = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     by_head = exemplars._replace(begin_task=begin_task, grads=grads)
     return by_head if classifier == "head" else _by_nearest_mean(setup, by_head)
 
@@ -232,19 +232,19 @@ def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float
 
 
 def rehearsal(
-    setup: Setup, per_class: int, labels: int, buffer_size: int | None = None
+    setup: Setup, exemplars_per_class: int, labels: int, buffer_size: int | None = None
 ) -> Strategy:
     """Herded exemplars that join every epoch, and a frozen teacher: what iCaRL and LUCIR share.
 
     Args:
       setup: what is static.
-      per_class: exemplars per class, where there is no `buffer_size`.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
-        slots = exemplar_slots(per_class, buffer_size, learner.seen.shape[0])
+        slots = exemplar_slots(exemplars_per_class, buffer_size, learner.seen.shape[0])
         return Rehearsal(empty_exemplars(slots, labels), no_teacher(learner))
 
     def epoch_data(memory: Rehearsal, task: Task) -> Epoch:

@@ -31,12 +31,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Fisher,
     Learner,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.engine.steps import shuffle, take_batch, with_inputs
@@ -80,9 +80,9 @@ class Moments(NamedTuple):
 def imm(
     setup: Setup,
     merge: Literal["mean", "mode"],
-    strength: Strength = 0.0,
+    regularization: Coefficient = 0.0,
     fisher_samples: PositiveInt = 1024,
-    implicit_rate: Strength | None = None,
+    implicit_rate: Coefficient | None = None,
     alpha: Ratio = None,
     drop: UnitInterval = 0.0,
     fisher: Fisher = "true",
@@ -96,10 +96,10 @@ def imm(
     Args:
       setup: what is static.
       merge: "mean" or "mode".
-      strength: λ above; 0 is weight transfer alone.
+      regularization: λ above; 0 is weight transfer alone.
       fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
       implicit_rate: the optimizer's rate, for implicit steps on the L2 transfer, stable at any
-        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
       alpha: the mixing ratio of the last task, which the earlier ones share 1 − α of alike, as in
         the official code; or a ratio per task, whose sum over the tasks so far counts as 1. None is
         1/T for every task, as the official code's default is for its three tasks.
@@ -182,7 +182,7 @@ def imm(
     )
     if drop > 0:
         free = free._replace(grads=grads)
-    return penalised(setup, free, strength, lambda memory: memory.transfer, implicit_rate)
+    return penalised(setup, free, regularization, lambda memory: memory.transfer, implicit_rate)
 
 
 def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) -> Moments:

@@ -31,6 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Epoch,
     Learner,
     Outputs,
@@ -38,7 +39,6 @@ from everlight.continual.base import (
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.engine.evaluation import sample_features
@@ -66,9 +66,9 @@ class Finetuned(NamedTuple):
 @checked
 def lucir(
     setup: Setup,
-    per_class: PositiveInt = 20,
+    exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
-    strength: Strength = 5.0,
+    distillation: Coefficient = 5.0,
     margin: NonNegativeFloat = 0.5,
     rivals: PositiveInt = 2,
     buffer_size: PositiveInt | None = None,
@@ -81,9 +81,9 @@ def lucir(
 
     Args:
       setup: what is static.
-      per_class: exemplars per class, where there is no `buffer_size`; 20 in the paper.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`; 20 in the paper.
       labels: labels per sample in the sequence.
-      strength: λ₀ above.
+      distillation: λ₀ above.
       margin: m above.
       rivals: K above; a task of fewer new classes has all of them.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
@@ -114,7 +114,7 @@ def lucir(
         new: Bool[Array, "c"],
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The batch's loss L above, and its first term."""
-        weight = strength * jnp.sqrt(jnp.sum(teacher.known) / jnp.maximum(jnp.sum(new), 1))
+        weight = distillation * jnp.sqrt(jnp.sum(teacher.known) / jnp.maximum(jnp.sum(new), 1))
         old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
         task_loss = weighted_mean(setup.objective.loss(outputs, batch.labels, seen), batch.weight)
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
@@ -191,7 +191,7 @@ def lucir(
         net = jax.lax.fori_loop(0, epochs, one_epoch, net)
         return learner._replace(params=net.params, step=net.step)
 
-    by_head = rehearsal(setup, per_class, labels, buffer_size)
+    by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
 
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Strength, Task
+from everlight.continual.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
 
 
@@ -63,7 +63,7 @@ def distillation(
 @checked
 def lwf(
     setup: Setup,
-    strength: Strength = 1.0,
+    regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
     class_group: Int[Array, "c"] | None = None,
     groups: PositiveInt = 1,
@@ -72,7 +72,7 @@ def lwf(
 
     Args:
       setup: what is static.
-      strength: λ above.
+      regularization: λ above.
       temperature: T above.
       class_group: the head of each class, where tasks have heads of their own.
       groups: number of heads.
@@ -99,7 +99,7 @@ def lwf(
             task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
             old, _ = setup.apply(memory.params, memory.batch_stats, batch.inputs, False, None)
             kept = jax.vmap(sample_distillation)(outputs.logits, old.logits)
-            total = task_loss + strength * weighted_mean(kept, batch.weight)
+            total = task_loss + regularization * weighted_mean(kept, batch.weight)
             return total, (task_loss, batch_stats)
 
         gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)

@@ -10,8 +10,8 @@ the penalty's proximal point
     θ = argmin_x c Σ_k ω_k (x − θ*_k)² + (x − θ')² / 2η = θ' − η 2c(Ωθ' − A) / (1 + η 2cΩ)
 
 (Parikh and Boyd 2014, Proximal algorithms), which is exact since the penalty is diagonal, moves no
-parameter beyond the anchors' mean whatever the strength, and agrees with the explicit step to first
-order in η. Where both stand still they do so at the same parameters.
+parameter beyond the anchors' mean whatever the regularization, and agrees with the explicit step to
+first order in η. Where both stand still they do so at the same parameters.
 """
 
 from collections.abc import Callable
@@ -24,12 +24,12 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.continual.base import (
     Batch,
+    Coefficient,
     Learner,
     Memory,
     Setup,
     StepInfo,
     Strategy,
-    Strength,
     Task,
 )
 from everlight.continual.engine.steps import trainable_part
@@ -93,9 +93,9 @@ def proximal_change(sums: QuadraticSums, params: PyTree, scale: Float[Array, ""]
 def penalised(
     setup: Setup,
     strategy: Strategy,
-    coefficient: Strength,
+    coefficient: Coefficient,
     sums_of: Callable[[Memory], QuadraticSums],
-    implicit_rate: Strength | None,
+    implicit_rate: Coefficient | None,
 ) -> Strategy:
     """The strategy, held near its anchors at every step.
 
@@ -129,7 +129,7 @@ def penalised(
 
 
 def _penalised_grads(
-    strategy: Strategy, coefficient: Strength, sums_of: Callable[[Memory], QuadraticSums]
+    strategy: Strategy, coefficient: Coefficient, sums_of: Callable[[Memory], QuadraticSums]
 ) -> Callable[..., tuple[PyTree, StepInfo]]:
     """Return a `grads` that adds `coefficient` times the penalty's gradient to the strategy's."""
 

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.checks import NonNegativeInt, checked
-from everlight.continual.base import Batch, Learner, Setup, Strategy, Strength, Task
+from everlight.continual.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.frozen import (
@@ -60,7 +60,7 @@ class RandomRidge(NamedTuple):
 
 @checked
 def ranpac(
-    setup: Setup, width: NonNegativeInt = 10_000, ridge: Strength | Literal["validated"] = 1e4
+    setup: Setup, width: NonNegativeInt = 10_000, ridge: Coefficient | Literal["validated"] = 1e4
 ) -> Strategy:
     """RanPAC, its memory being `RandomRidge`; of several labels each class counts.
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.base import Learner, Setup, StepInfo, Strategy, Strength, Task
+from everlight.continual.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.quadratic import (
     QuadraticSums,
@@ -40,18 +40,18 @@ class PathIntegral(NamedTuple):
 @checked
 def si(
     setup: Setup,
-    strength: Strength,
+    regularization: Coefficient,
     damping: PositiveFloat = 1e-3,
-    implicit_rate: Strength | None = None,
+    implicit_rate: Coefficient | None = None,
 ) -> Strategy:
     """SI.
 
     Args:
       setup: what is static.
-      strength: c above.
+      regularization: c above.
       damping: ξ above.
       implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
-        strength (`quadratic.penalised`); None adds its gradient, as the paper does.
+        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> PathIntegral:
@@ -96,4 +96,4 @@ def si(
         end_task=end_task,
         parameter_copies=2,
     )
-    return penalised(setup, free, strength, lambda memory: memory.sums, implicit_rate)
+    return penalised(setup, free, regularization, lambda memory: memory.sums, implicit_rate)

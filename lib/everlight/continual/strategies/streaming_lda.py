@@ -32,7 +32,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.checks import checked
-from everlight.continual.base import Batch, Learner, Setup, Strategy, Strength, Task
+from everlight.continual.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.strategies.frozen import (
     feature_width,
@@ -86,7 +86,7 @@ class Discriminant(NamedTuple):
 @checked
 def streaming_lda(
     setup: Setup,
-    shrinkage: Strength = 1e-4,
+    shrinkage: Coefficient = 1e-4,
     base_task: bool = False,
     update_covariance: bool = True,
 ) -> Strategy:
@@ -161,7 +161,7 @@ def no_scatter(width: int, dtype: DTypeLike = jnp.float32) -> Scatter:
 
 
 def discriminant_kernel(
-    means: ClassMeans, scatter: Scatter, shrinkage: Strength
+    means: ClassMeans, scatter: Scatter, shrinkage: Coefficient
 ) -> Float[Array, "f c"]:
     """Return Λ (μ_k − o) for every class, 0 for those without samples.
 
@@ -184,7 +184,7 @@ def discriminant_kernel(
 
 
 def shrunk_solve(
-    covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Strength
+    covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Coefficient
 ) -> Float[Array, "f c"]:
     """Return ((1 − ε) Σ + ε I)⁻¹ B; it is finite for dependent features.
 

@@ -1,7 +1,7 @@
 """Experience replay: exemplars of earlier tasks join every epoch of the new one.
 
 The class-balanced buffer is merged into the task's epoch once, as in IIRC's ER (Abdelsalam et al.
-2021, CVPR); `reservoir_replay` is the form that draws a batch per step. Exemplars are drawn at
+2021, CVPR); `experience_replay` is the form that draws a batch per step. Exemplars are drawn at
 random when a task ends, of all samples of a class seen so far with equal chance, and keep the label
 they had in their task. The literature keeps 20 samples per class on CIFAR-100.
 
@@ -48,9 +48,9 @@ class Exemplars(NamedTuple):
 
 
 @checked
-def experience_replay(
+def balanced_replay(
     setup: Setup,
-    per_class: PositiveInt = 20,
+    exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
@@ -58,13 +58,13 @@ def experience_replay(
 
     Args:
       setup: what is static.
-      per_class: exemplars per class, where there is no `buffer_size`.
+      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
       labels: labels per sample in the sequence.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Exemplars:
-        slots = exemplar_slots(per_class, buffer_size, learner.seen.shape[0])
+        slots = exemplar_slots(exemplars_per_class, buffer_size, learner.seen.shape[0])
         buffer = empty_buffer(slots, labels)
         return Exemplars(buffer, jax.random.key_data(hash_key(key)))
 

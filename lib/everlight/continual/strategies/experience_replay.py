@@ -23,6 +23,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.balanced_replay import joint_gradient
 from everlight.continual.strategies.memory import (
     add_to_reservoir,
     arrived,
@@ -31,7 +32,6 @@ from everlight.continual.strategies.memory import (
     fill_up,
 )
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.replay import joint_gradient
 
 
 class Reservoir(NamedTuple):
@@ -43,9 +43,9 @@ class Reservoir(NamedTuple):
 
 
 @checked
-def reservoir_replay(
+def experience_replay(
     setup: Setup,
-    capacity: PositiveInt = 200,
+    buffer_size: PositiveInt = 200,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
 ) -> Strategy:
@@ -56,14 +56,14 @@ def reservoir_replay(
 
     Args:
       setup: what is static.
-      capacity: samples held.
+      buffer_size: samples held.
       labels: labels per sample in the sequence.
       replay_batch_size: samples drawn per step, at most as many as are held; None is as many as the
         incoming batch has.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Reservoir:
-        return Reservoir(empty_buffer(capacity, labels), jnp.int32(0))
+        return Reservoir(empty_buffer(buffer_size, labels), jnp.int32(0))
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or batch.index.shape[0]

@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from everlight.continual.engine.steps import Protocol, take_task
 from everlight.continual.strategies.agem import agem
-from everlight.continual.strategies.replay import Exemplars, experience_replay
+from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50
 from tests.continual.small_net import samples_of, small_learner, small_setup, task_of
 
@@ -16,7 +16,7 @@ FRAMES, HELD = 6, 4
 # Six frames of every object in every one of eleven sessions.
 OBJECT, SESSION, _ = (leaf.reshape(-1) for leaf in np.indices((OBJECTS, 11, FRAMES)))
 SETUP = small_setup()
-STRATEGY = experience_replay(SETUP, per_class=HELD)
+STRATEGY = balanced_replay(SETUP, exemplars_per_class=HELD)
 
 
 def buffers_after(scenario):
@@ -66,11 +66,11 @@ def test_after_new_instances_and_classes_too():
     assert set(SESSION[index].ravel()) == set(TRAIN_SESSIONS)
 
 
-@pytest.mark.parametrize("make", [experience_replay, agem])
+@pytest.mark.parametrize("make", [balanced_replay, agem])
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_keys_of_any_implementation_hold_the_same_exemplars_whatever_the_tasks(make, impl):
     """Seven samples of class 2 in one task, or in three in another order; four are held."""
-    strategy, learner = make(SETUP, per_class=HELD), small_learner(SETUP, [2])
+    strategy, learner = make(SETUP, exemplars_per_class=HELD), small_learner(SETUP, [2])
     every = np.array([2, 8, 14, 20, 26, 32, 38])
 
     def held_after(parts):

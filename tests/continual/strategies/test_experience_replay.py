@@ -11,9 +11,9 @@ from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.steps import complete_batch, online_protocol
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
+from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.reservoir_replay import Reservoir, reservoir_replay
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import (
     CLASSES,
@@ -31,7 +31,7 @@ from tests.continual.small_net import (
 )
 
 SETUP = small_setup()
-STRATEGY = reservoir_replay(SETUP, capacity=8)
+STRATEGY = experience_replay(SETUP, buffer_size=8)
 TASK = task_of(1, [2, 3], samples_of([2, 3]))
 BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 ACTIVE = np.arange(CLASSES) < 4
@@ -86,7 +86,7 @@ def test_with_an_empty_memory_the_batch_itself_fills_up_at_weight_0():
 
 def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
     """Two epochs of seven samples into 20 slots; a sample of weight 0 never arrives."""
-    strategy = reservoir_replay(SETUP, capacity=20)
+    strategy = experience_replay(SETUP, buffer_size=20)
     rounds = [BATCH, batch_of([9, 14, 15, 21]), BATCH, batch_of([9, 14, 15, 21])]
     task = task_of(0, [2, 3], samples_of([2, 8, 3, 9, 14, 15, 21]))
     ((memory, _),) = run_tasks(SETUP, strategy, [(task, rounds)])
@@ -101,10 +101,10 @@ def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
 
 STREAM = {
     "naive": naive,
-    "reservoir replay": lambda setup: reservoir_replay(setup, capacity=30),
-    "der++": lambda setup: der_plus_plus(setup, capacity=30),
-    "er-ace": lambda setup: er_ace(setup, capacity=30),
-    "gdumb": lambda setup: gdumb(setup, capacity=30, epochs=32, batch_size=10),
+    "reservoir replay": lambda setup: experience_replay(setup, buffer_size=30),
+    "der++": lambda setup: der_plus_plus(setup, buffer_size=30),
+    "er-ace": lambda setup: er_ace(setup, buffer_size=30),
+    "gdumb": lambda setup: gdumb(setup, buffer_size=30, epochs=32, batch_size=10),
 }
 
 
