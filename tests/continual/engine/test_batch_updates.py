@@ -9,13 +9,14 @@ import pytest
 
 from everlight.continual import Protocol, run_sequence
 from everlight.continual.base import Epoch, Samples
+from everlight.continual.engine.evaluation import validate
 from everlight.continual.engine.sequence import drive_sequence
 from everlight.continual.engine.steps import online_protocol, shuffle
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.small_net import CLASSES, LABELS, small_setup
+from tests.continual.small_net import CLASSES, LABELS, samples_of, small_learner, small_setup
 
 TASKS = [[4, 1], [0, 5], [2, 3]]
 SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
@@ -157,3 +158,29 @@ def test_without_any_validation_slot_nothing_is_gathered():
     result = jax.jit(lambda key: run_sequence(build_with(naive), protocol, (), sequence, key))(KEY)
     assert np.isnan(result.validation).all()
     assert np.isfinite(result.losses).all()
+
+
+def test_vmapped_runs_without_validation_make_nothing_ready():
+    """A `cond` would be a `select` under vmap, and what is trained for it (GDumb) be paid for."""
+    setup, calls = small_setup(), []
+
+    def counted(memory, learner, key):
+        jax.debug.callback(lambda: calls.append(1))
+        return memory, learner
+
+    strategy = naive(setup)._replace(before_evaluation=counted)
+    learner = small_learner(setup, range(CLASSES))
+    held = samples_of([0, 1, 2])
+
+    @jax.jit
+    @jax.vmap
+    def score(mask, key):
+        return validate(setup, strategy, (), learner, held._replace(mask=mask), 2, key)
+
+    keys = jax.random.split(KEY, 2)
+    assert np.isnan(score(jnp.zeros((2, 3), bool), keys)).all()
+    jax.effects_barrier()
+    assert not calls
+    assert np.isfinite(score(jnp.ones((2, 3), bool), keys)).all()
+    jax.effects_barrier()
+    assert calls
