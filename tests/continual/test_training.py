@@ -109,8 +109,8 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     right = np.mean(told == NAMES[number[32:]], axis=1)
     np.testing.assert_allclose(right, trained.class_incremental.accuracy, rtol=1e-6)
     assert re.fullmatch(
-        r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ not told, "
-        r"[\d.]+ ± [\d.]+ told; .*\)",
+        r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ class-incremental, "
+        r"[\d.]+ ± [\d.]+ task-masked; .*\)",
         repr(trained),
     )
     gone = trained._replace(diverged=np.array([False, True]))
@@ -148,11 +148,11 @@ def test_scores_are_those_of_the_metrics(trained):
 
 
 def test_the_table_and_the_picture_say_the_same(trained):
-    head, not_told, told = trained.table().splitlines()
-    assert head.split() == ["task", "accuracy", "forgetting", "cl", "score"]
+    head, own, masked = trained.table().splitlines()
+    assert head.split() == ["setting", "accuracy", "forgetting", "cl", "score"]
     accuracy = trained.class_incremental.accuracy
-    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in not_told
-    assert told.startswith("told ")
+    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in own
+    assert masked.startswith("task-masked ")
     mpl.use("Agg")
     axes = trained.plot()
     curve = axes.lines[0].get_ydata()

@@ -244,7 +244,7 @@ def bound(tree):
     return jax.device_put(tree, jax.devices()[0])
 
 
-def make_data(seed=0, exemplars_per_class=12):
+def make_data(seed=0, per_class=12):
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(CLASSES, FEATURES)) * 2
     # Classes of unequal size, so that tasks are padded.

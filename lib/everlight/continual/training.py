@@ -155,7 +155,7 @@ class Trained(NamedTuple):
 
     def table(self) -> str:
         """Mean and sample standard deviation over seeds, as text; of one seed the mean alone."""
-        rows = [("task", *(name.replace("_", " ") for name in TrainedScores._fields))]
+        rows = [("setting", *(name.replace("_", " ") for name in TrainedScores._fields))]
         for name, scores in self._settings():
             rows.append((name, *map(_spread, scores)))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
