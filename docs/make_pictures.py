@@ -54,7 +54,7 @@ def _criteria(kept: dict, name: str) -> dict:
     return summarize_runs(own["matrices"], costs).mean
 
 
-def draw_lights() -> None:
+def draw_illuminants() -> None:
     """CIE's illuminants, and black bodies, as the standard observer sees them."""
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
@@ -74,4 +74,4 @@ def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndar
 if __name__ == "__main__":
     plt.switch_backend("Agg")
     draw_learning(Path(sys.argv[1]))
-    draw_lights()
+    draw_illuminants()

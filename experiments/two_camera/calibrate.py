@@ -45,7 +45,7 @@ from everlight.color.feature_distribution import (
     feature_distance,
     fit_feature_distribution,
 )
-from everlight.color.moments import relight_moments
+from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import scale_free
 from everlight.models.illuminant_novelty import Familiarity, calibrate
@@ -309,7 +309,7 @@ def relit_inputs(measured: Measured, light: Light) -> dict[str, Float[jax.Array,
         "second": chart_transforms(jnp.asarray(quasi.charts_second), weights),
     }
     transforms = augment_transforms(jnp.asarray(quasi.transforms), *relights.values())
-    relight_all = jax.vmap(jax.vmap(relight_moments, (None, 0)))
+    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     return {
         "T": scale_free(transforms).reshape(*transforms.shape[:2], 9),
         "moments": relight_all(jnp.asarray(measured.moments[light]), relights[light]),

@@ -256,13 +256,13 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "steps": 1,
     },
     "color.four_colors": image,
-    "color.draw_lights": lambda: {"key": KEY, "lights": floats(4, 3), "count": 5},
+    "color.draw_illuminants": lambda: {"key": KEY, "illuminants": floats(4, 3), "count": 5},
     "color.fit_dual_mapping": lambda: {
         "key": KEY,
         "images": floats(4, 8, 8, 3),
         "masks": floats(4, 8, 8),
         "illuminants": floats(4, 3),
-        "mapped": floats(3, 3),
+        "target_illuminants": floats(3, 3),
         "steps": 1,
     },
     "color.dual_mapping_estimate": lambda: {
@@ -361,7 +361,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "first": floats(3, 3),
         "second": floats(3, 3),
     },
-    "color.relight_moments": lambda: {"moments": floats(9), "relight": floats(3, 3)},
+    "color.reilluminate_moments": lambda: {"moments": floats(9), "reillumination": floats(3, 3)},
     "color.render": lambda: {
         "image": floats(4, 4, 3),
         "illuminant": floats(3),
