@@ -558,7 +558,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "level": 0.9,
         "resamples": 5,
     },
-    "metrics.maximal_softmax": lambda: {"scores": floats(4, 5)},
+    "metrics.maximum_softmax_probability": lambda: {"scores": floats(4, 5)},
     "metrics.mean_hits": lambda: {"hits": booleans(4), "member": booleans(2, 4)},
     "metrics.measure_criteria": lambda: {**MATRIX, "costs": COSTS},
     "metrics.model_size_efficiency": lambda: {"model_memory": floats(3)},
@@ -587,7 +587,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "metrics.spo_generalisation": lambda: {
         "pieces": PIECES,
         "counts": host([1, 2]),
-        "least": 1,
+        "min_count": 1,
     },
     "metrics.spo_overlap": lambda: {"pieces": PIECES, "fact_task": host([0, 1]), "tasks": 2},
     "metrics.summarize_errors": lambda: {"errors": floats(4)},

@@ -129,7 +129,7 @@ def take_photograph(
 
     A random exposure puts the brightest response between white and `stops` below it. Photon noise
     (Gaussian with the Poisson variance), read noise, quantisation and clipping at white follow.
-    Values below black are kept, as sensors store black above 0.
+    Values below black are kept, since sensors add an offset to 0.
 
     Args:
       key: key of exposure and noise.
