@@ -612,7 +612,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "k": 5,
     },
     # models
-    "models.calibrate": lambda: {
+    "models.calibrate_distances": lambda: {
         "distribution": DISTRIBUTION,
         "distances": floats(4),
     },
@@ -635,13 +635,13 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
-    "models.novelty": lambda: {
-        "familiar": models.Familiarity(DISTRIBUTION, floats(101)),
+    "models.out_of_distribution_score": lambda: {
+        "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101)),
         "distance": jnp.float32(1),
     },
     "models.predict_chromaticity": lambda: {**trained(), "features": floats(4, 9)},
     "models.predict_illuminant": lambda: {**trained(), **TRANSFORM},
-    "models.uninformed_interval": lambda: {"lights": floats(4, 2), "coverage": 0.9},
+    "models.uninformative_interval": lambda: {"chromaticities": floats(4, 2), "coverage": 0.9},
     "models.unit": lambda: {"vectors": floats(4, 5), "axis": -1},
     "models.with_weights": lambda: {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
@@ -737,7 +737,12 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
 }
 WITHOUT_ARGUMENTS = {"continual.binary_objective"}
-OUTSIDE_OF_JIT = ("color.fit_gamut", "models.calibrate", "continual.diverged", "scenarios.")
+OUTSIDE_OF_JIT = (
+    "color.fit_gamut",
+    "models.calibrate_distances",
+    "continual.diverged",
+    "scenarios.",
+)
 """Called as they are: they look at values, and compile little or nothing."""
 ANYTHING = {"data", "shared", "memory"}
 """Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""

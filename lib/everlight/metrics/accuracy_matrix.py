@@ -61,8 +61,8 @@ def positive_backward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float
 def forward_transfer(accuracies: Float[Array, "tasks tasks"]) -> Float[Array, ""]:
     """FWT of Díaz-Rodríguez et al. 2018 (eq. 6): mean accuracy on future tasks, `[]`.
 
-    It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has 0.1 without any transfer.
-    GEM's FWT, `gem_forward_transfer`, subtracts a baseline.
+    It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has
+    0.1 without any transfer. GEM's FWT, `gem_forward_transfer`, subtracts a baseline.
     """
     return jnp.mean(accuracies, where=~_learned(accuracies))
 

@@ -186,8 +186,8 @@ def batch_recall(
     """Return the authors' recall: true positives over true labels per batch, averaged.
 
     The samples of each task, and of the union, are split into batches in their stored order. The
-    result is weighted by batch size, and depends on order and batch size. All arguments but the last are those of
-    `task_scores`.
+    mean is weighted by batch size, and depends on order and batch size. All arguments but the last
+    are those of `task_scores`.
 
     Returns:
       Recalls as arrays; NaN also where a batch has no true label.
