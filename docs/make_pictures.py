@@ -64,7 +64,7 @@ def draw_illuminants() -> None:
     }
     canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
     plots.plot_chromaticity(lights, (observer.wavelengths, observer.values.T), axes).legend()
-    canvas.savefig(FOLDER / "plots_lights.png", dpi=90)
+    canvas.savefig(FOLDER / "plots_illuminants.png", dpi=90)
 
 
 def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndarray:

@@ -79,8 +79,8 @@ METHODS = (
     "cameras' white under daylight of 6500 K, as its authors measured it; within one camera "
     "nothing is mapped.",
     "C5 is a small form (everlight.color.cross_camera says what is smaller). Beside the image that "
-    f"is asked it sees the histograms of {ADDITIONAL_IMAGES} other images by the same camera, without their "
-    "lights: of those that teach, or across cameras of those that are asked.",
+    f"is asked it sees the histograms of {ADDITIONAL_IMAGES} other images by the same camera, "
+    "without their lights: of those that teach, or across cameras of those that are asked.",
     "FC4-style is FC4's pooling of places by confidence on EfficientNet-Lite0, which has learnt "
     f"ImageNet and stays as it is, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk through, "
     "on full photographs; its row is the paper's. That a place's light is told relative to its "
