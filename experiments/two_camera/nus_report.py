@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import QuasiReal
+from everlight.color.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.plots import COLORS
 from experiments.common.report import Figure, FirstScreen, Section
