@@ -54,7 +54,7 @@ def _criteria(kept: dict, name: str) -> dict:
     return summarize_runs(own["matrices"], costs).mean
 
 
-def draw_lights() -> None:
+def draw_illuminants() -> None:
     """CIE's illuminants, and black bodies, as the standard observer sees them."""
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
@@ -64,7 +64,7 @@ def draw_lights() -> None:
     }
     canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
     plots.plot_chromaticity(lights, (observer.wavelengths, observer.values.T), axes).legend()
-    canvas.savefig(FOLDER / "plots_lights.png", dpi=90)
+    canvas.savefig(FOLDER / "plots_illuminants.png", dpi=90)
 
 
 def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndarray:
@@ -74,4 +74,4 @@ def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndar
 if __name__ == "__main__":
     plt.switch_backend("Agg")
     draw_learning(Path(sys.argv[1]))
-    draw_lights()
+    draw_illuminants()

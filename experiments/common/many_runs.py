@@ -30,7 +30,7 @@ from everlight.continual import (
 )
 from everlight.continual.engine.runs import Join, shared_alone
 from everlight.continual.engine.state import Announce
-from everlight.meshes import AXIS, RUNS, SHARED, whole
+from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, fetch
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.interruption import saving_when_stopped, uninterrupted
 from experiments.common.processes import is_first
@@ -309,7 +309,7 @@ def _train(
 
 def _diverged_at(protocol: Protocol, state: SequenceState, number: int) -> Int[np.ndarray, "2"]:
     """Where a run that has diverged did so first."""
-    losses = whole(state.result.losses)[number]
+    losses = fetch(state.result.losses)[number]
     epochs = np.array([protocol.epochs_of(task) for task in range(len(losses))])
     planned = np.arange(losses.shape[1]) < epochs[:, None]
     return np.argwhere(planned & ~np.isfinite(losses))[0]
@@ -322,7 +322,7 @@ def _saving(save: Callable[[], None]) -> AbstractContextManager:
 
 def _full(wave: Sequence[Unit], mesh: Mesh) -> list[Unit]:
     """The wave with its last unit repeated, where each of several processes needs as many."""
-    missing = -len(wave) % mesh.shape[AXIS] if mesh.is_multi_process else 0
+    missing = -len(wave) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
     return [*wave, *wave[-1:] * missing]
 
 
@@ -337,8 +337,10 @@ def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
         )
 
-    of_all = placed(state, SHARED)
-    return of_all._replace(result=placed(state.result, RUNS), best=placed(state.best, RUNS))
+    of_all = placed(state, REPLICATED)
+    return of_all._replace(
+        result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
+    )
 
 
 def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
@@ -352,4 +354,4 @@ def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
 @cache
 def _taking(mesh: Mesh) -> Callable[[PyTree, np.int32], PyTree]:
     """Takes one of the runs to all devices."""
-    return jax.jit(rows_of, out_shardings=NamedSharding(mesh, SHARED))
+    return jax.jit(rows_of, out_shardings=NamedSharding(mesh, REPLICATED))

@@ -26,7 +26,7 @@ from data_pipelines.images.efficientnet import load_efficientnet_lite0
 from data_pipelines.images.image_set import ImageSet, every_nth, split_off
 from data_pipelines.writing import lock_folder, make_folder, read_sealed, save_sealed
 from everlight.continual import StoredImages
-from everlight.meshes import RUNS, SHARED, runs_mesh
+from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight.models import MLP, EfficientNetLite0, efficientnet_variables
 from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight.models.heads import HeadKind
@@ -155,14 +155,14 @@ def trunk_features(images: UInt8[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n
     """
     mesh = runs_mesh()
     weights = efficientnet_variables(load_efficientnet_lite0())
-    weights = jax.device_put(weights, NamedSharding(mesh, SHARED))
+    weights = jax.device_put(weights, NamedSharding(mesh, REPLICATED))
     step, found = AT_ONCE * mesh.size, []
     with progress(LITE0, len(images), 0, "image") as bar:
         for start in range(0, len(images), step):
             stop_if_asked()
             batch = _enlarged(images[start : start + step])
             missing = [(0, step - len(batch))] + [(0, 0)] * 3
-            placed = jax.device_put(np.pad(batch, missing), NamedSharding(mesh, RUNS))
+            placed = jax.device_put(np.pad(batch, missing), NamedSharding(mesh, RUNS_SPEC))
             found.append(np.asarray(_trunk(weights, placed))[: len(batch)])
             bar.update(len(batch))
     return np.concatenate(found)

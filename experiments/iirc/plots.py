@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.ticker import MaxNLocator
 
-from everlight.plots.style import look_of
+from everlight.plots.style import line_style
 from experiments.common.cells import deviation
 from experiments.common.plots import new_canvas, save
 
@@ -42,7 +42,7 @@ def plot_exemplars(
         spreads = [deviation(each) for each in by_count.values()]
         # Side by side, or bars would hide each other.
         aside = counts * 1.03 ** (place - (len(by_end) - 1) / 2)
-        look = look_of(place)._asdict()
+        look = line_style(place)._asdict()
         axis.errorbar(aside, means, spreads, label=name, marker="o", capsize=3, **look)
     axis.set(xlabel="exemplars a class", ylabel="pw-JS, R_j", xscale="log")
     axis.set_xticks(counts, [f"{count:,}" for count in counts])

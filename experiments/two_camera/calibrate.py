@@ -45,11 +45,11 @@ from everlight.color.feature_distribution import (
     feature_distance,
     fit_feature_distribution,
 )
-from everlight.color.moments import relight_moments
+from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import scale_free
-from everlight.models.illuminant_novelty import Familiarity, calibrate
 from everlight.models.illuminant_training import TrainingSettings
+from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, RunSettings, Scale, in_words
@@ -283,7 +283,7 @@ def _lights(estimates: Float[np.ndarray, "runs folds k 2"], data: CameraPairs) -
     return np.asarray(from_chromaticity(jnp.asarray(by_pair(estimates, data))))
 
 
-def familiar_pairs(measured: Measured, given: Given, light: Light) -> Familiarity:
+def familiar_pairs(measured: Measured, given: Given, light: Light) -> DistanceCalibration:
     """All pairs' inputs and their re-illuminations, and each fold's distances from the rest."""
     inputs = relit_inputs(measured, light)
     features = jnp.concatenate([inputs[name] for name in given.split(" and ")], axis=2)
@@ -297,7 +297,7 @@ def familiar_pairs(measured: Measured, given: Given, light: Light) -> Familiarit
         known = distribution(np.setdiff1d(everything, fold))
         held = jnp.stack([features[row, row] for row in fold])
         distances.append(jax.vmap(feature_distance, (None, 0))(known, held))
-    return calibrate(distribution(everything), jnp.concatenate(distances))
+    return calibrate_distances(distribution(everything), jnp.concatenate(distances))
 
 
 def relit_inputs(measured: Measured, light: Light) -> dict[str, Float[jax.Array, "n n 9"]]:
@@ -309,7 +309,7 @@ def relit_inputs(measured: Measured, light: Light) -> dict[str, Float[jax.Array,
         "second": chart_transforms(jnp.asarray(quasi.charts_second), weights),
     }
     transforms = augment_transforms(jnp.asarray(quasi.transforms), *relights.values())
-    relight_all = jax.vmap(jax.vmap(relight_moments, (None, 0)))
+    relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     return {
         "T": scale_free(transforms).reshape(*transforms.shape[:2], 9),
         "moments": relight_all(jnp.asarray(measured.moments[light]), relights[light]),

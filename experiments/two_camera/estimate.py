@@ -354,7 +354,7 @@ def _judge(
     for view, light in lights._asdict().items():
         if light is None:
             continue
-        distance, farther = float(light.novelty.distance), float(light.novelty.farther)
+        distance, farther = float(light.novelty.distance), float(light.novelty.p_value)
         told = (
             f"{view} light: distance from the model's training {distance:.2f}, where 1 is what 99 "
             f"of 100 validation pairs stay below; {farther:.0%} of them are as far"

@@ -20,7 +20,7 @@ from everlight.color.confidence_pooling import (
     confidence_pooled_estimate,
     fit_confidence_pooling,
 )
-from everlight.color.cross_camera import OTHERS, cross_camera_estimate, fit_cross_camera
+from everlight.color.cross_camera import ADDITIONAL_IMAGES, cross_camera_estimate, fit_cross_camera
 from everlight.color.dual_mapping import dual_mapping_estimate, fit_dual_mapping, four_colors
 from everlight.color.estimators import ESTIMATORS
 from everlight.color.fourier_constancy import (
@@ -32,7 +32,7 @@ from everlight.color.fourier_constancy import (
     log_chroma_histograms,
 )
 from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import color_moments, edge_moments, relight_moments
+from everlight.color.moments import color_moments, edge_moments, reilluminate_moments
 from everlight.color.reillumination import von_kries
 from everlight.color.sensor_independent import (
     fit_sensor_independent,
@@ -205,7 +205,9 @@ def _cross_camera(steps: int, lesson: Lesson) -> Float[Array, "k 3"]:
         place, key = one
         unlabelled = jnp.full(len(lesson.asked), ~jnp.any(taught))
         usable = jnp.concatenate([taught, unlabelled]).at[place].set(False)
-        chosen = jax.random.categorical(key, jnp.where(usable, 0.0, -jnp.inf), shape=(OTHERS,))
+        chosen = jax.random.categorical(
+            key, jnp.where(usable, 0.0, -jnp.inf), shape=(ADDITIONAL_IMAGES,)
+        )
         return cross_camera_estimate(model, everything[place], everything[chosen])
 
     keys = jax.random.split(drawn, len(places))
@@ -436,5 +438,5 @@ def _relit_by_von_kries(data: CameraPairs, train: np.ndarray, key: Array) -> Sam
     relights = relights.reshape(-1, 3, 3)
     source = np.repeat(train, target.shape[1])
     moments = jnp.asarray(data.inputs[MOMENTS][source])
-    relit = {MOMENTS: jax.vmap(relight_moments)(moments, relights)}
+    relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
     return Samples(relit, data.targets(train)[target.ravel()])

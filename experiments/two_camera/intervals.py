@@ -12,12 +12,12 @@ from everlight.models.illuminant_interval import (
     Interval,
     calibrate_interval,
     chromaticity_interval,
-    uninformed_interval,
+    uninformative_interval,
 )
 
 calibrate_all = jax.jit(calibrate_interval)
 intervals = jax.jit(jax.vmap(chromaticity_interval, (None, 1)))
-uninformed = jax.jit(uninformed_interval)
+uninformed = jax.jit(uninformative_interval)
 
 
 class Coverage(NamedTuple):

@@ -30,8 +30,13 @@ from everlight.models.illuminant_interval import (
     ensemble_chromaticity,
 )
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import QUANTILES, Familiarity, Novelty, novelty
 from everlight.models.illuminant_training import IlluminantModel, predict_chromaticity
+from everlight.models.out_of_distribution import (
+    QUANTILES,
+    DistanceCalibration,
+    OutOfDistributionScore,
+    out_of_distribution_score,
+)
 from experiments.common.checkpoint import Checkpoints, open_existing
 from experiments.two_camera.radiometric_methods import LIGHTS, Light
 
@@ -62,7 +67,7 @@ class LightModel:
     depth: int | None
     members: IlluminantModel | LinearRegression
     interval: IntervalScale
-    familiar: Familiarity
+    familiar: DistanceCalibration
     uninformed: Float[Array, ""]
 
 
@@ -99,7 +104,7 @@ class ToldLight(NamedTuple):
 
     illuminant: Float[np.ndarray, "3"]
     interval: Interval
-    novelty: Novelty
+    novelty: OutOfDistributionScore
     says_nothing: bool
 
 
@@ -176,10 +181,10 @@ def _told(
     depth: int | None,
     members: IlluminantModel | LinearRegression,
     scale: IntervalScale,
-    familiar: Familiarity,
+    familiar: DistanceCalibration,
     features: Float[Array, "f"],
     distance: Float[Array, ""] | None,
-) -> tuple[Float[Array, "3"], Interval, Novelty]:
+) -> tuple[Float[Array, "3"], Interval, OutOfDistributionScore]:
     """A light, its interval, and how new its inputs are; without a distance that of `features`."""
     estimates = members_estimates(depth, members, features)
     if distance is None:
@@ -187,7 +192,7 @@ def _told(
     return (
         from_chromaticity(ensemble_chromaticity(estimates)),
         chromaticity_interval(scale, estimates),
-        novelty(familiar, distance),
+        out_of_distribution_score(familiar, distance),
     )
 
 
@@ -278,6 +283,6 @@ def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "members": members,
         "interval": IntervalScale(_array(2), _array()),
-        "familiar": Familiarity(known, _array(QUANTILES + 1)),
+        "familiar": DistanceCalibration(known, _array(QUANTILES + 1)),
         "uninformed": _array(),
     }

@@ -32,7 +32,7 @@ from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import FOLDS, QuasiReal, reilluminate_training
 from everlight.color.chromaticity import to_chromaticity
-from everlight.color.moments import relight_moments
+from everlight.color.moments import reilluminate_moments
 from everlight.color.transforms import scale_free
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
@@ -189,7 +189,7 @@ def _reilluminated(
     transforms = np.asarray(scale_free(jnp.asarray(augmented.transforms))).reshape(-1, 9)
     relights = {"main": augmented.relights_main, "second": augmented.relights_second}
     lights = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
-    moments = jax.vmap(relight_moments)(
+    moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.asked])
     )
     return Samples(

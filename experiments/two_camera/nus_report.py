@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import QuasiReal
-from everlight.color.cross_camera import OTHERS
+from everlight.color.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.plots import COLORS
 from experiments.common.report import Figure, FirstScreen, Section
@@ -80,8 +80,8 @@ METHODS = (
     "cameras' white under daylight of 6500 K, as its authors measured it; within one camera "
     "nothing is mapped.",
     "C5 is a small form (everlight.color.cross_camera says what is smaller). Beside the image that "
-    f"is asked it sees the histograms of {OTHERS} other images by the same camera, without their "
-    "lights: of those that teach, or across cameras of those that are asked.",
+    f"is asked it sees the histograms of {ADDITIONAL_IMAGES} other images by the same camera, "
+    "without their lights: of those that teach, or across cameras of those that are asked.",
     "FC4-style is FC4's pooling of places by confidence on EfficientNet-Lite0, which has learnt "
     f"ImageNet and stays as it is, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk through, "
     "on full photographs; its row is the paper's. That a place's light is told relative to its "

@@ -13,8 +13,8 @@ from everlight.color.chromaticity import to_chromaticity
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
+from everlight.models.out_of_distribution import calibrate_distances
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import Column, Table
 from experiments.common.trees import rows_of
@@ -63,7 +63,7 @@ def train_models(
         valid = pair.scenes.valid
         kept = determined(pair, valid)
         known = FeatureDistribution(pair.prior.mean, pair.prior.root)
-        familiar = calibrate(known, pair.distances[valid][kept])
+        familiar = calibrate_distances(known, pair.distances[valid][kept])
         lights = {}
         for place, light in enumerate(LIGHTS):
             members = rows_of(trained, (index, place))

@@ -40,8 +40,8 @@ from everlight.color.feature_distribution import (
 from everlight.color.mixing import mix_neighbors
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import fit_color_transform, scale_free
-from everlight.models.illuminant_novelty import Familiarity, calibrate
 from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
@@ -297,7 +297,7 @@ def as_released(
     return lights
 
 
-def familiar_pairs(data: CameraPairs) -> Familiarity:
+def familiar_pairs(data: CameraPairs) -> DistanceCalibration:
     """All pairs' transforms, and each test fold's distances from those of the other two."""
     features = jnp.asarray(data.inputs[TRANSFORM])
     everything = np.arange(len(features))
@@ -311,7 +311,7 @@ def familiar_pairs(data: CameraPairs) -> Familiarity:
         )
         for fold in data.folds
     ]
-    return calibrate(distribution(everything), jnp.concatenate(distances))
+    return calibrate_distances(distribution(everything), jnp.concatenate(distances))
 
 
 def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from data_pipelines.errors import DataError
-from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh
+from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, put_on_mesh, runs_mesh
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import (
     IlluminantModel,
@@ -84,9 +84,9 @@ def train_nets(
     keys = {depth: _problem_keys(seed, depth, count) for depth in depths}
 
     mesh = runs_mesh()
-    dealt = partial(filled, missing=-count % mesh.size)
+    dealt = partial(pad_runs, missing=-count % mesh.size)
     # One sharding for all that goes from block to block, or the second would be compiled anew.
-    compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, SHARED))
+    compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, REPLICATED))
 
     @compiled
     def initialise(problems: Problem) -> dict:
@@ -104,8 +104,8 @@ def train_nets(
             on_devices = jax.shard_map(
                 on_device,
                 mesh=mesh,
-                in_specs=RUNS,
-                out_specs=(RUNS, PartitionSpec(None, AXIS)),
+                in_specs=RUNS_SPEC,
+                out_specs=(RUNS_SPEC, PartitionSpec(None, RUNS_AXIS)),
                 check_vma=False,
             )
             states_after, losses = on_devices(*dealt((keys[depth], states[depth], problems)))
@@ -120,7 +120,7 @@ def train_nets(
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": initialise(problems), "losses": {d: Losses(empty, empty) for d in depths}}
     done, saved = checkpoints.resume(facts, lambda: saved) or (0, saved)
-    saved = place(mesh, SHARED, saved)
+    saved = put_on_mesh(mesh, REPLICATED, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:
         for block in range(done, BLOCKS):

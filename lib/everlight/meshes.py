@@ -1,7 +1,7 @@
-"""Independent runs dealt to devices, and the batches of a run to several of them.
+"""Device meshes: independent runs on separate devices, and batches of a run across devices.
 
-A mesh has the axis "runs" and, where devices share the work of a run, the axis "data". It may span
-processes (`jax.distributed`); then each of them calls the same functions with the same arguments.
+A mesh has the axis "runs" and, where devices share a run's work, the axis "data". It may span
+processes (`jax.distributed`); each process then calls the same functions with the same arguments.
 """
 
 from functools import partial
@@ -15,40 +15,40 @@ from jaxtyping import Array, PyTree, Shaped
 
 from everlight.checks import PositiveInt, checked
 
-AXIS, DATA = "runs", "data"
-RUNS, SHARED = PartitionSpec(AXIS), PartitionSpec()
-"""A leading axis over runs; what all devices hold whole."""
+RUNS_AXIS, DATA_AXIS = "runs", "data"
+RUNS_SPEC, REPLICATED = PartitionSpec(RUNS_AXIS), PartitionSpec()
+"""Specifications of a leading axis over runs, and of arrays replicated on all devices."""
 
 
 @checked
 def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) -> Mesh:
-    """A mesh of the axis "runs", and of "data" where devices share a run.
+    """Create a mesh with the axis "runs", and with "data" where devices share a run.
 
     Args:
-      devices: None is all, those of other processes too.
-      data: how many share the batches of a run, next to each other; sums over a batch are then
-        taken in another order, and results agree to rounding alone.
+      devices: devices of the mesh; None uses all, including those of other processes.
+      data: number of adjacent devices that share the batches of a run. Sums over a batch are then
+        taken in another order, and results agree only up to rounding.
 
     Raises:
-      ValueError: devices that are no multiple of `data`.
+      ValueError: the number of devices is not a multiple of `data`.
     """
     every = np.array(jax.devices() if devices is None else devices)
     if data == 1:
-        return Mesh(every, (AXIS,))
+        return Mesh(every, (RUNS_AXIS,))
     if len(every) % data:
         raise ValueError(f"data={data} of {len(every)} devices; give a divisor")
-    return Mesh(every.reshape(-1, data), (AXIS, DATA))
+    return Mesh(every.reshape(-1, data), (RUNS_AXIS, DATA_AXIS))
 
 
-def dealt(rows: Shaped[Array, "b *shape"]) -> Shaped[Array, "b *shape"]:
-    """A batch's rows, dealt to the devices that share a run where the program has such."""
-    if DATA not in jax.sharding.get_abstract_mesh().axis_names:
+def shard_batch(rows: Shaped[Array, "b *shape"]) -> Shaped[Array, "b *shape"]:
+    """Shard a batch's rows over the devices that share a run, if the mesh has the axis "data"."""
+    if DATA_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
         return rows
-    return jax.lax.with_sharding_constraint(rows, PartitionSpec(DATA))
+    return jax.lax.with_sharding_constraint(rows, PartitionSpec(DATA_AXIS))
 
 
-def place(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
-    """The tree on a mesh; each process gives the same and holds what its own devices need."""
+def put_on_mesh(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
+    """Put a tree on a mesh; every process passes the same tree and stores its devices' parts."""
     sharding = NamedSharding(mesh, spec)
     if sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
@@ -58,23 +58,23 @@ def place(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
 def _placed(sharding: NamedSharding, leaf: Array) -> Array:
     leaf = jnp.asarray(leaf)
     if not leaf.is_fully_addressable:
-        return leaf  # it was placed before
+        return leaf  # already on the mesh
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         words = _placed(sharding, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
-    # Not device_put, which would send all of it around to see whether it is the same everywhere.
+    # device_put would transfer the whole array to check that it is equal on all processes.
     values = np.asarray(leaf)
     return jax.make_array_from_callback(values.shape, sharding, values.__getitem__)
 
 
-def whole(array: Array | np.ndarray) -> np.ndarray:
-    """An array's values, those on other processes' devices too, which then all ask for them."""
+def fetch(array: Array | np.ndarray) -> np.ndarray:
+    """Return an array's values, including those on other processes' devices; all must call it."""
     if getattr(array, "is_fully_addressable", True) or array.is_fully_replicated:
         return np.asarray(array)
     return multihost_utils.process_allgather(array, tiled=True)
 
 
 @partial(jax.jit, static_argnames="missing")
-def filled(tree: PyTree, missing: int) -> PyTree:
-    """The runs of a tree's leading axis with the last one repeated so many times."""
+def pad_runs(tree: PyTree, missing: int) -> PyTree:
+    """Pad a tree's leading axis of runs by repeating the last run `missing` times."""
     return jax.tree.map(lambda leaf: jnp.concatenate([leaf, *[leaf[-1:]] * missing]), tree)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.confidence_pooling import (
-    UNITS,
+    HIDDEN_UNITS,
     ConfidencePoolingHead,
     ConfidencePoolingModel,
     confidence_pooled_estimate,
@@ -41,7 +41,7 @@ def model_of(first, second, mean, scale):
 
 def test_the_light_is_the_places_lights_by_their_confidence(rng):
     maps, colors = rng.normal(size=(3, 4, 5)), rng.uniform(0.1, 1, (3, 4, 3))
-    first, second = rng.normal(size=(5, UNITS)), 0.2 * rng.normal(size=(UNITS, 4))
+    first, second = rng.normal(size=(5, HIDDEN_UNITS)), 0.2 * rng.normal(size=(HIDDEN_UNITS, 4))
     mean, scale = rng.normal(size=5), rng.uniform(0.5, 2, 5)
     colors[1, 2] = 0
     model = model_of(first, second, mean, scale)
@@ -56,7 +56,9 @@ def test_the_light_is_the_places_lights_by_their_confidence(rng):
 
 
 def test_nothing_seen_tells_nothing(rng):
-    model = model_of(np.ones((5, UNITS)), np.ones((UNITS, 4)), np.zeros(5), np.ones(5))
+    model = model_of(
+        np.ones((5, HIDDEN_UNITS)), np.ones((HIDDEN_UNITS, 4)), np.zeros(5), np.ones(5)
+    )
     maps, colors = jnp.ones((3, 4, 5)), jnp.ones((3, 4, 3))
     assert np.isfinite(estimate(model, maps, colors)).all()
     assert np.isnan(estimate(model, maps, 0 * colors)).all()

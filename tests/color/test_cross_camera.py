@@ -11,7 +11,7 @@ from everlight.color.cross_camera import (
     cross_camera_estimate,
     fit_cross_camera,
 )
-from everlight.color.fourier_constancy import BIN, log_chroma_histograms
+from everlight.color.fourier_constancy import BIN_WIDTH, log_chroma_histograms
 from everlight.metrics.angular import angular_error
 
 estimate = jax.jit(cross_camera_estimate)
@@ -46,7 +46,7 @@ def test_a_camera_with_other_gains_moves_the_light_by_them(rng):
     moved = jnp.roll(histograms, (6, 2), axis=(2, 3))
     before = np.asarray(estimate(drawn_model((-32, -32)), histograms[0], histograms[1:]), float)
     after = np.asarray(estimate(drawn_model((-26, -30)), moved[0], moved[1:]), float)
-    expected = before * np.exp([-6 * BIN, 0, -2 * BIN])
+    expected = before * np.exp([-6 * BIN_WIDTH, 0, -2 * BIN_WIDTH])
     np.testing.assert_allclose(after, expected / np.linalg.norm(expected), rtol=1e-4)
 
 

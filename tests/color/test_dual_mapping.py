@@ -8,7 +8,7 @@ from everlight.color.dual_mapping import (
     RADIUS,
     DualMappingModel,
     DualMappingNet,
-    draw_lights,
+    draw_illuminants,
     dual_mapping_estimate,
     fit_dual_mapping,
     four_colors,
@@ -40,7 +40,7 @@ def test_the_four_colours_leave_saturated_and_black_pixels_out(rng):
 
 def test_lights_are_drawn_evenly_from_disks_around_those_given():
     lights = np.array([[0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
-    drawn = np.asarray(draw_lights(jax.random.key(0), jnp.float32(3 * lights), 20_000), float)
+    drawn = np.asarray(draw_illuminants(jax.random.key(0), jnp.float32(3 * lights), 20_000), float)
     np.testing.assert_allclose(drawn.sum(axis=1), 1, rtol=1e-5)
     away = (drawn[:, None] - lights)[..., :2]
     squares = (away**2).sum(axis=2)
@@ -56,7 +56,7 @@ def test_lights_are_drawn_evenly_from_disks_around_those_given():
 
 def test_where_a_disk_leaves_the_lights_it_is_the_centre():
     given = jnp.array([[0.6, 0.395, 0.005]])
-    drawn = np.asarray(draw_lights(jax.random.key(0), given, 2_000))
+    drawn = np.asarray(draw_illuminants(jax.random.key(0), given, 2_000))
     assert (drawn > 0).all()
     at_centre = np.isclose(drawn, np.asarray(given), rtol=1e-5).all(axis=1)
     assert 0.3 < at_centre.mean() < 0.7

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from everlight.color.fourier_constancy import (
-    BIN,
+    BIN_WIDTH,
     BINS,
     FOURIER_SETTINGS,
     FourierModel,
     first_bin,
     fit_fourier_constancy,
     fourier_estimate,
-    light_places,
+    illuminant_bins,
     log_chroma_histograms,
 )
 from everlight.metrics.angular import angular_error
@@ -38,7 +38,7 @@ def by_hand(image, mask):
     for histogram, colors in zip(histograms, (image, edges), strict=True):
         for r, g, b in colors[mask]:
             if min(r, g, b) >= 1 / 256:
-                u, v = (round(np.log(g / other) / BIN) % BINS for other in (r, b))
+                u, v = (round(np.log(g / other) / BIN_WIDTH) % BINS for other in (r, b))
                 histogram[u, v] += 1
     return histograms / np.maximum(histograms.sum(axis=(1, 2), keepdims=True), 1)
 
@@ -54,7 +54,7 @@ def test_histograms_are_those_counted_by_hand(rng):
 
 def test_a_light_of_whole_bins_shifts_the_histogram(rng):
     image = jnp.float32(rng.uniform(0.1, 0.3, (8, 8, 3)))
-    light = jnp.exp(jnp.array([-3 * BIN, 0, 5 * BIN]))
+    light = jnp.exp(jnp.array([-3 * BIN_WIDTH, 0, 5 * BIN_WIDTH]))
     before, after = (histograms_of(i, None)[0] for i in (image, image * light))
     assert np.abs(after - jnp.roll(before, (3, -5), (0, 1))).sum() < 0.1
 
@@ -75,7 +75,7 @@ def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
     )
     light = estimate_of(model, jnp.ones((2, BINS, BINS)))
     u, v = (first + (each - first) % BINS for first, each in zip(origin, place, strict=True))
-    expected = np.exp([-u * BIN, 0, -v * BIN])
+    expected = np.exp([-u * BIN_WIDTH, 0, -v * BIN_WIDTH])
     np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
 
 
@@ -84,7 +84,7 @@ def test_a_filter_moves_what_the_histogram_shows():
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
     model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
-    expected = np.exp([-11 * BIN, 0, -5 * BIN])
+    expected = np.exp([-11 * BIN_WIDTH, 0, -5 * BIN_WIDTH])
     light = estimate_of(model, seen)
     np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
 
@@ -92,8 +92,8 @@ def test_a_filter_moves_what_the_histogram_shows():
 def test_each_axis_holds_its_own_lights():
     """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s lights: 40 and 56 wide, 65 together."""
     ends = jnp.array([[-5.2, 3.5], [34.7, 59.6]])
-    lights = jnp.exp(-BIN * jnp.insert(ends, 1, 0, axis=1))
-    origin = first_bin(light_places(lights))
+    lights = jnp.exp(-BIN_WIDTH * jnp.insert(ends, 1, 0, axis=1))
+    origin = first_bin(illuminant_bins(lights))
     np.testing.assert_array_equal(origin, [-17, 0])
     assert ((ends >= origin) & (ends < origin + BINS)).all()
 

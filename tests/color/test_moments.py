@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everlight.color.moments import color_moments, relight_moments
+from everlight.color.moments import color_moments, reilluminate_moments
 
 moments = jax.jit(color_moments, static_argnums=2)
 
@@ -76,7 +76,7 @@ def test_moments_of_a_relit_image_need_no_pixels(rng, diagonal):
     colors = rng.uniform(0.05, 1, (60, 3))
     relight = np.diag(rng.uniform(0.3, 2, 3)) if diagonal else rng.uniform(0, 1, (3, 3))
     expected = float64_moments(colors @ relight, np.ones(60), 2)
-    actual = relight_moments(
+    actual = reilluminate_moments(
         moments(jnp.asarray(colors, jnp.float32), None, 2), jnp.asarray(relight, jnp.float32)
     )
     np.testing.assert_allclose(actual, expected, rtol=1e-5)

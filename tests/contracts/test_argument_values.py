@@ -147,7 +147,7 @@ SILENT = {
     ),
     "negative weights of sum 1": (
         lambda: metrics.cl_score(SHARES, {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}),
-        "weights has negative ones: A",
+        "weights must not be negative: A",
     ),
     "costs of another sequence": (
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),

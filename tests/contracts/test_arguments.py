@@ -268,13 +268,13 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "steps": 1,
     },
     "color.four_colors": image,
-    "color.draw_lights": lambda: {"key": KEY, "lights": floats(4, 3), "count": 5},
+    "color.draw_illuminants": lambda: {"key": KEY, "illuminants": floats(4, 3), "count": 5},
     "color.fit_dual_mapping": lambda: {
         "key": KEY,
         "images": floats(4, 8, 8, 3),
         "masks": floats(4, 8, 8),
         "illuminants": floats(4, 3),
-        "mapped": floats(3, 3),
+        "target_illuminants": floats(3, 3),
         "steps": 1,
     },
     "color.dual_mapping_estimate": lambda: {
@@ -373,7 +373,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "first": floats(3, 3),
         "second": floats(3, 3),
     },
-    "color.relight_moments": lambda: {"moments": floats(9), "relight": floats(3, 3)},
+    "color.reilluminate_moments": lambda: {"moments": floats(9), "reillumination": floats(3, 3)},
     "color.render": lambda: {
         "image": floats(4, 4, 3),
         "illuminant": floats(3),
@@ -570,7 +570,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "level": 0.9,
         "resamples": 5,
     },
-    "metrics.maximal_softmax": lambda: {"scores": floats(4, 5)},
+    "metrics.maximum_softmax_probability": lambda: {"scores": floats(4, 5)},
     "metrics.mean_hits": lambda: {"hits": booleans(4), "member": booleans(2, 4)},
     "metrics.measure_criteria": lambda: {**MATRIX, "costs": COSTS},
     "metrics.model_size_efficiency": lambda: {"model_memory": floats(3)},
@@ -599,7 +599,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "metrics.spo_generalisation": lambda: {
         "pieces": PIECES,
         "counts": host([1, 2]),
-        "least": 1,
+        "min_count": 1,
     },
     "metrics.spo_overlap": lambda: {"pieces": PIECES, "fact_task": host([0, 1]), "tasks": 2},
     "metrics.summarize_errors": lambda: {"errors": floats(4)},
@@ -624,7 +624,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "k": 5,
     },
     # models
-    "models.calibrate": lambda: {
+    "models.calibrate_distances": lambda: {
         "distribution": DISTRIBUTION,
         "distances": floats(4),
     },
@@ -647,13 +647,13 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
-    "models.novelty": lambda: {
-        "familiar": models.Familiarity(DISTRIBUTION, floats(101)),
+    "models.out_of_distribution_score": lambda: {
+        "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101)),
         "distance": jnp.float32(1),
     },
     "models.predict_chromaticity": lambda: {**trained(), "features": floats(4, 9)},
     "models.predict_illuminant": lambda: {**trained(), **TRANSFORM},
-    "models.uninformed_interval": lambda: {"lights": floats(4, 2), "coverage": 0.9},
+    "models.uninformative_interval": lambda: {"chromaticities": floats(4, 2), "coverage": 0.9},
     "models.unit": lambda: {"vectors": floats(4, 5), "axis": -1},
     "models.with_weights": lambda: {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
@@ -749,7 +749,12 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
 }
 WITHOUT_ARGUMENTS = {"continual.binary_objective"}
-OUTSIDE_OF_JIT = ("color.fit_gamut", "models.calibrate", "continual.diverged", "scenarios.")
+OUTSIDE_OF_JIT = (
+    "color.fit_gamut",
+    "models.calibrate_distances",
+    "continual.diverged",
+    "scenarios.",
+)
 """Called as they are: they look at values, and compile little or nothing."""
 ANYTHING = {"data", "shared", "memory"}
 """Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""

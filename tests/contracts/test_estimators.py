@@ -72,7 +72,7 @@ CORRECTIONS = {
     "Homography": ESTIMATORS["SoG"],
 }
 LEARNT = 64
-OTHERS = ("APAP", "C5", "DMCC", "FFCC", "SIIE")
+ADDITIONAL_IMAGES = ("APAP", "C5", "DMCC", "FFCC", "SIIE")
 
 
 def learn(name):
@@ -129,7 +129,7 @@ def compiled(name):
     return jax.jit(partial(gamut_estimate, gamut))
 
 
-@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS, *CORRECTIONS, *OTHERS])
+@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS, *CORRECTIONS, *ADDITIONAL_IMAGES])
 def estimator(request):
     return compiled(request.param)
 

@@ -66,7 +66,7 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
-from everlight.meshes import AXIS, RUNS, SHARED
+from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from experiments.common.checkpoint import Checkpoints
@@ -325,7 +325,7 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
-    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), (AXIS,))
+    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), (RUNS_AXIS,))
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
     runs = Runs(own, jax.random.split(KEY, 8))
     state = initial_runs_state(build_with(name), PROTOCOL, DATA, runs)
@@ -336,11 +336,13 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
         )
 
-    of_all = placed(state, SHARED)
-    state = of_all._replace(result=placed(state.result, RUNS), best=placed(state.best, RUNS))
+    of_all = placed(state, REPLICATED)
+    state = of_all._replace(
+        result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
+    )
     parts = _compiled(build_with(name), PROTOCOL, shared_alone, mesh)
-    given = placed(DATA, SHARED), placed(runs, RUNS)
-    epochs = placed(jnp.int32(1), SHARED)
+    given = placed(DATA, REPLICATED), placed(runs, RUNS_SPEC)
+    epochs = placed(jnp.int32(1), REPLICATED)
     for part, *rest in ((parts.learn_epochs, state, epochs), (parts.close_task, state)):
         text = part.lower(*given, *rest).compile().as_text()
         assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)

@@ -32,16 +32,16 @@ from everlight.models.illuminant_interval import (
     Interval,
     calibrate_interval,
     ensemble_chromaticity,
-    uninformed_interval,
+    uninformative_interval,
 )
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import Novelty, calibrate
 from everlight.models.illuminant_training import (
     Problem,
     TrainingSettings,
     make_trainer,
     predict_chromaticity,
 )
+from everlight.models.out_of_distribution import OutOfDistributionScore, calibrate_distances
 from experiments.two_camera import estimate as estimate_module
 from experiments.two_camera.corrections import draw_correction
 from experiments.two_camera.estimate import (
@@ -83,7 +83,7 @@ class Pair(NamedTuple):
     points: Path
 
 
-FAMILIAR = Novelty(np.float32(0.5), np.float32(0.4))
+FAMILIAR = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 
 
 def told_lights(light, second=None, novelty=FAMILIAR):
@@ -268,7 +268,7 @@ def trained_net(tmp_path_factory, rendered):
         )[0].best
 
     known = FeatureDistribution(prior.mean, prior.root)
-    familiar = calibrate(known, fitted.distance[scenes.valid])
+    familiar = calibrate_distances(known, fitted.distance[scenes.valid])
     ensembles = []
     for lights in illuminants:
         targets = to_chromaticity(lights)
@@ -277,7 +277,7 @@ def trained_net(tmp_path_factory, rendered):
         members = train(jax.random.split(jax.random.key(0), 2), problem)
         told = estimates_of(members, features[scenes.valid])
         truth = targets[scenes.valid]
-        scale, alone = calibrate_interval(told, truth), uninformed_interval(truth).degrees
+        scale, alone = calibrate_interval(told, truth), uninformative_interval(truth).degrees
         ensembles.append(LightModel("T", 5, members, scale, familiar, alone))
     folder = tmp_path_factory.mktemp("net")
     model = LoadedModel(*ensembles, prior, "probable", EMBEDDED_CAMERAS, "rendered scenes")
@@ -427,7 +427,9 @@ def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_
 def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
     class Narrow(ClosedFormNet):
         def tell(self, inputs):
-            return told_lights([0.5, 1, 0.6], novelty=Novelty(np.float32(1.7), np.float32(0)))
+            return told_lights(
+                [0.5, 1, 0.6], novelty=OutOfDistributionScore(np.float32(1.7), np.float32(0))
+            )
 
     use_net(Narrow())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
@@ -445,7 +447,9 @@ def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair
     class Other(ClosedFormNet):
         def tell(self, inputs):
             told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
-            return told._replace(second=told.second._replace(novelty=Novelty(9.0, 0.0)))
+            return told._replace(
+                second=told.second._replace(novelty=OutOfDistributionScore(9.0, 0.0))
+            )
 
     use_net(Other())
     (result,) = estimate(settings_for(small_pair(), tmp_path))

@@ -12,8 +12,8 @@ from everlight.color.transform_prior import TransformPrior, fit_probable_transfo
 from everlight.color.transforms import fit_color_transform
 from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import calibrate
 from everlight.models.illuminant_training import IlluminantModel
+from everlight.models.out_of_distribution import calibrate_distances
 from experiments.common.checkpoint import Checkpoints
 from experiments.two_camera.model_files import (
     LightModel,
@@ -37,7 +37,7 @@ def light_of(rng, given="T", depth=2, members=3):
         own = IlluminantModel(params, *(1 + drawn(rng, members, width) / 3 for _ in range(2)))
     scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
     known = FeatureDistribution(drawn(rng, width), drawn(rng, width, width))
-    familiar = calibrate(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
+    familiar = calibrate_distances(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
     return LightModel(given, depth, own, scale, familiar, jnp.float32(12.5))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlight.metrics.open_set import (
-    maximal_softmax,
+    maximum_softmax_probability,
     partial_test_accuracy,
     rejection_curve,
     roc_area,
@@ -82,5 +82,5 @@ def test_confidence_is_the_greatest_probability(rng):
     scores = rng.normal(size=(6, 4)) * 30
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
-    result = maximal_softmax(jnp.asarray(scores, jnp.float32))
+    result = maximum_softmax_probability(jnp.asarray(scores, jnp.float32))
     np.testing.assert_allclose(result, expected, rtol=1e-5)

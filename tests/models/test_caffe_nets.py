@@ -157,7 +157,7 @@ def test_images_that_are_too_small_are_refused(net):
         images = jnp.zeros((1, side, side, 3))
         return jax.eval_shape(lambda key: net(5).init(key, images, False), jax.random.key(0))
 
-    with pytest.raises(ValueError, match="pool5; give 48 pixels"):
+    with pytest.raises(ValueError, match="pool5; give 48 or more pixels"):
         shapes(32)
     shapes(48)
 
@@ -178,9 +178,9 @@ def test_layers_that_are_not_given_keep_their_values(rng):
         ({"conv1/bias": (2,)}, "conv1/weight is missing"),
         (
             {"conv1/weight": (2, 3, 7, 5), "conv1/bias": (2,)},
-            r"conv1/weight has the shape \(2, 3, 7, 5\); the net's is \(2, 3, 5, 7\)",
+            r"conv1/weight has the shape \(2, 3, 7, 5\); the network's is \(2, 3, 5, 7\)",
         ),
-        ({"head/weight": (4, 7), "head/bias": (7,)}, r"\(4, 7\); the net's is \(7, 4\)"),
+        ({"head/weight": (4, 7), "head/bias": (7,)}, r"\(4, 7\); the network's is \(7, 4\)"),
         ({"head/weight": (7, 4), "head/bias": (7,), "head/mean": (1,)}, "'head/mean' is neither"),
     ],
 )

@@ -137,10 +137,10 @@ def test_a_block_trains(rng):
     ("change", "message"),
     [
         (lambda arrays: arrays.pop("_blocks.3._bn2.bias"), r"_blocks\.3\._bn2\.bias is missing"),
-        (lambda arrays: arrays.update(extra=np.zeros(1)), r"extra is no array of the net"),
+        (lambda arrays: arrays.update(extra=np.zeros(1)), r"extra is not an array of the network"),
         (
             lambda arrays: arrays.update({"_conv_stem.weight": np.zeros((32, 3, 5, 5))}),
-            r"_conv_stem\.weight has the shape \(32, 3, 5, 5\), which is not the net's",
+            r"_conv_stem\.weight has the shape \(32, 3, 5, 5\), which is not the network's",
         ),
     ],
 )

@@ -9,7 +9,7 @@ from everlight.models.illuminant_interval import (
     chromaticity_interval,
     ensemble_chromaticity,
     ensemble_disagreement,
-    uninformed_interval,
+    uninformative_interval,
 )
 
 
@@ -95,7 +95,7 @@ def test_lights_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_i
     """R/G at equal steps of the logarithm, B/G always .5; the 27th farthest of 29 is needed."""
     away = np.arange(-14, 15) * 0.05
     lights = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
-    told = uninformed_interval(jnp.asarray(lights, jnp.float32))
+    told = uninformative_interval(jnp.asarray(lights, jnp.float32))
     np.testing.assert_allclose(told.low, [0.8 * np.exp(-0.65), 0.5], rtol=1e-4)
     np.testing.assert_allclose(told.high, [0.8 * np.exp(0.65), 0.5], rtol=1e-4)
     ends = np.array([[0.8 * np.exp(sign * 0.65), 1, 0.5] for sign in (-1, 1)])

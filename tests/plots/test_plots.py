@@ -67,7 +67,7 @@ def test_the_matrix_is_shown_with_rows_of_times_and_columns_of_tasks():
     axes = plots.plot_accuracy_matrix(MATRICES[0])
     np.testing.assert_array_equal(axes.images[0].get_array(), MATRICES[0])
     assert axes.images[0].get_clim() == (0, 1)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("tested on task", "after learning task")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("test data of task", "after learning task")
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2", "3"]
 
 
@@ -126,7 +126,7 @@ def test_error_curves_rise_to_all_images_at_the_sorted_errors():
     np.testing.assert_allclose(gray.get_xydata(), [[1, 25], [1, 50], [1, 75], [1, 100]])
     assert set(band(axes)[:, 0]) == {1, 2, 3, 6}
     assert axes.get_xlabel() == "angular error (degrees)"
-    assert axes.get_ylabel() == "images at or below (%)"
+    assert axes.get_ylabel() == "images with at most this error (%)"
 
 
 def test_lights_of_any_scale_lie_at_their_shares():
@@ -140,14 +140,16 @@ def test_the_locus_of_the_standard_observer_is_that_of_other_code():
     """Its marked points against Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
     axes = plots.plot_chromaticity({"white": np.ones((1, 3))}, OBSERVER)
     marked = axes.lines[1].get_xydata()
-    expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.lights.KELVIN))
+    expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.illuminants.KELVIN))
     np.testing.assert_allclose(marked, expected, atol=1e-3)
-    assert [text.get_text() for text in axes.texts] == [f"{k:,} K" for k in plots.lights.KELVIN]
+    assert [text.get_text() for text in axes.texts] == [
+        f"{k:,} K" for k in plots.illuminants.KELVIN
+    ]
 
 
 def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
-    looks = {plots.look_of(place) for place in range(32)}
+    looks = {plots.line_style(place) for place in range(32)}
     assert len(looks) == 32
-    assert plots.look_of(8) == (plots.COLORS[0], "--")
+    assert plots.line_style(8) == (plots.COLORS[0], "--")
     with pytest.raises(ValueError, match="32 curves"):
-        plots.look_of(32)
+        plots.line_style(32)

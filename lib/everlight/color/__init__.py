@@ -1,4 +1,4 @@
-"""Colour: least-squares transforms, illuminant estimators, alignment and rendering."""
+"""Colour: transforms between cameras, illuminant estimators, alignment and rendering."""
 
 from everlight.color.alignment import (
     HomographyFit,
@@ -34,7 +34,7 @@ from everlight.color.cross_camera import (
 )
 from everlight.color.dual_mapping import (
     DualMappingModel,
-    draw_lights,
+    draw_illuminants,
     dual_mapping_estimate,
     fit_dual_mapping,
     four_colors,
@@ -68,7 +68,7 @@ from everlight.color.moments import (
     color_moments,
     edge_moments,
     extreme_chromaticities,
-    relight_moments,
+    reilluminate_moments,
 )
 from everlight.color.radiometry import (
     ResponseTable,
@@ -150,7 +150,7 @@ __all__ = [
     "correct_bias",
     "correct_bias_locally",
     "cross_camera_estimate",
-    "draw_lights",
+    "draw_illuminants",
     "dual_mapping_estimate",
     "edge_moments",
     "encode_srgb",
@@ -184,8 +184,8 @@ __all__ = [
     "normalize_sum",
     "patch_means",
     "patch_thumbnail",
+    "reilluminate_moments",
     "reilluminate_transform",
-    "relight_moments",
     "render",
     "render_linear",
     "response",

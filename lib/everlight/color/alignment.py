@@ -1,10 +1,10 @@
-"""One camera's image on the other camera's pixel grid, by a homography; and block means.
+"""Alignment of one camera's image to the other's pixel grid by a homography; block means.
 
-Points are pixel coordinates (x, y): x to the right, y down, the centre of the top left pixel at
-(0, 0). A homography H maps one image's points to another's: `(x', y', 1) ∝ H (x, y, 1)`. Its
-horizon `H[2] · (x, y, 1) = 0` bounds what the other camera can see: the side of pixel (0, 0). The
-two-camera paper (section 3.1) aligns with one fixed homography per device and downsamples by six,
-which forgives small misalignment and slight parallax.
+Points are pixel coordinates (x, y): x to the right, y down, the centre of the top left pixel at (0,
+0). A homography H maps one image's points to another's: `(x', y', 1) ∝ H (x, y, 1)`. Its horizon
+`H[2] · (x, y, 1) = 0` bounds the points that the other camera can see: those on the side of pixel
+(0, 0). The two-camera paper (section 3.1) aligns with one fixed homography per device and
+downsamples by six, which tolerates small misalignment and slight parallax.
 """
 
 from typing import NamedTuple
@@ -21,14 +21,14 @@ DEGENERATE = 1e-4
 
 
 class HomographyFit(NamedTuple):
-    """A homography with 1 at its lower right; the identity where `valid` is false."""
+    """Homography with 1 at its lower right; the identity where `valid` is false."""
 
     homography: Float[Array, "3 3"]
     valid: Bool[Array, ""]
 
 
 class MaskedImage(NamedTuple):
-    """An image, and which of its pixels count."""
+    """An image, and the mask of its valid pixels."""
 
     image: Float[Array, "h w c"]
     mask: Bool[Array, "h w"]
@@ -46,7 +46,7 @@ def _homogeneous(
 def apply_homography(
     homography: Float[Array, "3 3"], points: Float[Array, "n 2"]
 ) -> Float[Array, "n 2"]:
-    """The points that H maps `points` to, `[n, 2]`; not finite on H's horizon."""
+    """Map `points` by H, `[n, 2]`; not finite on H's horizon."""
     mapped = _homogeneous(homography, points)
     return mapped[:, :2] / mapped[:, 2:]
 
@@ -66,23 +66,23 @@ def fit_homography(
     target_points: Float[Array, "n 2"],
     weights: Float[Array, "n"] | None = None,
 ) -> HomographyFit:
-    """The homography that maps `source_points` to `target_points`, by the normalised DLT.
+    """Fit the homography from `source_points` to `target_points` by the normalised DLT.
 
-    The least-squares solution of the direct linear transform in normalised coordinates (Hartley
-    1997, "In defense of the eight-point algorithm"; Hartley and Zisserman 2004, algorithm 4.2).
+    Least-squares solution of the direct linear transform in normalised coordinates (Hartley 1997,
+    "In defense of the eight-point algorithm"; Hartley and Zisserman 2004, algorithm 4.2).
 
     Args:
-      source_points: (x, y), `[n, 2]`, n >= 4.
-      target_points: where they lie in the other image, `[n, 2]`.
-      weights: non-negative weight of each pair's squared algebraic error, `[n]`; 0 leaves it out.
+      source_points: points (x, y), `[n, 2]`, n >= 4.
+      target_points: the corresponding points in the other image, `[n, 2]`.
+      weights: non-negative weight of each pair's squared algebraic error, `[n]`; 0 excludes it.
 
     Returns:
-      The homography, `[3, 3]`, and whether it is one. It is not where fewer than four pairs
-      differ, where too many lie on one line, where a point lies beyond the horizon (as one does
-      when pairs are mixed up), or where input is not finite.
+      The homography, `[3, 3]`, and its validity. It is invalid where fewer than four pairs differ,
+      too many points are collinear, or input is not finite. A point beyond the horizon, a sign of
+      mismatched pairs, also makes it invalid.
 
     Raises:
-      ValueError: fewer than four pairs.
+      ValueError: there are fewer than four pairs.
     """
     if source_points.shape[0] < 4:
         raise ValueError(f"{source_points.shape[0]} point pairs; a homography needs at least 4")
@@ -96,7 +96,7 @@ def fit_homography(
     zeros = jnp.zeros_like(source)
     rows_x = jnp.concatenate([source, zeros, -target[:, :1] * source], axis=1)
     rows_y = jnp.concatenate([zeros, source, -target[:, 1:] * source], axis=1)
-    # Four pairs give eight rows; a ninth makes the thin decomposition hold the null vector.
+    # Four pairs give eight rows; a ninth lets the thin decomposition include the null vector.
     system = jnp.concatenate([rows_x, rows_y, jnp.zeros_like(rows_x[:1])])
     _, singular, right = jnp.linalg.svd(system, full_matrices=False)
     normalised = right[-1].reshape(3, 3)
@@ -117,19 +117,19 @@ def fit_homography(
 def warp_image(
     image: Float[Array, "h w c"], homography: Float[Array, "3 3"], shape: tuple[int, int]
 ) -> MaskedImage:
-    """The image on another pixel grid: output pixel p is the image, bilinearly, at H(p).
+    """Resample the image on another pixel grid: output pixel p is the image, bilinearly, at H(p).
 
-    So where H maps main-camera pixels to second-camera pixels, this brings the second camera's
-    image onto the main camera's grid.
+    If H maps main-camera pixels to second-camera pixels, this brings the second camera's image onto
+    the main camera's grid.
 
     Args:
-      image: `[h, w, c]`.
+      image: image, `[h, w, c]`.
       homography: H, from output pixels to the image's pixels, `[3, 3]`.
       shape: (height, width) of the output.
 
     Returns:
-      The warped image, `[*shape, c]`, and where H(p) lies between pixel centres of the image and
-      this side of the horizon, `[*shape]`. It is 0 elsewhere.
+      The warped image, `[*shape, c]`, and its mask, `[*shape]`. A pixel is valid where H(p) lies
+        between pixel centres of the image and on this side of the horizon, and is 0 elsewhere.
     """
     height, width = image.shape[:2]
     y, x = jnp.meshgrid(jnp.arange(shape[0]), jnp.arange(shape[1]), indexing="ij")
@@ -152,18 +152,17 @@ def warp_image(
 def area_downsample(
     image: Float[Array, "h w c"], factor: PositiveInt = 6, mask: Bool[Array, "h w"] | None = None
 ) -> MaskedImage:
-    """Means over blocks of `factor` × `factor` pixels; the paper's factor is 6.
+    """Return means over blocks of `factor` × `factor` pixels; the paper's factor is 6.
 
-    Rows and columns that fill no block, at the bottom and the right, are cropped.
+    Rows and columns at the bottom and right that fill no block are cropped.
 
     Args:
-      image: `[h, w, c]`.
+      image: image, `[h, w, c]`.
       factor: side of a block, in pixels.
-      mask: which pixels count, `[h, w]`; all by default.
+      mask: mask of valid pixels, `[h, w]`; all by default.
 
     Returns:
-      The means, `[h // factor, w // factor, c]`, and which blocks count: those all of whose
-      pixels do.
+      The means, `[h // factor, w // factor, c]`, and the mask of blocks whose pixels are all valid.
 
     Raises:
       ValueError: the image is smaller than one block.
@@ -171,7 +170,9 @@ def area_downsample(
     height, width, channels = image.shape
     rows, columns = height // factor, width // factor
     if rows == 0 or columns == 0:
-        raise ValueError(f"an image of {height}×{width} pixels holds no block of {factor}×{factor}")
+        raise ValueError(
+            f"an image of {height}×{width} pixels is smaller than a block of {factor}×{factor}"
+        )
     if mask is None:
         mask = jnp.ones((height, width), bool)
     blocks = (rows, factor, columns, factor)

@@ -1,10 +1,10 @@
-"""Corrections learnt on top of what an image says: corrected moments, homography, APAP.
+"""Learnt corrections of single-image estimates: corrected moments, colour homography, APAP.
 
-An estimate, or a few moments of the image, is mapped to the light by a linear map whose scale is
-free for every image, since a light's brightness says nothing. So one function fits the corrected
-moments of Finlayson 2013 (ICCV) to moments, and to the estimates of a statistical method the colour
-homography of Finlayson, Gong and Fisher 2019 (PAMI). As-projective-as-possible (APAP; Afifi,
-Punnappurath, Finlayson and Brown 2019, JOSA A) fits a homography anew for every estimate.
+An estimate, or moments of the image, are mapped linearly to the illuminant. Every image has a free
+scale, since an illuminant's brightness is irrelevant. The same function fits corrected moments
+(Finlayson 2013, ICCV) and, on estimates of a statistical method, the colour homography (Finlayson,
+Gong and Fisher 2019, PAMI). As-projective-as-possible (APAP; Afifi, Punnappurath, Finlayson and
+Brown 2019, JOSA A) fits a homography for every estimate.
 """
 
 import jax
@@ -16,8 +16,9 @@ from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
 
 ITERATIONS = 100
-"""Alternations. The authors' code stops at 1,000: on NUS's D5200 that moves the mean errors of
-homographies by .01 degrees and those of moments by up to .17, either way."""
+"""Iterations of alternating least squares. The authors' code stops at 1,000: on NUS's D5200 that
+changes the mean errors of homographies by 0.01 degrees and those of moments by up to 0.17, in
+either direction."""
 
 
 @checked
@@ -27,37 +28,37 @@ def fit_bias_correction(
     weights: Float[Array, "n"] | None = None,
     iterations: PositiveInt = ITERATIONS,
 ) -> Float[Array, "f 3"]:
-    """The matrix M with `features @ M` parallel to the lights, by alternating least squares.
+    """Fit the matrix M with `features @ M` parallel to the illuminants.
 
-    The sum of `weights * |d_i * (features_i @ M) - light_i|²` is brought down over M and over every
-    image's own scale d_i in turn (Finlayson 2013, equations 9 to 11). Lights are taken at unit
-    length.
+    Alternating least squares reduces the sum of `weights * |d_i * (features_i @ M) -
+    illuminant_i|²` over M and over each image's scale d_i in turn (Finlayson 2013, equations 9 to
+    11). Illuminants are normalised to unit length.
 
     Args:
-      features: moments, or the unit estimates of another method, `[n, f]`; a row that is not finite
-        has no part.
-      illuminants: the true lights, any scale, `[n, 3]`.
+      features: moments, or unit estimates of another method, `[n, f]`; rows that are not finite are
+        ignored.
+      illuminants: true illuminants, any scale, `[n, 3]`.
       weights: non-negative weight of each image, `[n]`.
-      iterations: how often both are solved for.
+      iterations: number of alternations.
 
     Returns:
-      The matrix, `[f, 3]`, of free scale; of least norm where the features leave it open.
+      The matrix, `[f, 3]`, with arbitrary scale; the minimum-norm solution if it is not unique.
     """
     usable = jnp.all(jnp.isfinite(features), axis=1)
-    given = jnp.where(usable[:, None], features, 0)
-    lights = illuminants / jnp.linalg.norm(illuminants, axis=1, keepdims=True)
+    inputs = jnp.where(usable[:, None], features, 0)
+    normalized = illuminants / jnp.linalg.norm(illuminants, axis=1, keepdims=True)
     root = usable.astype(features.dtype)
     if weights is not None:
         root = root * jnp.sqrt(jnp.where(weights > 0, weights, 0))
 
     def solve(scales: Float[Array, "n"]) -> Float[Array, "f 3"]:
-        rows = given * (root * scales)[:, None]
-        return jnp.linalg.lstsq(rows, lights * root[:, None])[0]
+        rows = inputs * (root * scales)[:, None]
+        return jnp.linalg.lstsq(rows, normalized * root[:, None])[0]
 
     def alternate(_: Array, matrix: Float[Array, "f 3"]) -> Float[Array, "f 3"]:
-        mapped = _map(given, matrix)
+        mapped = _map(inputs, matrix)
         length = jnp.sum(mapped * mapped, axis=1)
-        along = jnp.sum(mapped * lights, axis=1)
+        along = jnp.sum(mapped * normalized, axis=1)
         return solve(jnp.where(length > 0, along / jnp.where(length > 0, length, 1), 0))
 
     return jax.lax.fori_loop(0, iterations, alternate, solve(jnp.ones_like(root)))
@@ -65,14 +66,14 @@ def fit_bias_correction(
 
 @checked
 def correct_bias(matrix: Float[Array, "f 3"], features: Float[Array, "f"]) -> Illuminant:
-    """The unit light of an image with these features; NaN where they are, or no channel is left.
+    """Return the corrected unit illuminant; NaN for NaN features or without a positive channel.
 
     Args:
-      matrix: from `fit_bias_correction`.
-      features: like those that it was fitted to, `[f]`.
+      matrix: matrix from `fit_bias_correction`.
+      features: features of the same kind as in the fit, `[f]`.
     """
-    light = jnp.maximum(_map(features, matrix), 0)
-    return unit_illuminant(jnp.where(jnp.max(light) > 0, light, jnp.nan))
+    illuminant = jnp.maximum(_map(features, matrix), 0)
+    return unit_illuminant(jnp.where(jnp.max(illuminant) > 0, illuminant, jnp.nan))
 
 
 @checked
@@ -83,26 +84,26 @@ def correct_bias_locally(
     width: PositiveFloat = 3.0,
     floor: UnitInterval = 0.065,
 ) -> Illuminant:
-    """APAP: the estimate mapped by a homography fitted mostly to training estimates near to it.
+    """APAP: correct an estimate by a homography fitted mostly to nearby training estimates.
 
-    Afifi et al. 2019: a training image at an angle of θ degrees has the factor
-    max(exp(-θ / width²), floor) in the least squares. The kernel has θ as the authors' code does,
-    and the defaults are its.
+    Afifi et al. 2019: a training image at an angle of θ degrees has the factor max(exp(-θ /
+    width²), floor) in the least squares. The kernel is linear in θ as in the authors' code, and the
+    defaults are from there.
 
     Args:
-      estimates: of the training images by a statistical method, unit length, `[n, 3]`; a row that
-        is not finite has no part.
-      illuminants: their true lights, any scale, `[n, 3]`.
-      estimate: the method's on the image at hand, `[3]`.
-      width: of the kernel.
-      floor: least factor; 1 is one homography for all.
+      estimates: unit estimates of the training images by a statistical method, `[n, 3]`; rows that
+        are not finite are ignored.
+      illuminants: true illuminants of the training images, any scale, `[n, 3]`.
+      estimate: estimate of the same method on the image to correct, `[3]`.
+      width: width of the kernel.
+      floor: smallest factor; 1 gives one homography for all images.
 
     Returns:
-      The unit light; NaN where the estimate is not finite.
+      The unit illuminant; NaN where the estimate is not finite.
     """
     angles = jax.vmap(angular_error, (0, None))(estimates, estimate)
     kernel = jnp.maximum(jnp.exp(-angles / width**2), floor)
-    # What is not finite has no part in the fit; its weight is made a number for the others' sake.
+    # Rows that are not finite are ignored in the fit, but their weights must be finite.
     matrix = fit_bias_correction(estimates, illuminants, jnp.where(kernel > 0, kernel, 0) ** 2)
     return correct_bias(matrix, estimate)
 

@@ -1,6 +1,7 @@
-"""Illuminants from the transform between two cameras, without a net: the ancestors of the method.
+"""Illuminant estimation from the transform between two cameras, without a network.
 
-Chromagenic colour constancy chooses among known lights, linear regression interpolates.
+Chromagenic colour constancy selects one of several known illuminants; linear regression
+interpolates. Both preceded the two-camera network.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from everlight.color.transforms import apply_color_transform, fit_color_transfor
 
 
 class Chromagenic(NamedTuple):
-    """The transform of each candidate light; where `valid` is false it could not be fitted."""
+    """The transform of each candidate illuminant; `valid` is false where it could not be fitted."""
 
     transforms: Float[Array, "m 3 3"]
     illuminants: Float[Array, "m 3"]
@@ -28,23 +29,23 @@ def fit_chromagenic(
     labels: Int[Array, "pairs"],
     illuminants: Float[Array, "m 3"],
 ) -> Chromagenic:
-    """One transform per candidate light, from all training colours seen under it.
+    """Fit one transform per candidate illuminant to all training colours seen under it.
 
-    Finlayson, Hordley and Morovic 2005 (CVPR), preprocessing: T_i maps the main camera's colours
-    under light i to the second's by least squares.
+    Preprocessing of Finlayson, Hordley and Morovic 2005 (CVPR): T_i maps the main camera's colours
+    under illuminant i to the second camera's by least squares.
 
     Args:
       main: colours of the main camera, `[pairs, n, 3]`.
-      second: colours of the second camera at the same places, `[pairs, n, 3]`.
-      labels: row of `illuminants` under which each pair was taken, `[pairs]`.
-      illuminants: of the main camera, `[m, 3]`, the candidates.
+      second: colours of the second camera at the same points, `[pairs, n, 3]`.
+      labels: index into `illuminants` of each pair's illuminant, `[pairs]`.
+      illuminants: candidate illuminants in the main camera's RGB, `[m, 3]`.
 
     Returns:
-      The candidates; one without pairs, or whose colours span no 3-space, is not valid and is
-      never chosen.
+      The candidates. A candidate is invalid and never selected if it has no pairs or its colours
+        have rank below 3.
 
     Raises:
-      ValueError: a label without a row.
+      ValueError: a label is not an index into `illuminants`.
     """
     check_range("labels", labels, 0, len(illuminants) - 1)
     colors, targets = main.reshape(-1, 3), second.reshape(-1, 3)
@@ -64,20 +65,19 @@ def chromagenic_estimate(
     second: Float[Array, "n 3"],
     weights: Float[Array, "n"] | None = None,
 ) -> Float[Array, "3"]:
-    """The candidate light whose transform maps the pair with the least squared error.
+    """Return the candidate illuminant whose transform fits the pair with the least squared error.
 
-    Finlayson, Hordley and Morovic 2005 (CVPR), operation.
+    Operation phase of Finlayson, Hordley and Morovic 2005 (CVPR).
 
     Args:
-      model: from `fit_chromagenic`.
+      model: model from `fit_chromagenic`.
       main: colours of the main camera, `[n, 3]`.
-      second: colours of the second camera at the same places, `[n, 3]`.
-      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel out.
+      second: colours of the second camera at the same points, `[n, 3]`.
+      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel.
 
     Returns:
-      A row of the model's illuminants; NaN where no candidate's error is finite (no valid
-      candidate, colours that are not finite) or every pixel is black or masked, which leaves no
-      error to compare.
+      A row of the model's illuminants. NaN where no candidate has a finite error, or where every
+        pixel is black or masked.
     """
     if weights is not None:
         observed = (weights > 0)[:, None]
@@ -95,7 +95,7 @@ def chromagenic_estimate(
 
 
 class LinearRegression(NamedTuple):
-    """The affine map `features @ slopes + intercept` to [R/G, B/G]."""
+    """Affine map `features @ slopes + intercept` to [R/G, B/G]."""
 
     slopes: Float[Array, "f 2"]
     intercept: Float[Array, "2"]
@@ -105,18 +105,19 @@ class LinearRegression(NamedTuple):
 def fit_linear_regression(
     features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
-    """Least-squares regression of the light's chromaticity, on a transform's nine entries or other.
+    """Fit a least-squares regression of the illuminant's chromaticity on features.
 
-    The baseline "linear regression" of the two-camera paper's table 3. Features are centred first
-    and the solver is an SVD, as rows of sum-normalised transforms add up to about 1 and leave the
-    nine nearly dependent: of all best maps it gives the smallest.
+    The "linear regression" baseline of the two-camera paper's table 3, whose features are the
+    transform's nine entries. Rows of sum-normalised transforms add up to about 1, which leaves the
+    nine nearly dependent. Features are therefore centred, and the SVD solver returns the
+    minimum-norm solution.
 
     Args:
-      features: of the training pairs, such as transforms row by row, `[n, f]`, n > f.
-      chromaticities: [R/G, B/G] of their lights, `[n, 2]`.
+      features: features of the training pairs, such as flattened transforms, `[n, f]`, n > f.
+      chromaticities: [R/G, B/G] of the pairs' illuminants, `[n, 2]`.
 
     Raises:
-      ValueError: fewer pairs than the map has entries per output.
+      ValueError: there are fewer pairs than coefficients per output.
     """
     count, width = features.shape
     if count <= width:
@@ -133,10 +134,10 @@ def fit_linear_regression(
 def linear_estimate(
     model: LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] of the lights of pairs with these features, `[..., f]`.
+    """Predict [R/G, B/G] of the illuminants from features, `[..., f]`.
 
     Raises:
-      ValueError: features of another number than the model was fitted to.
+      ValueError: the number of features differs from the fitted model's.
     """
     check_sizes(slopes=(model.slopes, 0), features=(features, -1))
     product = jnp.matmul(features, model.slopes, precision=jax.lax.Precision.HIGHEST)

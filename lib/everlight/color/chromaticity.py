@@ -1,4 +1,4 @@
-"""Between illuminants (R, G, B) and the green-relative chromaticity [R/G, B/G]."""
+"""Conversion between illuminants (R, G, B) and green-relative chromaticities [R/G, B/G]."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -8,12 +8,12 @@ from everlight.checks import checked
 
 @checked
 def to_chromaticity(illuminant: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] of an illuminant of any scale; infinite or NaN where green is 0."""
+    """Return [R/G, B/G] of an illuminant of any scale; infinite or NaN where green is 0."""
     return illuminant[..., ::2] / illuminant[..., 1:2]
 
 
 @checked
 def from_chromaticity(chromaticity: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
-    """The illuminant (R/G, 1, B/G)."""
+    """Return the illuminant (R/G, 1, B/G)."""
     red, blue = chromaticity[..., 0], chromaticity[..., 1]
     return jnp.stack([red, jnp.ones_like(red), blue], axis=-1)

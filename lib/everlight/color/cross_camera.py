@@ -1,20 +1,21 @@
-"""C5, small form: unlabelled images of the asked camera tell a net how its lights are to be found.
+"""C5, reduced: a network infers a camera-specific FFCC model from unlabelled images.
 
-Afifi et al. 2021, "Cross-camera convolutional color constancy" (ICCV). A net sees the log-chroma
-histograms of an image and of some others by the same camera, whose lights nobody knows, and gives
-the filters and the map of likely lights with which the image's own histogram is filtered, as in
-FFCC (`everlight.color.fourier_constancy`). So a camera that took none of the teaching images may be
-asked.
+Afifi et al. 2021, "Cross-camera convolutional color constancy" (ICCV). A network reads the
+log-chroma histograms of an image and of additional unlabelled images by the same camera. It
+generates the filters and the bias map with which FFCC (`everlight.color.fourier_constancy`) filters
+the image's histogram. The camera may be absent from training.
 
-What differs from the paper, to be trained on two CPU cores in a minute: the net sees histograms of
-32 bins of 1/16 a side, each FFCC's bins by twos, instead of 64 bins of .09, and its filters and map
-are enlarged to FFCC's 64; histograms count pixels alike, where the paper weighs them by brightness;
-three levels of one convolution each, of 8, 16 and 32 channels, instead of four of two; the other
-images share one encoder, where each has its own in the paper, and there are three of them instead
-of six to eight; no normalisation layers and no decay of the weights; some hundred steps at 2e-3.
-The paper's augmentation, images mapped to other cameras by matrices, is replaced by what histograms
-admit in closed form: the image alone is shifted as if under another light of its camera, and all of
-a set together as if by another camera. One of the other images may come twice.
+Differences from the paper, for training in a minute on two CPU cores:
+
+- Histograms have 32 bins of 1/16 per side (pairs of FFCC's bins) instead of 64 bins of 0.09;
+  filters and bias map are enlarged to FFCC's 64.
+- Histograms count pixels equally; the paper weights them by brightness.
+- Three levels have one convolution each, of 8, 16 and 32 channels, instead of four levels with two.
+- The additional images share one encoder, where each has its own in the paper. There are three
+  instead of six to eight, drawn with replacement.
+- There is no normalisation layer and no weight decay; training takes some hundred steps at 2e-3.
+- The paper augments by mapping images to other cameras with matrices. Here histograms are shifted:
+  the image alone to another illuminant of its camera, and the whole set as if by another camera.
 """
 
 from typing import NamedTuple
@@ -29,46 +30,46 @@ from everlight.checks import PositiveInt, checked
 from everlight.color.descent import descend
 from everlight.color.estimators import Illuminant
 from everlight.color.fourier_constancy import (
-    BIN,
+    BIN_WIDTH,
     BINS,
     FourierModel,
     Histograms,
     first_bin,
     fourier_estimate,
-    light_places,
+    illuminant_bins,
 )
 from everlight.metrics.angular import angular_error
 from everlight.models.convolution import Convolution
 
-OTHERS = 3
-"""Images by the same camera beside the one that is asked."""
-COARSE = 32
+ADDITIONAL_IMAGES = 3
+"""Number of additional images by the same camera."""
+COARSE_BINS = 32
 CHANNELS = (8, 16, 32)
-BATCH = 16
-RATE = 2e-3
+BATCH_SIZE = 16
+LEARNING_RATE = 2e-3
 FILTER_SMOOTHNESS, BIAS_SMOOTHNESS = 0.15, 0.02
-"""Weights of the mean squared differences of neighbours, beside the error in degrees."""
+"""Weights of the mean squared differences of neighbours, relative to the error in degrees."""
 
 
 class CrossCameraModel(NamedTuple):
-    """The trained parameters of the net, and each axis's first of the 64 bins."""
+    """Trained parameters of the network, and the first of the 64 bins on each axis."""
 
     params: PyTree
     origin: Float[Array, "2"]
 
 
 class GeneratorNet(nn.Module):
-    """From histograms of an image and of others to filters and a map of lights of 32 bins a side.
+    """Network from histograms of an image and of additional images to filters and a bias map.
 
-    All are in a frame whose first bin is that of `CrossCameraModel.origin`, but the filters, which
-    have no place.
+    All have 32 bins per side. Histograms and bias map start at the bin `CrossCameraModel.origin`;
+    filters have no position.
     """
 
     @nn.compact
     def __call__(
         self, own: Float[Array, "b 32 32 2"], others: Float[Array, "b k 32 32 2"]
     ) -> tuple[Float[Array, "b 32 32 2"], Float[Array, "b 32 32"]]:
-        """The order of the other images has no part."""
+        """Return filters and bias map, independent of the order of the additional images."""
         count = others.shape[1]
         own = _placed(own)
         others = _placed(others.reshape(-1, *others.shape[2:]))
@@ -81,9 +82,9 @@ class GeneratorNet(nn.Module):
             apart = others.reshape(-1, count, *others.shape[1:])
             pooled = jnp.maximum(own, jnp.max(apart, axis=1))
             if level + 1 < len(CHANNELS):
-                beside = jnp.repeat(pooled, count, axis=0)
+                additional = jnp.repeat(pooled, count, axis=0)
                 own = _merge(width, f"own_merge{level}", own, pooled)
-                others = _merge(width, f"others_merge{level}", others, beside)
+                others = _merge(width, f"others_merge{level}", others, additional)
         latent = nn.leaky_relu(Convolution(CHANNELS[-1], name="bottleneck")(pooled))
         filters = self._decode("filters", latent, passed, 2)
         return filters, self._decode("bias", latent, passed, 1)[..., 0]
@@ -100,7 +101,7 @@ class GeneratorNet(nn.Module):
 
 
 def _halved(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
-    """The largest of each four neighbours."""
+    """Maximum of each 2x2 block."""
     batch, height, width, channels = maps.shape
     return jnp.max(maps.reshape(batch, height // 2, 2, width // 2, 2, channels), axis=(2, 4))
 
@@ -111,8 +112,8 @@ def _merge(width: int, name: str, own: Array, pooled: Array) -> Array:
 
 
 def _placed(histograms: Float[Array, "b 32 32 2"]) -> Float[Array, "b 32 32 4"]:
-    """With each bin's place beside what it holds."""
-    line = jnp.linspace(-1, 1, COARSE)
+    """Concatenate the coordinates of each bin as channels."""
+    line = jnp.linspace(-1, 1, COARSE_BINS)
     places = jnp.stack(jnp.meshgrid(line, line, indexing="ij"), axis=-1)
     return jnp.concatenate(
         [histograms, jnp.broadcast_to(places, (*histograms.shape[:-1], 2))], axis=-1
@@ -122,32 +123,32 @@ def _placed(histograms: Float[Array, "b 32 32 2"]) -> Float[Array, "b 32 32 4"]:
 def _coarse(
     histograms: Float[Array, "*s 2 64 64"], origin: Float[Array, "2"]
 ) -> Float[Array, "*s 32 32 2"]:
-    """Roots of shares, whose mean square is 1, from `origin` on."""
+    """Square roots of 2x2 bins' shares from `origin` on, with a mean square of 1."""
     moved = jnp.roll(histograms, -origin.astype(int), axis=(-2, -1))
-    shape = COARSE, BINS // COARSE, COARSE, BINS // COARSE
+    shape = COARSE_BINS, BINS // COARSE_BINS, COARSE_BINS, BINS // COARSE_BINS
     shares = jnp.sum(moved.reshape(*histograms.shape[:-2], *shape), axis=(-3, -1))
-    return jnp.moveaxis(COARSE * jnp.sqrt(shares), -3, -1)
+    return jnp.moveaxis(COARSE_BINS * jnp.sqrt(shares), -3, -1)
 
 
 def _enlarged(maps: Float[Array, "*s 32 32"]) -> Float[Array, "*s 64 64"]:
-    """Each bin as four, and evened out between neighbours round the torus."""
+    """Upsample each bin to 2x2, smoothed between neighbours on the torus."""
     for axis in (-2, -1):
-        maps = jnp.repeat(maps, BINS // COARSE, axis=axis)
+        maps = jnp.repeat(maps, BINS // COARSE_BINS, axis=axis)
         maps = (jnp.roll(maps, 1, axis) + 2 * maps + jnp.roll(maps, -1, axis)) / 4
     return maps
 
 
 def _roughness(maps: Float[Array, "*s 32 32"]) -> Float[Array, ""]:
-    """Mean squared difference of neighbours, of both axes together."""
+    """Mean squared difference of neighbours, summed over both axes."""
     return sum(jnp.mean((jnp.roll(maps, 1, axis) - maps) ** 2) for axis in (-2, -1))
 
 
-def _tell(
+def _predict(
     model: CrossCameraModel,
     histograms: Float[Array, "b 2 64 64"],
     others: Float[Array, "b k 2 64 64"],
 ) -> tuple[Float[Array, "b 3"], Float[Array, ""]]:
-    """Lights by a model of FFCC's kind for each image, and how rough these models are."""
+    """Illuminants by each image's FFCC model, and the smoothness penalty of these models."""
     filters, bias = GeneratorNet().apply(
         model.params, _coarse(histograms, model.origin), _coarse(others, model.origin)
     )
@@ -158,8 +159,8 @@ def _tell(
     return jax.vmap(fourier_estimate)(fitted, jnp.sqrt(histograms)), rough
 
 
-def _told(histograms: Float[Array, "*s 2 64 64"]) -> Bool[Array, "*s"]:
-    """Whether an image says anything: neither all masked nor spoilt."""
+def _has_pixels(histograms: Float[Array, "*s 2 64 64"]) -> Bool[Array, "*s"]:
+    """True where an image has usable pixels and no NaN."""
     return jnp.sum(histograms[..., 0, :, :], axis=(-2, -1)) > 0
 
 
@@ -171,58 +172,58 @@ def fit_cross_camera(
     cameras: Int[Array, "n"],
     steps: PositiveInt = 500,
 ) -> CrossCameraModel:
-    """Trains the net by Adam on the angular error of batches of 16 images, each with three others.
+    """Train the network with Adam on batches of 16 images, each with three additional images.
 
-    Half of the images are shifted to the light of another image by their camera. Each set is
-    shifted as a whole by what the lights' mean differs from camera to camera, drawn normally: with
-    one camera that is nothing.
+    The loss is the angular error. Half of the images are shifted to the illuminant of another image
+    of their camera. Each set is then shifted by a normal draw with the standard deviation of the
+    cameras' mean illuminants, which is 0 for one camera.
 
     Args:
-      key: of initial parameters, batches and shifts.
-      histograms: from `log_chroma_histograms`, `[n, 2, 64, 64]`.
-      illuminants: the true lights, any scale, `[n, 3]`.
-      cameras: which took each image, numbered from 0 on, `[n]`.
-      steps: of the optimizer; nothing is chosen among them.
+      key: key of initial parameters, batches and shifts.
+      histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
+      illuminants: true illuminants, any scale, `[n, 3]`.
+      cameras: camera index of each image, from 0, `[n]`.
+      steps: number of optimizer steps; the last parameters are returned.
     """
-    places = light_places(illuminants)
+    places = illuminant_bins(illuminants)
     origin = first_bin(places)
-    seen = _told(histograms)
+    seen = _has_pixels(histograms)
     histograms = jnp.where(seen[:, None, None, None], histograms, 0)
     spread = _spread_of_cameras(places, cameras)
     first, drawn = jax.random.split(key)
-    blank = jnp.zeros((1, COARSE, COARSE, 2))
+    blank = jnp.zeros((1, COARSE_BINS, COARSE_BINS, 2))
     params = GeneratorNet().init(first, blank, blank[:, None])
-    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
     def draw(key: PRNGKeyArray) -> tuple[Array, Array, Array, Array]:
-        chosen, which, light, whether, moved = jax.random.split(key, 5)
+        chosen, which, target, whether, moved = jax.random.split(key, 5)
         row = jax.random.randint(chosen, (), 0, len(histograms))
         same = jnp.where(cameras == cameras[row], 0.0, -jnp.inf)
-        # Itself only where the camera has no other.
-        others = jax.random.categorical(which, same.at[row].add(-50), shape=(OTHERS,))
-        relit = places[jax.random.categorical(light, same)] - places[row]
-        shift = jnp.round(jnp.where(jax.random.bernoulli(whether), relit, 0)).astype(int)
+        # The image itself is drawn only where its camera has no other.
+        others = jax.random.categorical(which, same.at[row].add(-50), shape=(ADDITIONAL_IMAGES,))
+        reilluminated = places[jax.random.categorical(target, same)] - places[row]
+        shift = jnp.round(jnp.where(jax.random.bernoulli(whether), reilluminated, 0)).astype(int)
         common = jnp.round(spread * jax.random.normal(moved, (2,))).astype(int)
         own = jnp.roll(histograms[row], shift + common, axis=(1, 2))
-        beside = jnp.roll(histograms[others], common, axis=(2, 3))
-        red, blue = -BIN * (places[row] + shift + common)
+        additional = jnp.roll(histograms[others], common, axis=(2, 3))
+        red, blue = -BIN_WIDTH * (places[row] + shift + common)
         truth = jnp.exp(jnp.stack([red, jnp.zeros_like(red), blue]))
-        return own, beside, truth, seen[row]
+        return own, additional, truth, seen[row]
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
-        own, beside, truth, told = jax.vmap(draw)(jax.random.split(key, BATCH))
+        own, additional, truth, has_pixels = jax.vmap(draw)(jax.random.split(key, BATCH_SIZE))
         # An empty histogram gives NaN, whose gradient would spread.
-        own = jnp.where(told[:, None, None, None], own, 1 / BINS**2)
-        lights, rough = _tell(CrossCameraModel(params, origin), own, beside)
-        errors = jax.vmap(angular_error)(lights, truth)
-        return jnp.mean(jnp.where(told, errors, 0)) + rough
+        own = jnp.where(has_pixels[:, None, None, None], own, 1 / BINS**2)
+        estimates, rough = _predict(CrossCameraModel(params, origin), own, additional)
+        errors = jax.vmap(angular_error)(estimates, truth)
+        return jnp.mean(jnp.where(has_pixels, errors, 0)) + rough
 
     params = descend(loss, params, optimizer, drawn, steps)
     return CrossCameraModel(params, origin)
 
 
 def _spread_of_cameras(places: Float[Array, "n 2"], cameras: Int[Array, "n"]) -> Float[Array, "2"]:
-    """The deviation of the cameras' mean lights, in bins, each image counting its camera once."""
+    """Standard deviation of the cameras' mean illuminants over images, in bins."""
     same = cameras[:, None] == cameras[None, :]
     means = (same @ places) / jnp.sum(same, axis=1, keepdims=True)
     return jnp.std(means, axis=0)
@@ -232,16 +233,17 @@ def _spread_of_cameras(places: Float[Array, "n 2"], cameras: Int[Array, "n"]) ->
 def cross_camera_estimate(
     model: CrossCameraModel, histograms: Histograms, others: Float[Array, "k 2 64 64"]
 ) -> Illuminant:
-    """The unit light of an image; NaN where no pixel was left in its histogram.
+    """Return the unit illuminant of an image; NaN where its histogram has no pixels.
 
     Args:
-      model: from `fit_cross_camera`.
-      histograms: of the image, from `log_chroma_histograms`, `[2, 64, 64]`.
-      others: of other images by the same camera, in any order, `[k, 2, 64, 64]`; those without
-        pixels have no part but that of an empty histogram.
+      model: model from `fit_cross_camera`.
+      histograms: histograms of the image from `log_chroma_histograms`, `[2, 64, 64]`.
+      others: histograms of additional images by the same camera, in any order, `[k, 2, 64, 64]`;
+        images without pixels count as empty histograms.
     """
-    kept, beside = (
-        jnp.where(_told(each)[..., None, None, None], each, 0) for each in (histograms, others)
+    kept, additional = (
+        jnp.where(_has_pixels(each)[..., None, None, None], each, 0)
+        for each in (histograms, others)
     )
-    lights, _ = _tell(model, kept[None], beside[None])
-    return lights[0]
+    estimates, _ = _predict(model, kept[None], additional[None])
+    return estimates[0]

@@ -1,4 +1,4 @@
-"""The one loop by which this room's nets learn: a fixed number of steps, nothing chosen."""
+"""Gradient descent for a fixed number of steps, shared by the networks of this package."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ def descend(
     key: PRNGKeyArray,
     steps: int,
 ) -> PyTree:
-    """The parameters after so many steps.
+    """Return the parameters after a fixed number of optimizer steps.
 
     Args:
-      loss: of parameters and a step's own key, from which it draws its batch.
-      params: with which it begins.
-      optimizer: anew.
-      key: of all batches.
-      steps: how many.
+      loss: loss of the parameters; its second argument is the step's key, for drawing a batch.
+      params: initial parameters.
+      optimizer: optax optimizer; its state is initialised here.
+      key: key from which each step's key is derived.
+      steps: number of steps.
     """
 
     def step(carry: tuple[PyTree, PyTree], index: Array) -> tuple:

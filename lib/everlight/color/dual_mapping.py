@@ -1,16 +1,20 @@
-"""DMCC: a net of 783 parameters on four colours of an image, taught lights of the asked camera.
+"""DMCC: a network of 783 parameters on four colours of an image, for another camera.
 
 Yue and Wei 2024, "Effective cross-sensor color constancy using a dual-mapping strategy" (JOSA A 41,
-2), and the code of its authors. One mapping brings the teaching cameras' lights to the asked
-camera, by the ratio of both cameras' white under daylight of 6500 K; the other re-lights each
-teaching image to a light drawn near one of those. On one camera the first is the identity.
+2), and its authors' code. One mapping transfers the training cameras' illuminants to the target
+camera, by the ratio of both cameras' white under daylight of 6500 K. The other re-illuminates each
+training image by an illuminant drawn near one of those. Within one camera, the first mapping is the
+identity.
 
-The four colours, the net (six layers of eleven units), the loss and the rate are the code's. What
-differs: images are re-lit a fixed number of times each, where the code does so anew in every epoch
-of ten thousand at most; the rate falls to 0 over a fixed number of steps, and the last net counts,
-where the code keeps the one that is best on images left out; a re-lit image's white is the largest
-value that the mask leaves; where a drawn light would have no red, green or blue it is the light
-that it was drawn around.
+The four colours, the network (six layers of eleven units), the loss and the learning rate are those
+of the code. Differences:
+
+- Images are re-illuminated a fixed number of times each; the code does so in each of up to ten
+  thousand epochs.
+- The learning rate decays to 0 over a fixed number of steps, and the last parameters are returned.
+  The code selects the best on held-out images.
+- The white of a re-illuminated image is its largest unmasked value.
+- A drawn illuminant without red, green or blue is replaced by the one it was drawn around.
 """
 
 import math
@@ -28,78 +32,80 @@ from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, u
 from everlight.color.moments import extreme_chromaticities
 from everlight.metrics.angular import angular_error
 
-SATURATED = 0.98
-"""Share of an image's largest value from which a pixel has no part."""
+SATURATION_LEVEL = 0.98
+"""Fraction of an image's largest value from which a pixel is excluded."""
 RADIUS = 0.05
-"""How far from a camera's light one is drawn, in shares of red and green."""
-UNITS, HIDDEN = 11, 6
-BATCH = 32
-RATE = 7e-3
+"""Largest distance of a drawn illuminant from the camera's, in shares of red and green."""
+HIDDEN_UNITS, HIDDEN_LAYERS = 11, 6
+BATCH_SIZE = 32
+LEARNING_RATE = 7e-3
 SPARSITY = 1e-5
-"""Weight of the sum of all weights' absolute values beside the error in degrees."""
-RELIT = 20_000
-"""Re-lit images of a training, about."""
+"""Weight of the L1 norm of all kernels, relative to the error in degrees."""
+TRAINING_IMAGES = 20_000
+"""Approximate number of re-illuminated images in training."""
 
 
 class DualMappingModel(NamedTuple):
-    """The trained parameters of the net."""
+    """Trained parameters of the network."""
 
     params: PyTree
 
 
 class DualMappingNet(nn.Module):
-    """From four colours' shares of red and green to the light's."""
+    """Network from four colours' shares of red and green to the illuminant's."""
 
     @nn.compact
     def __call__(self, shares: Float[Array, "*n 8"]) -> Float[Array, "*n 2"]:
-        """Any numbers: nothing keeps them from being no light's."""
+        """Return unconstrained shares, which need not be those of an illuminant."""
         hidden = shares
-        for _ in range(HIDDEN):
-            hidden = nn.relu(nn.Dense(UNITS, kernel_init=nn.initializers.he_uniform())(hidden))
+        for _ in range(HIDDEN_LAYERS):
+            hidden = nn.relu(
+                nn.Dense(HIDDEN_UNITS, kernel_init=nn.initializers.he_uniform())(hidden)
+            )
         return nn.Dense(2, kernel_init=nn.initializers.he_uniform())(hidden)
 
 
 @checked
 def four_colors(image: Image, mask: Mask) -> Float[Array, "8"]:
-    """`extreme_chromaticities` without the pixels that have a channel near the largest value.
+    """Return `extreme_chromaticities` without pixels that have a channel near the largest value.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
 
     Returns:
-      The shares colour by colour, `[8]`; NaN where no pixel is left, or one is not finite.
+      The shares colour by colour, `[8]`; NaN where no pixel remains or one is not finite.
     """
     observed = keep_observed(image, mask)
-    usable = jnp.max(observed, axis=-1) < SATURATED * jnp.max(observed)
+    usable = jnp.max(observed, axis=-1) < SATURATION_LEVEL * jnp.max(observed)
     four = extreme_chromaticities(observed, usable if mask is None else usable & (mask > 0))
-    # What is infinite would pass for saturated.
+    # Infinite values would pass for saturated.
     return jnp.where(jnp.all(jnp.isfinite(observed)), four, jnp.nan)
 
 
 def _whole(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
-    """With the share of blue."""
+    """Append the share of blue."""
     return jnp.concatenate([shares, 1 - jnp.sum(shares, axis=-1, keepdims=True)], axis=-1)
 
 
 @checked
-def draw_lights(
-    key: PRNGKeyArray, lights: Float[Array, "m 3"], count: PositiveInt
+def draw_illuminants(
+    key: PRNGKeyArray, illuminants: Float[Array, "m 3"], count: PositiveInt
 ) -> Float[Array, "count 3"]:
-    """Lights near those of a camera, each in a disk of radius .05 in shares of red and green.
+    """Draw illuminants near those of a camera, in disks of radius 0.05 in red and green shares.
 
     Args:
-      key: of the draw.
-      lights: any scale, `[m, 3]`.
-      count: of lights.
+      key: key of the draw.
+      illuminants: illuminants of the camera, any scale, `[m, 3]`.
+      count: number of illuminants to draw.
 
     Returns:
-      Lights of sum 1, `[count, 3]`.
+      Illuminants with sum 1, `[count, 3]`.
     """
     chosen, far, turned = jax.random.split(key, 3)
-    centres = lights / jnp.sum(lights, axis=1, keepdims=True)
-    centre = centres[jax.random.randint(chosen, (count,), 0, len(lights))]
-    # Of a disk's points, the root of the distance is what is uniform.
+    centres = illuminants / jnp.sum(illuminants, axis=1, keepdims=True)
+    centre = centres[jax.random.randint(chosen, (count,), 0, len(illuminants))]
+    # The square root of a uniform number is the distance of a uniform point of the disk.
     distance = RADIUS * jnp.sqrt(jax.random.uniform(far, (count, 1)))
     angle = 2 * math.pi * jax.random.uniform(turned, (count, 1))
     away = distance * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
@@ -113,43 +119,43 @@ def fit_dual_mapping(
     images: Float[Array, "n h w 3"],
     masks: Float[Array, "n h w"],
     illuminants: Float[Array, "n 3"],
-    mapped: Float[Array, "m 3"],
+    target_illuminants: Float[Array, "m 3"],
     steps: PositiveInt = 20_000,
 ) -> DualMappingModel:
-    """Trains the net by Adam on the angular error of batches of 32 re-lit images.
+    """Train the network with Adam on the angular error of batches of 32 re-illuminated images.
 
     Args:
-      key: of re-lit images, initial parameters and batches.
-      images: linear colours, `[n, h, w, 3]`, of any cameras; 64 pixels a side in the paper.
-      masks: 0 where a pixel has no part, `[n, h, w]`.
-      illuminants: the true lights in each image's own camera, any scale, `[n, 3]`.
-      mapped: lights of the camera that is asked, any scale, `[m, 3]`; where it also took the
-        images, `illuminants`.
-      steps: of the optimizer; nothing is chosen among them.
+      key: key of re-illumination, initial parameters and batches.
+      images: linear colours of any cameras, `[n, h, w, 3]`; 64 pixels per side in the paper.
+      masks: validity masks, `[n, h, w]`; 0 excludes a pixel.
+      illuminants: true illuminants in each image's own camera, any scale, `[n, 3]`.
+      target_illuminants: illuminants mapped to the target camera, any scale, `[m, 3]`; equal to
+        `illuminants` if it also took the images.
+      steps: number of optimizer steps; the last parameters are returned.
     """
     drawn, own, batches = jax.random.split(key, 3)
-    times = max(1, RELIT // len(images))
-    targets = draw_lights(drawn, mapped, times * len(images))
+    times = max(1, TRAINING_IMAGES // len(images))
+    targets = draw_illuminants(drawn, target_illuminants, times * len(images))
     source = jnp.tile(jnp.arange(len(images)), times)
 
-    def relit(one: tuple[Int[Array, ""], Float[Array, "3"]]) -> Float[Array, "8"]:
-        row, light = one
-        return four_colors(images[row] * (light / illuminants[row]), masks[row])
+    def reilluminated(one: tuple[Int[Array, ""], Float[Array, "3"]]) -> Float[Array, "8"]:
+        row, illuminant = one
+        return four_colors(images[row] * (illuminant / illuminants[row]), masks[row])
 
-    shares = jax.lax.map(relit, (source, targets), batch_size=64)
-    # An image that has no pixel left teaches nothing.
-    taught = jnp.all(jnp.isfinite(shares), axis=1)
-    shares = jnp.where(taught[:, None], shares, 0)
+    shares = jax.lax.map(reilluminated, (source, targets), batch_size=64)
+    # Images without usable pixels do not train.
+    usable = jnp.all(jnp.isfinite(shares), axis=1)
+    shares = jnp.where(usable[:, None], shares, 0)
     net = DualMappingNet()
     params = net.init(own, shares[0])
-    optimizer = optax.adam(optax.cosine_decay_schedule(RATE, steps))
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
-        rows = jax.random.randint(key, (BATCH,), 0, len(shares))
-        told = _whole(net.apply(params, shares[rows]))
-        errors = jax.vmap(angular_error)(told, targets[rows])
+        rows = jax.random.randint(key, (BATCH_SIZE,), 0, len(shares))
+        outputs = _whole(net.apply(params, shares[rows]))
+        errors = jax.vmap(angular_error)(outputs, targets[rows])
         weights = jax.tree.leaves(jax.tree.map_with_path(_kernel, params))
-        return jnp.mean(taught[rows] * errors) + SPARSITY * sum(weights)
+        return jnp.mean(usable[rows] * errors) + SPARSITY * sum(weights)
 
     params = descend(loss, params, optimizer, batches, steps)
     return DualMappingModel(params)
@@ -161,11 +167,11 @@ def _kernel(path: tuple, leaf: Array) -> Float[Array, ""]:
 
 @checked
 def dual_mapping_estimate(model: DualMappingModel, shares: Float[Array, "8"]) -> Illuminant:
-    """The unit light of an image with these colours; NaN where they are, or it is none.
+    """Return the unit illuminant of an image with these colours; NaN where it is not positive.
 
     Args:
-      model: from `fit_dual_mapping`.
-      shares: from `four_colors`, `[8]`.
+      model: model from `fit_dual_mapping`.
+      shares: shares from `four_colors`, `[8]`.
     """
-    light = _whole(DualMappingNet().apply(model.params, shares))
-    return unit_illuminant(jnp.where(jnp.all(light > 0), light, jnp.nan))
+    illuminant = _whole(DualMappingNet().apply(model.params, shares))
+    return unit_illuminant(jnp.where(jnp.all(illuminant > 0), illuminant, jnp.nan))

@@ -1,10 +1,10 @@
 """Single-image illuminant estimators without training: the baselines of the papers' tables.
 
-All take one linear raw image and a mask, and give the illuminant as a unit vector, NaN where the
-image says nothing (all black, all masked, not finite). A masked pixel has no influence at all:
-a pixel whose filter support touches it, or leaves the image, is left out too. The mask is where
-the caller puts charts and saturation: saturated pixels left in cost every norm but Gray World's two
-degrees and more on NUS thumbnails.
+Each takes one linear raw image and a mask, and returns the illuminant as a unit vector. The result
+is NaN where the image is black, fully masked or not finite. A masked pixel has no influence: pixels
+whose filter support touches it, or leaves the image, are excluded too. Callers mask charts and
+saturated pixels. Unmasked saturation costs every norm but Gray World's two degrees or more on NUS
+thumbnails.
 """
 
 import math
@@ -25,23 +25,23 @@ Illuminant = Float[Array, "3"]
 
 
 class Estimator(Protocol):
-    """One image `[h, w, 3]` and its mask `[h, w]` or None to a unit illuminant `[3]`."""
+    """Function from an image `[h, w, 3]` and a mask `[h, w]` or None to a unit illuminant `[3]`."""
 
     def __call__(self, image: Image, mask: Mask) -> Illuminant:
-        """The illuminant, or NaN."""
+        """Return the illuminant, or NaN."""
         ...
 
 
 @checked
 def unit_illuminant(illuminant: Illuminant) -> Illuminant:
-    """The illuminant at unit length; NaN for the zero vector and for what is not finite."""
+    """Scale an illuminant to unit length; NaN for the zero vector and for values not finite."""
     # Dividing by the peak first keeps the squares of dim illuminants from underflowing.
     scaled = illuminant / jnp.max(jnp.abs(illuminant))
     return scaled / jnp.sqrt(jnp.sum(scaled * scaled))
 
 
 def _root(values: Array, degree: float | int = 2) -> Array:
-    """The root of non-negative values, with a gradient of 0 instead of infinity at 0."""
+    """Root of non-negative values, with a gradient of 0 instead of infinity at 0."""
     positive = values > 0
     # NaN is not positive, and stays.
     return jnp.where(
@@ -50,15 +50,16 @@ def _root(values: Array, degree: float | int = 2) -> Array:
 
 
 def _support(sigma: float) -> int:
-    """Radius in pixels where the Gaussian is cut: three sigma, rounded up."""
+    """Radius in pixels at which the Gaussian is truncated: three sigma, rounded up."""
     return math.ceil(3 * sigma)
 
 
 def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -> Array:
-    """A Gaussian derivative along one axis, only where its whole support lies in the image.
+    """Apply a Gaussian derivative along one axis, only where its support lies in the image.
 
-    Written as differences of shifted images, so that flat ground gives exactly 0 for orders 1, 2;
-    a sampled second derivative cut at three sigma would leave a few per cent of the image in it.
+    It is computed from differences of shifted images, so that constant regions give exactly 0 for
+    orders 1 and 2. A sampled second derivative truncated at three sigma would leak a few per cent
+    of the image.
     """
     radius = _support(sigma)
     length = image.shape[axis] - 2 * radius
@@ -84,8 +85,8 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
 
 
 def _derivative(image: Image, down: int, across: int, sigma: float) -> Float[Array, "a b 3"]:
-    """The Gaussian derivative of order `down` along rows' index and `across` along columns'."""
-    # The derivative goes first: smoothing first would round flat ground away from flat.
+    """Gaussian derivative of order `down` along the rows' index, `across` along the columns'."""
+    # The derivative goes first: smoothing first would round constant regions to unequal values.
     if down >= across:
         return _filter(_filter(image, 0, down, sigma), 1, across, sigma)
     return _filter(_filter(image, 1, across, sigma), 0, down, sigma)
@@ -93,12 +94,12 @@ def _derivative(image: Image, down: int, across: int, sigma: float) -> Float[Arr
 
 @checked
 def keep_observed(image: Image, mask: Mask) -> Image:
-    """The image with 0, whatever stood there, at masked pixels."""
+    """Set masked pixels to 0, whatever their values."""
     return image if mask is None else jnp.where((mask > 0)[..., None], image, 0)
 
 
 def _whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1"]:
-    """Where the filters' output depends on no masked pixel and on nothing outside the image."""
+    """Mark pixels whose filter output depends on no masked pixel and nothing outside the image."""
     radius = _support(sigma)
     if min(image.shape[:2]) <= 2 * radius:
         raise ValueError(
@@ -116,24 +117,25 @@ def _whole_support(image: Image, mask: Mask, sigma: float) -> Bool[Array, "a b 1
 def response(
     image: Image, mask: Mask, order: int, sigma: float
 ) -> tuple[Float[Array, "a b 3"], Bool[Array, "a b 1"]]:
-    """Magnitude of each channel's Gaussian derivative, and where it may be used.
+    """Return the magnitude of each channel's Gaussian derivative, and a mask of usable pixels.
 
-    Order 0 is the (smoothed) image itself, order 1 the gradient's length, order 2
-    sqrt(f_xx² + 4 f_xy² + f_yy²): that 4 (a Frobenius norm has 2) is in the release of van de
-    Weijer et al. 2007, with which the papers' tables are made.
+    Order 0 is the (smoothed) image itself, order 1 the gradient magnitude, and order 2 is
+    sqrt(f_xx² + 4 f_xy² + f_yy²). The factor 4 (a Frobenius norm has 2) is from the released code
+    of van de Weijer et al. 2007, which produced the papers' tables.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
-      order: 0, 1 or 2.
-      sigma: of the Gaussian, in pixels; 0 (order 0 only) is no filter at all.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      order: derivative order, 0, 1 or 2.
+      sigma: standard deviation of the Gaussian in pixels; 0 (order 0 only) applies no filter.
 
     Returns:
-      The magnitudes, `[h - 2r, w - 2r, 3]` with r = ceil(3 sigma), 0 where they may not be used,
-      and where they may.
+      The magnitudes, `[h - 2r, w - 2r, 3]` with r = ceil(3 sigma), and a mask of the same size.
+        Unusable pixels have magnitude 0.
 
     Raises:
-      ValueError: an unknown order, a negative sigma, or 0 for a derivative; an image too small.
+      ValueError: `order` is unknown, `sigma` is negative or is 0 for a derivative, or the image is
+        smaller than the filter.
     """
     if order not in (0, 1, 2):
         raise ValueError(f"order={order}; derivatives of order 0, 1 and 2 are known")
@@ -160,21 +162,21 @@ def response(
 def minkowski_framework(
     image: Image, mask: Mask, order: int, norm: float | int, sigma: float
 ) -> Illuminant:
-    """The illuminant e(n, p, sigma): each channel's Minkowski norm of its derivatives.
+    """Estimate the illuminant e(n, p, sigma): each channel's Minkowski norm of its derivatives.
 
-    (integral |d^n f_sigma / dx^n|^p dx)^(1/p) of van de Weijer, Gevers and Gijsenij 2007.
-    Order 0 and sigma 0 give Gray World (norm 1), Shades of Gray (norm p) and White Patch (norm
-    infinity); orders 1 and 2 give Gray Edge. Negative values count by their magnitude.
+    (integral |d^n f_sigma / dx^n|^p dx)^(1/p) of van de Weijer, Gevers and Gijsenij 2007. Order 0
+    and sigma 0 give Gray World (norm 1), Shades of Gray (norm p) and White Patch (norm infinity).
+    Orders 1 and 2 give Gray Edge. Negative values count by their magnitude.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
-      order: n, 0, 1 or 2.
-      norm: p, 1 or more; `math.inf` is the maximum.
-      sigma: of the Gaussian, in pixels; 0 (order 0 only) is no filter at all.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      order: derivative order n, 0, 1 or 2.
+      norm: Minkowski norm p, at least 1; `math.inf` is the maximum.
+      sigma: standard deviation of the Gaussian in pixels; 0 (order 0 only) applies no filter.
 
     Raises:
-      ValueError: an argument outside these ranges, or an image smaller than the filter.
+      ValueError: an argument is outside these ranges, or the image is smaller than the filter.
     """
     if not norm >= 1:
         raise ValueError(f"norm={norm}; a Minkowski norm is at least 1")
@@ -182,7 +184,7 @@ def minkowski_framework(
     peak = jnp.max(magnitude, axis=(0, 1))
     if math.isinf(norm):
         return unit_illuminant(peak)
-    # Relative to the peak, so that no power overflows and the norm's limit is White Patch.
+    # Divide by the peak, so that no power overflows and the norm's limit is White Patch.
     relative = magnitude / jnp.where(peak == 0, 1, peak)
     return unit_illuminant(peak * _root(jnp.sum(relative**norm, axis=(0, 1)), norm))
 
@@ -198,21 +200,21 @@ def weighted_gray_edge(
 ) -> Illuminant:
     """Weighted Gray Edge with weights for specular edges (Gijsenij, Gevers, van de Weijer 2012).
 
-    An edge of the image corrected by the present estimate weighs by the share of its length along
-    white: 1 for an edge between greys or into a highlight, 0 for one between equally bright
-    colours. The first estimate is white. The number of iterations is fixed, since with a test of
-    convergence the images of a batch would wait for the slowest.
+    The image is corrected by the current estimate. An edge's weight is the fraction of its length
+    along white: 1 between greys or into a highlight, 0 between equally bright colours. The initial
+    estimate is white. The number of iterations is fixed, because a convergence test would make a
+    batch wait for its slowest image.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
-      norm: Minkowski norm p of the weighted gradients, finite, 1 or more.
-      sigma: of the derivative's Gaussian, in pixels, positive.
-      exponent: kappa, the power of the weights; 0 is Gray Edge.
-      iterations: estimates made, each from weights by the one before.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      norm: Minkowski norm p of the weighted gradients, finite, at least 1.
+      sigma: standard deviation of the derivative's Gaussian in pixels, positive.
+      exponent: exponent kappa of the weights; 0 is Gray Edge.
+      iterations: number of estimates, each with weights from the previous one.
 
     Raises:
-      ValueError: an image smaller than the filter.
+      ValueError: the image is smaller than the filter.
     """
     usable = _whole_support(image, mask, sigma)
     image = keep_observed(image, mask)
@@ -245,8 +247,8 @@ def _principal_direction(scatter: Float[Array, "3 3"]) -> Float[Array, "3"]:
 
 @_principal_direction.defjvp
 def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    # JAX's own derivative divides by the gap of the two smaller eigenvalues too, which has no part
-    # in this one and is 0 for an image of one colour.
+    # JAX's own derivative also divides by the gap of the two smaller eigenvalues. That gap does not
+    # affect this eigenvector and is 0 for an image of one colour.
     (scatter,), (change,) = primals, tangents
     values, vectors = jnp.linalg.eigh(scatter)
     gaps = values[-1] - values[:2]
@@ -261,14 +263,14 @@ def _principal_direction_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Ar
 def bright_dark_pca(image: Image, mask: Mask, fraction: UnitInterval) -> Illuminant:
     """First principal direction of the brightest and darkest colours (Cheng et al. 2014).
 
-    Colours are ordered by their projection on the mean colour; of both ends `fraction` of the
-    unmasked pixels (at least one) is kept, and the direction goes through black: no mean is
-    subtracted.
+    Colours are sorted by their projection on the mean colour. At both ends, `fraction` of the
+    unmasked pixels (at least one) is kept. No mean is subtracted, so the direction passes through
+    black.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
-      fraction: of the unmasked pixels, from each end; Cheng et al. use 0.035.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      fraction: fraction of the unmasked pixels kept at each end; Cheng et al. use 0.035.
     """
     colors = keep_observed(image, mask).reshape(-1, 3)
     observed = jnp.ones(len(colors), bool) if mask is None else mask.reshape(-1) > 0
@@ -286,10 +288,10 @@ def bright_dark_pca(image: Image, mask: Mask, fraction: UnitInterval) -> Illumin
     return unit_illuminant(jnp.where(jnp.trace(scatter) > 0, direction, jnp.nan))
 
 
-# Norms: 6 for Shades of Gray (facts of the two-camera paper), 5 for edges (common default of the
-# edge-based method's implementations). Their sigma of 2 pixels is for photographs: on thumbnails
-# of 32x48 to 64x64 its support of 13x13 leaves some masked images almost no pixel. The power of
-# the weights hardly matters: 1 to 10 give the same mean error on NUS thumbnails to 0.05 degrees.
+# Norms: 6 for Shades of Gray (two-camera paper), 5 for edges (common default of implementations).
+# Their sigma of 2 pixels is for photographs: its support of 13x13 leaves some masked thumbnails of
+# 32x48 to 64x64 almost without pixels. The exponent of the weights hardly matters: from 1 to 10 the
+# mean error on NUS thumbnails changes by less than 0.05 degrees.
 EDGE_SIGMA = 1.0
 
 ESTIMATORS: dict[str, Estimator] = {

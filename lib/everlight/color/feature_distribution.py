@@ -1,6 +1,6 @@
-"""Where features lie: mean and covariance of transforms, of moments or of both, and how far one is.
+"""Gaussian of features (transforms, moments or both), and the Mahalanobis distance from it.
 
-What is learnt from such features knows nothing of others, so their distance is worth telling.
+A large distance marks inputs unlike the training data, for which predictions are unreliable.
 """
 
 from typing import NamedTuple
@@ -11,17 +11,17 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import check_sizes, checked
 
-# Of the largest variance: directions in which features do not differ at all are held to this share
-# of it, so that the precision is finite in float32.
+# Lower bound of each variance as a fraction of the largest, which keeps the precision finite in
+# float32 where features do not vary.
 VARIANCE_FLOOR = 1e-6
 
 
 class FeatureDistribution(NamedTuple):
-    """Mean and covariance of features.
+    """Mean and precision of features.
 
     Attributes:
-      mean: `[f]`.
-      root: a root of the precision, `root.T @ root` is the inverse covariance, `[f, f]`.
+      mean: mean of the features, `[f]`.
+      root: square root of the precision, `[f, f]`; `root.T @ root` is the inverse covariance.
     """
 
     mean: Float[Array, "f"]
@@ -32,11 +32,11 @@ class FeatureDistribution(NamedTuple):
 def fit_feature_distribution(
     features: Float[Array, "m f"], valid: Bool[Array, "m"]
 ) -> FeatureDistribution:
-    """Mean and covariance of the valid rows; an invalid one must be finite all the same.
+    """Fit mean and covariance to the valid rows; invalid rows must be finite too.
 
     Args:
-      features: such as transforms row by row, `[m, f]`.
-      valid: which rows count, `[m]`.
+      features: features such as flattened transforms, `[m, f]`.
+      valid: mask of the rows to use, `[m]`.
     """
     counted = valid.astype(features.dtype)[:, None]
     mean = jnp.sum(counted * features, axis=0) / jnp.sum(counted)
@@ -51,10 +51,10 @@ def fit_feature_distribution(
 def feature_distance(
     distribution: FeatureDistribution, features: Float[Array, "f"]
 ) -> Float[Array, ""]:
-    """Mahalanobis distance of features from a distribution of their like.
+    """Return the Mahalanobis distance of features from a distribution.
 
     Raises:
-      ValueError: another number of features.
+      ValueError: the number of features differs from the distribution's.
     """
     check_sizes(distribution=(distribution.mean, 0), features=(features, 0))
     away = jnp.matmul(distribution.root, features - distribution.mean, precision="highest")

@@ -1,13 +1,13 @@
-"""Fast Fourier colour constancy (FFCC): a light is where a filtered histogram of log-chroma peaks.
+"""Fast Fourier colour constancy (FFCC): localisation of a filtered log-chroma histogram.
 
-Barron and Tsai 2017 (CVPR). Multiplying an image's channels by a light shifts the histogram of its
-log-chroma, so finding the light is finding where a histogram lies: a filter is learnt, and a map of
-which lights are likely. The histogram is small and its ends are joined; which of the lights that
-fall into one bin is meant is told by where the training lights lie.
+Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
+of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
+illuminants are learnt. The histogram is small and wraps around (a torus). The range of the training
+illuminants resolves which of the aliased illuminants of a bin is meant.
 
-What differs from the authors' code: what lies beside the image counts as masked, where the code
-repeats the border; the mean of the filters and of the map, on which nothing depends, stays 0; and
-the line search of L-BFGS is optax's.
+Differences from the authors' code: pixels outside the image count as masked, where the code repeats
+the border; the means of the filters and of the bias map, which have no effect, stay 0; and the line
+search of L-BFGS is optax's.
 """
 
 from typing import NamedTuple
@@ -22,25 +22,26 @@ from everlight.checks import PositiveInt, checked
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
 BINS = 64
-BIN = 1 / 32
-"""Width of a bin in log-chroma; the histogram spans a factor of e² in each ratio of channels."""
-DARKEST = 1 / 256
-"""Share of white below which a channel is not trusted."""
+BIN_WIDTH = 1 / 32
+"""Width of a bin in log-chroma; the histogram spans a factor of e² in each channel ratio."""
+DARK_THRESHOLD = 1 / 256
+"""Fraction of white; pixels with a darker channel are excluded."""
 
 Histograms = Float[Array, "2 64 64"]
 
 
 class FourierSettings(NamedTuple):
-    """What is weighed against what in the training, the paper's equations 14 to 20.
+    """Weights of losses and penalties, the paper's equations 14 to 20.
 
     Attributes:
       crossentropy: weight of the first round's loss.
-      likelihood: weight of the second round's loss, of the true light under the fitted Gaussian.
-      filter_smoothness: weights of the total variation of both channels' filters.
-      bias_smoothness: of the map of lights.
-      filter_size: weights of the filters' own squares.
-      bias_size: of the map's.
-      spread: variance in bins² that is added to the fitted Gaussian.
+      likelihood: weight of the second round's loss, the negative log-likelihood of the true
+        illuminant under the fitted Gaussian.
+      filter_smoothness: weights of the total variation of the two filters.
+      bias_smoothness: weight of the total variation of the bias map.
+      filter_size: weights of the squared norms of the two filters.
+      bias_size: weight of the squared norm of the bias map.
+      spread: variance in bins² added to the fitted Gaussian.
     """
 
     crossentropy: float
@@ -71,15 +72,15 @@ FOURIER_SETTINGS: dict[str, FourierSettings] = {
     "SamsungNX2000": _powers(-7, -2, -25.25, -25, -22.5, -36.75, -32, -37.5, 0),
     "SonyA57": _powers(-13, -3, -27.75, -28, -23.5, -41.75, -42.25, -39.75, 0),
 }
-"""The authors' own settings for thumbnails of each camera of NUS-8, tuned by them on that camera's
-folds, so that on the same camera they have seen the test images."""
+"""The authors' settings for thumbnails of each camera of NUS-8. They were tuned on that camera's
+folds, so on the same camera they have seen the test images."""
 
 ROUNDS = (16, 64)
-"""L-BFGS steps on the convex loss, then on the likelihood."""
+"""L-BFGS steps on the convex loss, and on the likelihood."""
 
 
 class FourierModel(NamedTuple):
-    """Both channels' filters, the map of likely lights, and each axis's first of the 64 bins."""
+    """Filters of pixels and edges, the bias map, and the first of the 64 bins on each axis."""
 
     filters: Histograms
     bias: Float[Array, "64 64"]
@@ -88,19 +89,19 @@ class FourierModel(NamedTuple):
 
 @checked
 def log_chroma_histograms(image: Image, mask: Mask) -> Histograms:
-    """Shares of an image's pixels by log-chroma (log G/R, log G/B), and of its edges' likewise.
+    """Return histograms of log-chroma (log G/R, log G/B) of an image's pixels and of its edges.
 
-    Edges are each pixel's mean absolute difference from its unmasked neighbours. Where a channel is
-    below `DARKEST`, 1 being white, a pixel is left out. Bin i holds the log-chroma nearest to
-    i * `BIN`, and all that differ from it by whole turns of `BINS` bins.
+    Edges are each pixel's mean absolute difference from its unmasked neighbours. A pixel with a
+    channel below `DARK_THRESHOLD`, where 1 is white, is excluded. Bin i holds the log-chroma
+    nearest to i * `BIN_WIDTH`, modulo `BINS` bins.
 
     Args:
       image: linear raw colours, 1 is white, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
 
     Returns:
-      The two histograms, `[2, 64, 64]`, each of sum 1, or of 0 where nothing was left; NaN where an
-      unmasked pixel is not finite.
+      The two histograms, `[2, 64, 64]`, each with sum 1, or 0 without usable pixels; NaN where an
+        unmasked pixel is not finite.
     """
     observed = jnp.ones(image.shape[:2], bool) if mask is None else mask > 0
     image = keep_observed(image, mask)
@@ -125,9 +126,9 @@ def _edges(image: Image, observed: Bool[Array, "h w"]) -> Image:
 
 
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:
-    kept = observed & jnp.all(colors >= DARKEST, axis=-1)
+    kept = observed & jnp.all(colors >= DARK_THRESHOLD, axis=-1)
     logs = jnp.log(jnp.where(kept[..., None], colors, 1))
-    place = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN).astype(int) % BINS
+    place = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
     counts = jnp.zeros((BINS, BINS), colors.dtype)
     counts = counts.at[place[..., 0], place[..., 1]].add(kept.astype(colors.dtype))
     return counts / jnp.maximum(jnp.sum(counts), 1)
@@ -141,21 +142,22 @@ def fit_fourier_constancy(
     crossentropy_steps: PositiveInt = ROUNDS[0],
     likelihood_steps: PositiveInt = ROUNDS[1],
 ) -> FourierModel:
-    """Filters and map learnt from training images, in the authors' two rounds.
+    """Fit filters and bias map to training images, in the authors' two rounds.
 
-    First the cross-entropy of the softmax of the filtered histogram and the true light's bin, which
-    is convex, then the likelihood of the true light under the Gaussian that has the softmax's
-    moments on the torus. Both rounds penalise the filters' and the map's total variation and size,
-    in the parameters that make the penalty a sum of squares (the paper's section 4).
+    The first loss is convex: the cross-entropy of the softmax of the filtered histogram and the
+    true illuminant's bin. The second is the likelihood of the true illuminant under the Gaussian
+    with the softmax's moments on the torus. Both rounds penalise the total variation and size of
+    the filters and the bias map. They optimise in the parameters that make the penalty a sum of
+    squares (the paper's section 4).
 
     Args:
-      histograms: from `log_chroma_histograms`, `[n, 2, 64, 64]`.
-      illuminants: the true lights, any scale, `[n, 3]`.
+      histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
+      illuminants: true illuminants, any scale, `[n, 3]`.
       settings: weights of the losses and penalties.
       crossentropy_steps: L-BFGS steps of the first round.
-      likelihood_steps: of the second.
+      likelihood_steps: L-BFGS steps of the second round.
     """
-    places = light_places(illuminants)
+    places = illuminant_bins(illuminants)
     origin = first_bin(places)
     spectra = jnp.fft.rfft2(histograms)
     whitening = _whitening(settings)
@@ -209,24 +211,24 @@ def _minimize(objective, start: Float[Array, "3 64 64"], steps: int) -> Float[Ar
 
 
 def _whitening(settings: FourierSettings) -> Float[Array, "3 64 33"]:
-    """What makes the penalty of filters and map a sum of squares of their parameters."""
+    """Return factors that turn the penalty into a sum of squares of the parameters."""
     smooth = (2 - 2 * np.cos(2 * np.pi * np.arange(BINS) / BINS)) / 8
     variation = smooth[:, None] + smooth[None, : BINS // 2 + 1]
     multiples = jnp.array([*settings.filter_smoothness, settings.bias_smoothness])
     sizes = jnp.array([*settings.filter_size, settings.bias_size])
     penalty = multiples[:, None, None] * variation + sizes[:, None, None]
-    # The mean shifts all scores alike, which no loss sees, but rounding would.
+    # The mean shifts all scores equally; no loss depends on it, but rounding errors would.
     return (1 / (BINS * jnp.sqrt(penalty))).at[:, 0, 0].set(0)
 
 
-def light_places(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
-    """Where lights lie, in bins."""
+def illuminant_bins(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
+    """Positions of illuminants on the histogram's axes, in bins."""
     logs = jnp.log(illuminants)
-    return (logs[..., 1:2] - logs[..., ::2]) / BIN
+    return (logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH
 
 
 def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
-    """Of each axis the first of the `BINS` bins that have these places in their middle."""
+    """On each axis, the first of the `BINS` bins that are centred on these positions."""
     return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
 
 
@@ -240,7 +242,7 @@ def _moments(
     turns = 2 * jnp.pi / BINS * bins
     angle = jnp.arctan2(jnp.sum(margins * jnp.sin(turns), 1), jnp.sum(margins * jnp.cos(turns), 1))
     mean = origin + (angle * BINS / (2 * jnp.pi) - origin) % BINS
-    # From the mean's own bin the shorter way round; the bin itself is a step, without a gradient.
+    # Signed distance from the mean's bin, the shorter way round. Rounding has no gradient.
     nearest = jnp.round(jax.lax.stop_gradient(mean))[:, None]
     away = (bins - nearest + BINS // 2) % BINS - BINS // 2
     centre = jnp.sum(margins * away, axis=1)
@@ -251,17 +253,17 @@ def _moments(
 
 @checked
 def fourier_estimate(model: FourierModel, histograms: Histograms) -> Illuminant:
-    """The unit light of an image with these histograms; NaN where no pixel was left in them.
+    """Return the unit illuminant of an image with these histograms; NaN without usable pixels.
 
     Args:
-      model: from `fit_fourier_constancy`.
-      histograms: from `log_chroma_histograms`, `[2, 64, 64]`.
+      model: model from `fit_fourier_constancy`.
+      histograms: histograms from `log_chroma_histograms`, `[2, 64, 64]`.
     """
     spectrum = jnp.sum(jnp.fft.rfft2(histograms) * jnp.fft.rfft2(model.filters), axis=0)
     scores = jnp.fft.irfft2(spectrum, (BINS, BINS)) + model.bias
     mean, _ = _moments(scores, model.origin)
-    red, blue = -BIN * mean
-    # A flat image has no edges, and a light nevertheless.
-    told = jnp.sum(histograms[0]) > 0
-    light = jnp.exp(jnp.stack([red, jnp.zeros_like(red), blue]))
-    return unit_illuminant(jnp.where(told, light, jnp.nan))
+    red, blue = -BIN_WIDTH * mean
+    # An image without edges still has an illuminant.
+    has_pixels = jnp.sum(histograms[0]) > 0
+    illuminant = jnp.exp(jnp.stack([red, jnp.zeros_like(red), blue]))
+    return unit_illuminant(jnp.where(has_pixels, illuminant, jnp.nan))

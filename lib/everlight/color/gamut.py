@@ -1,26 +1,27 @@
-"""Gamut mapping on pixels and on edges: the trained ones among the single-image estimators.
+"""Gamut mapping on pixels and on edges: trained single-image estimators.
 
-The canonical gamut is the convex hull of the training images' responses under white light. The
-light of an image is told by the diagonal maps that carry the image's gamut into the canonical one
-(Forsyth 1990; with derivatives Gijsenij, Gevers and van de Weijer 2010). The choices made here:
+The canonical gamut is the convex hull of the training images' responses under white light. An
+image's illuminant follows from the diagonal maps that carry the image's gamut into the canonical
+one (Forsyth 1990; with derivatives Gijsenij, Gevers and van de Weijer 2010). Implementation
+choices:
 
-- A hull is held as its extent along fixed directions, so that every gamut has the same shape and
-  the estimate is plain array code. The canonical gamut, cut out by `DIRECTIONS`, comes out
-  slightly too large, the image's, spanned by its extreme colours along `PROBES`, slightly too
-  small: both err towards admitting a map.
-- Colours are measured in units of each channel's largest response, and maps relative to the one
-  of the image's largest onto the canonical. Feasible maps then lie between 0 and about 1: no range
-  of lights is assumed, and scaling a channel of the image scales the estimate.
-- Of the feasible maps the one of largest trace is taken (Forsyth 1990), in these units: it is the
-  correct one where all colours of the gamut occur, and was better on NUS thumbnails than largest
-  volume and, on edges, than the feasible set's centroid.
-- That is a linear program in three unknowns with a constraint for each of the canonical gamut's
-  directions and each extreme colour of the image. The dual simplex method solves it: from a
-  vertex beyond all maps, the constraint that is broken most comes in, until none is broken, after
-  eight pivots in the mean of rendered thumbnails and at most twenty.
-- Instead of growing the gamut until some map is feasible, the fit grows it once, by `GROWTH` in
-  every direction: black lies inside then, and a small enough map is always feasible.
-- Responses have Gray Edge's sigma at order 0 too, since one hot pixel can decide a hull.
+- A hull is stored as its extent along fixed directions, so that all gamuts have the same shape and
+  the estimate is plain array code. The canonical gamut, bounded along `DIRECTIONS`, is slightly too
+  large. The image's gamut, spanned by its extreme colours along `PROBES`, is slightly too small.
+  Both errors admit more maps.
+- Colours are in units of each channel's largest response, and maps relative to the ratio of those
+  of the image and the canonical gamut. Feasible maps then lie between 0 and about 1. No range of
+  illuminants is assumed, and scaling a channel of the image scales the estimate.
+- The feasible map of largest trace is selected (Forsyth 1990), in these units. It is correct where
+  all colours of the gamut occur. On NUS thumbnails it was better than the largest volume and, on
+  edges, than the feasible set's centroid.
+- This is a linear program in three unknowns, with a constraint for each direction of the canonical
+  gamut and each extreme colour of the image. The dual simplex method solves it. It starts at a
+  vertex beyond all maps and adds the most violated constraint until none is violated. Rendered
+  thumbnails need eight pivots on average and at most twenty.
+- Instead of enlarging the gamut until some map is feasible, the fit enlarges it once, by `GROWTH`
+  in every direction. Black is then inside, so a small enough map is always feasible.
+- Responses use Gray Edge's sigma at order 0 too, since one hot pixel can decide a hull.
 """
 
 from functools import partial
@@ -42,12 +43,12 @@ from everlight.color.estimators import (
     unit_illuminant,
 )
 
-# In units of each channel's largest response. From 0.01 to 0.1 NUS's mean errors change by 0.3.
+# In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
 GROWTH = 0.03
 
 
 def _fibonacci_sphere(count: int) -> Float[np.ndarray, "n 3"]:
-    """Nearly even unit vectors, without those that point away from every colour."""
+    """Nearly uniform unit vectors, excluding those that point away from every colour."""
     index = np.arange(count) + 0.5
     z = 1 - 2 * index / count
     azimuth = index * np.pi * (3 - np.sqrt(5))
@@ -58,12 +59,12 @@ def _fibonacci_sphere(count: int) -> Float[np.ndarray, "n 3"]:
 
 DIRECTIONS = _fibonacci_sphere(144)
 PROBES = _fibonacci_sphere(72)
-NEAREST, FARTHEST = GROWTH / 3, 16.0
-"""Of a map's three factors, as small as is always feasible, and more than any feasible one: the
-search begins there."""
-MOST_PIVOTS = 64
-BROKEN = 1e-5
-"""By which a constraint must be exceeded to count, as a share of the gamut's extent."""
+SMALLEST_FACTOR, LARGEST_FACTOR = GROWTH / 3, 16.0
+"""Bounds of a map's three factors: the smaller is always feasible, the larger never is and starts
+the search."""
+MAX_PIVOTS = 64
+VIOLATION_TOLERANCE = 1e-5
+"""Excess from which a constraint counts as violated, as a fraction of the gamut's extent."""
 
 
 def _project(
@@ -74,11 +75,11 @@ def _project(
 
 @struct.dataclass
 class Gamut:
-    """A canonical gamut: colours x with `DIRECTIONS @ (x / peak) <= extent`.
+    """Canonical gamut: colours x with `DIRECTIONS @ (x / peak) <= extent`.
 
     Attributes:
       peak: largest response of each channel under white light, `[3]`.
-      extent: support of the grown hull in each of `DIRECTIONS`, `[126]`, positive.
+      extent: support of the enlarged hull along each of `DIRECTIONS`, `[126]`, positive.
       order: derivative order of the responses, 0 or 1; static.
     """
 
@@ -94,17 +95,17 @@ def fit_gamut(
     illuminants: Float[Array, "n 3"],
     order: Literal[0, 1],
 ) -> Gamut:
-    """The canonical gamut of training images; call it outside of jit.
+    """Fit the canonical gamut of training images; to be called outside of jit.
 
     Args:
       images: linear raw colours, `[n, h, w, 3]`.
-      masks: `[n, h, w]`, 0 leaves a pixel out.
-      illuminants: of each image, `[n, 3]`, any scale: each is taken at unit length.
+      masks: validity masks, `[n, h, w]`, 0 excludes a pixel.
+      illuminants: illuminant of each image, `[n, 3]`, any scale; normalised to unit length.
       order: 0 for Gamut Pixel, 1 for Gamut Edge.
 
     Raises:
-      ValueError: an illuminant that is not positive, or images whose unmasked part is not finite
-        or black in a channel.
+      ValueError: an illuminant is not positive, or the unmasked images are not finite or are black
+        in a channel.
     """
     if not bool(jnp.all(jnp.isfinite(illuminants) & (illuminants > 0))):
         raise ValueError("illuminants: each needs three positive, finite channels")
@@ -122,7 +123,7 @@ def _largest_responses(
     illuminants: Float[Array, "n 3"],
     order: Literal[0, 1],
 ) -> tuple[Float[Array, "3"], Float[Array, "k"]]:
-    """Of each channel, and along every direction of responses at that scale."""
+    """Largest response of each channel, and along each direction at that scale."""
 
     def canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
         magnitude, _ = response(image, mask, order, EDGE_SIGMA)
@@ -138,20 +139,20 @@ def _largest_responses(
 
 @checked
 def gamut_estimate(gamut: Gamut, image: Image, mask: Mask) -> Illuminant:
-    """Gamut Pixel or Gamut Edge, whichever the gamut was fitted for: a unit illuminant or NaN.
+    """Estimate by Gamut Pixel or Gamut Edge, as the gamut was fitted: a unit illuminant or NaN.
 
     Args:
-      gamut: from `fit_gamut`.
+      gamut: gamut from `fit_gamut`.
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
 
     Raises:
-      ValueError: an image smaller than the filter.
+      ValueError: the image is smaller than the filter.
     """
     magnitude, _ = response(image, mask, gamut.order, EDGE_SIGMA)
     magnitudes = magnitude.reshape(-1, 3)
-    # A maximum's gradient looks for the elements that equal it, and may find none (NaN) where the
-    # compiler rounds them otherwise the second time.
+    # The gradient of a maximum selects the elements equal to it. It may find none (NaN) where the
+    # compiler rounds them differently the second time.
     peak = jnp.take_along_axis(magnitudes, jnp.argmax(magnitudes, axis=0)[None], axis=0)[0]
     colors = magnitudes / jnp.where(peak == 0, 1, peak)
     extremes = colors[jnp.argmax(_project(colors, PROBES), axis=0)]
@@ -167,22 +168,22 @@ def _largest_map(
 
     def unfinished(state: tuple) -> Bool[Array, ""]:
         _, excess, pivots = state
-        return (excess > BROKEN) & (pivots < MOST_PIVOTS)
+        return (excess > VIOLATION_TOLERANCE) & (pivots < MAX_PIVOTS)
 
     def pivot(state: tuple) -> tuple:
         basis, _, pivots = state
         vertex, inverse = _crossing(*fixed, basis)
-        entering, excess = _most_broken(*fixed, vertex)
+        entering, excess = _most_violated(*fixed, vertex)
         normal, _ = _constraint(*fixed, entering)
-        # The sum is a combination of the three normals without negative weights, and stays one.
+        # The objective stays a non-negative combination of the three normals.
         weights = jnp.maximum(jnp.sum(inverse, axis=0), 0)
         change = jnp.sum(normal[:, None] * inverse, axis=0)
         falls = change > 1e-6
         leaving = jnp.argmin(jnp.where(falls, weights / jnp.where(falls, change, 1), jnp.inf))
-        enters = (jnp.arange(3) == leaving) & (excess > BROKEN)
+        enters = (jnp.arange(3) == leaving) & (excess > VIOLATION_TOLERANCE)
         return jnp.where(enters, entering, basis), excess, pivots + 1
 
-    # Which constraints cross in the solution has no gradient, where they cross has one.
+    # The choice of active constraints has no gradient; the point where they meet has one.
     beyond = len(half_spaces) * len(extremes) + 3 + jnp.arange(3)
     start = beyond, jnp.float32(jnp.inf), jnp.int32(0)
     basis, *_ = jax.lax.while_loop(unfinished, pivot, start)
@@ -193,16 +194,20 @@ def _largest_map(
 def _constraint(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], number: Int[Array, ""]
 ) -> tuple[Float[Array, "3"], Float[Array, ""]]:
-    """A normal and its bound.
+    """Normal and bound of a constraint by its number.
 
-    Of half-space d and extreme e at m d + e; then come `u >= NEAREST` and `u <= FARTHEST`.
+    Half-space d and extreme e have the number m d + e; `u >= SMALLEST_FACTOR` and `u <=
+    LARGEST_FACTOR` follow.
     """
     colors = len(extremes)
     lower = len(half_spaces) * colors
     plane, color = jnp.divmod(jnp.minimum(number, lower - 1), colors)
     axis = jax.nn.one_hot((number - lower) % 3, 3)
     of_gamut, is_lower = number < lower, number < lower + 3
-    normal, bound = jnp.where(is_lower, -axis, axis), jnp.where(is_lower, -NEAREST, FARTHEST)
+    normal, bound = (
+        jnp.where(is_lower, -axis, axis),
+        jnp.where(is_lower, -SMALLEST_FACTOR, LARGEST_FACTOR),
+    )
     normal = jnp.where(of_gamut, half_spaces[plane] * extremes[color], normal)
     return normal, jnp.where(of_gamut, 1.0, bound)
 
@@ -210,7 +215,7 @@ def _constraint(
 def _crossing(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
-    """Where three constraints cross, and the inverse of their normals."""
+    """Point where three constraints meet, and the inverse of their normals."""
     normals, bounds = jax.vmap(partial(_constraint, half_spaces, extremes))(basis)
     first, second, third = normals
     columns = jnp.stack(
@@ -220,15 +225,15 @@ def _crossing(
     return jnp.sum(inverse * bounds, axis=1), inverse
 
 
-def _most_broken(
+def _most_violated(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], vertex: Float[Array, "3"]
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """The number of the constraint that a vertex exceeds most, and by how much."""
+    """The number of the constraint that a vertex violates most, and its excess."""
     scaled = half_spaces * vertex
     plane = jnp.argmax(jnp.max(_project(extremes, scaled), axis=0))
     of_plane = _project(extremes, scaled[plane][None])[:, 0]
     color, axis = jnp.argmax(of_plane), jnp.argmin(vertex)
-    excess, below = of_plane[color] - 1, NEAREST - vertex[axis]
+    excess, below = of_plane[color] - 1, SMALLEST_FACTOR - vertex[axis]
     lower = len(half_spaces) * len(extremes) + axis
     number = jnp.where(below > excess, lower, plane * len(extremes) + color)
     return number, jnp.maximum(excess, below)

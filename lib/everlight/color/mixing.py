@@ -1,4 +1,4 @@
-"""More training pairs where only transforms are at hand: mixtures of pairs under similar lights."""
+"""C-Mixup augmentation: convex mixtures of training pairs under similar illuminants."""
 
 from typing import NamedTuple
 
@@ -24,25 +24,25 @@ def mix_neighbors(
     neighbors: PositiveInt,
     copies: NonNegativeInt,
 ) -> Mixtures:
-    """Convex mixtures of each pair with pairs whose light is near to its own.
+    """Mix each pair with pairs whose illuminants are close to its own.
 
-    C-Mixup (Yao et al. 2022, NeurIPS), with the partner drawn evenly from the `neighbors` nearest
-    in log-chromaticity. A scene under a mixture of two lights has about the mixed transform, as
-    long as the lights are alike. Features mix linearly and chromaticities geometrically, by the
-    same even random share.
+    C-Mixup (Yao et al. 2022, NeurIPS) with the partner drawn uniformly from the `neighbors` nearest
+    in log-chromaticity. A scene under a mixture of two similar illuminants has approximately the
+    mixed transform. Features mix linearly and chromaticities geometrically, with the same uniform
+    weight.
 
     Args:
-      key: of partners and shares.
-      features: transforms flattened row by row, or others, `[n, f]`; one key mixes all alike.
-      targets: [R/G, B/G], positive, `[n, 2]`.
-      neighbors: how many partners each pair has, fewer than n.
+      key: key of partners and mixing weights.
+      features: flattened transforms or other features, `[n, f]`; one key mixes all kinds alike.
+      targets: chromaticities [R/G, B/G], positive, `[n, 2]`.
+      neighbors: number of candidate partners per pair, less than n.
       copies: mixtures per pair.
 
     Returns:
-      The originals, then `copies` mixtures of each.
+      The original pairs, followed by `copies` mixtures of each.
 
     Raises:
-      ValueError: as many neighbours as there are pairs.
+      ValueError: `neighbors` is not less than the number of pairs.
     """
     count = features.shape[0]
     if neighbors >= count:

@@ -1,4 +1,4 @@
-"""Colour moments: what one image alone says of its light, in a few numbers."""
+"""Colour moments of one image: low-dimensional features for illuminant estimation."""
 
 import itertools
 import math
@@ -22,22 +22,22 @@ MONOMIALS = {
 def color_moments(
     colors: Float[Array, "n 3"], weights: Float[Array, "n"] | None = None, degree: int = 2
 ) -> Float[Array, "k"]:
-    """Roots of the mean products of channels, divided by their mean.
+    """Return roots of the mean products of channels, divided by their mean.
 
-    The moments of Finlayson 2013 (corrected-moment illuminant estimation): a product of d channels
-    is averaged over the image and its d-th root taken, so that all moments scale with the exposure,
-    which dividing by their mean takes out.
+    Moments of Finlayson 2013 (corrected-moment illuminant estimation). The d-th root of the mean of
+    a product of d channels scales with the exposure. Dividing by the mean of all moments removes
+    the exposure.
 
     Args:
-      colors: linear raw colours, `[n, 3]`; what noise brings below 0 counts as 0.
-      weights: non-negative weight of each pixel, `[n]`; 0 masks it out, whatever stands there.
-      degree: of the highest products: 1, 2 or 3 give 3, 9 or 19 moments.
+      colors: linear raw colours, `[n, 3]`; negative values count as 0.
+      weights: non-negative weight of each pixel, `[n]`; 0 masks a pixel, even a NaN.
+      degree: highest degree of the products; 1, 2 and 3 give 3, 9 and 19 moments.
 
     Returns:
-      The moments, `[k]`; NaN where no unmasked pixel has any colour.
+      The moments, `[k]`; NaN where all unmasked pixels are black.
 
     Raises:
-      ValueError: another degree.
+      ValueError: `degree` is not 1, 2 or 3.
     """
     if degree not in MONOMIALS:
         raise ValueError(f"degree={degree}; it is 1, 2 or 3")
@@ -50,7 +50,7 @@ def color_moments(
         for powers in MONOMIALS[order]:
             product = math.prod(seen[:, c] for c in range(3) for _ in range(powers[c]))
             mean = jnp.sum(product * weights) / jnp.sum(weights)
-            # Of two channels that never meet the moment is 0, whose root has no gradient.
+            # Two channels without common pixels have the moment 0, whose root has no gradient.
             moments.append(jnp.where(mean > 0, jnp.where(mean > 0, mean, 1) ** (1 / order), 0))
     stacked = jnp.stack(moments)
     return jnp.where(peak > 0, stacked / jnp.mean(stacked), jnp.nan)
@@ -60,19 +60,19 @@ def color_moments(
 def edge_moments(
     image: Image, mask: Mask, sigma: PositiveFloat = EDGE_SIGMA, degree: int = 2
 ) -> Float[Array, "k"]:
-    """The moments of the channels' gradients (Finlayson 2013: the edge moments).
+    """Return moments of the channels' gradient magnitudes (edge moments of Finlayson 2013).
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
-      sigma: of the gradients' Gaussian, in pixels.
-      degree: of the highest products: 1, 2 or 3 give 3, 9 or 19 moments.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      sigma: standard deviation of the gradients' Gaussian, in pixels.
+      degree: highest degree of the products; 1, 2 and 3 give 3, 9 and 19 moments.
 
     Returns:
       The moments, `[k]`; NaN where no unmasked pixel has an edge.
 
     Raises:
-      ValueError: another degree, or an image smaller than the filter.
+      ValueError: `degree` is not 1, 2 or 3, or the image is smaller than the filter.
     """
     magnitude, usable = response(image, mask, 1, sigma)
     return color_moments(magnitude.reshape(-1, 3), usable.ravel().astype(image.dtype), degree)
@@ -80,17 +80,17 @@ def edge_moments(
 
 @checked
 def extreme_chromaticities(image: Image, mask: Mask) -> Float[Array, "8"]:
-    """Shares of red and green in four colours: the brightest, the channels' peaks, mean, darkest.
+    """Return red and green shares of four colours: brightest, channel maxima, mean and darkest.
 
-    What DMCC's net is given (Yue and Wei 2024, JOSA A; after Cheng et al. 2015). Pixels with a
-    channel at 0 have no part.
+    The input features of DMCC (Yue and Wei 2024, JOSA A; after Cheng et al. 2015). Pixels with a
+    channel at 0 are excluded.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.
-      mask: `[h, w]`, 0 leaves a pixel out; or None.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
 
     Returns:
-      The shares colour by colour, `[8]`; NaN where no pixel is left.
+      The shares colour by colour, `[8]`; NaN where no pixel remains.
     """
     colors = keep_observed(image, mask).reshape(-1, 3)
     usable = jnp.all(colors > 0, axis=1)
@@ -110,25 +110,28 @@ def extreme_chromaticities(image: Image, mask: Mask) -> Float[Array, "8"]:
 
 
 @checked
-def relight_moments(moments: Float[Array, "9"], relight: Float[Array, "3 3"]) -> Float[Array, "9"]:
-    """The nine moments of an image after every colour was multiplied by a matrix, in closed form.
+def reilluminate_moments(
+    moments: Float[Array, "9"], reillumination: Float[Array, "3 3"]
+) -> Float[Array, "9"]:
+    """Return the nine moments of an image whose colours are multiplied by a matrix.
 
-    Means and mean products of two channels are all that a linear map of the colours needs:
-    mean(c A) = mean(c) A and mean((c A)ᵀ c A) = Aᵀ mean(cᵀ c) A. So a training image can be
-    re-illuminated (two-camera paper, section 3.4) without its pixels. Exact where no colour comes
-    out negative.
+    Means and mean products of two channels determine the result: mean(c A) = mean(c) A and mean((c
+    A)ᵀ c A) = Aᵀ mean(cᵀ c) A. A training image can therefore be re-illuminated (two-camera paper,
+    section 3.4) without its pixels. The result is exact where no colour becomes negative.
 
     Args:
-      moments: from `color_moments` of degree 2, `[9]`.
-      relight: A, colours as rows, `[3, 3]`.
+      moments: moments from `color_moments` of degree 2, `[9]`.
+      reillumination: the matrix A for colours as rows, `[3, 3]`.
     """
-    first = jnp.matmul(moments[2::-1], relight, precision="highest")
+    first = jnp.matmul(moments[2::-1], reillumination, precision="highest")
     blue, green_blue, green, red_blue, red_green, red = moments[3:] ** 2
     second = jnp.array(
         [[red, red_green, red_blue], [red_green, green, green_blue], [red_blue, green_blue, blue]]
     )
     moved = jnp.matmul(
-        relight.T, jnp.matmul(second, relight, precision="highest"), precision="highest"
+        reillumination.T,
+        jnp.matmul(second, reillumination, precision="highest"),
+        precision="highest",
     )
     upper = moved[jnp.array([2, 1, 1, 0, 0, 0]), jnp.array([2, 2, 1, 2, 1, 0])]
     both = jnp.concatenate([first[::-1], jnp.sqrt(jnp.maximum(upper, 0))])

@@ -1,4 +1,4 @@
-"""Image formation from spectra: light times reflectance times sensitivity, summed."""
+"""Image formation from spectra: the sum of illuminant times reflectance times sensitivity."""
 
 from typing import NamedTuple
 
@@ -15,15 +15,15 @@ def camera_responses(
     reflectances: Float[Array, "n w"],
     sensitivity: Float[Array, "3 w"],
 ) -> Float[Array, "n 3"]:
-    """Raw colours of matte surfaces under one light (two-camera paper, section 4.1).
+    """Return raw colours of matte surfaces under one illuminant (two-camera paper, section 4.1).
 
     Args:
       illuminant: spectral power on a uniform grid of `w` wavelengths.
       reflectances: reflectance of each surface on the same grid, `[n, w]`.
-      sensitivity: the camera's spectral sensitivity, channels R, G, B, `[3, w]`.
+      sensitivity: spectral sensitivity of the camera, channels R, G, B, `[3, w]`.
 
     Returns:
-      `[n, 3]`, on the scale of a sum over the grid.
+      Raw colours, `[n, 3]`, scaled as a sum over the grid.
     """
     return jnp.einsum(
         "nw,w,cw->nc", reflectances, illuminant, sensitivity, precision=jax.lax.Precision.HIGHEST
@@ -34,7 +34,7 @@ def camera_responses(
 def illuminant_response(
     illuminant: Float[Array, "w"], sensitivity: Float[Array, "3 w"]
 ) -> Float[Array, "3"]:
-    """The response to a perfect reflector: the ground-truth illuminant, `[3]`."""
+    """Return the response to a perfect reflector: the ground-truth illuminant, `[3]`."""
     return camera_responses(illuminant, jnp.ones((1, illuminant.shape[0])), sensitivity)[0]
 
 
@@ -46,11 +46,11 @@ SECOND_RADIATION_CONSTANT = 1.438776877e7
 def blackbody_power(
     temperature: Float[Array, ""], wavelengths: Float[Array, "w"]
 ) -> Float[Array, "w"]:
-    """Spectral power of a black body by Planck's law, 1 at 560 nm.
+    """Spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
 
     Args:
-      temperature: kelvin, above 500; below, float32 does not hold the blue end.
-      wavelengths: nm, `[w]`.
+      temperature: kelvin, above 500; below that, float32 underflows at short wavelengths.
+      wavelengths: wavelengths in nm, `[w]`.
     """
     here = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
     at_560 = jnp.expm1(SECOND_RADIATION_CONSTANT / (560.0 * temperature))
@@ -58,7 +58,7 @@ def blackbody_power(
 
 
 class ResponseTable(NamedTuple):
-    """One camera's raw colour of every surface under every light."""
+    """One camera's raw colour of every surface under every illuminant."""
 
     surfaces: Float[Array, "i r 3"]
     illuminants: Float[Array, "i 3"]
@@ -71,7 +71,10 @@ def response_table(
     reflectances: Float[Array, "r w"],
     sensitivity: Float[Array, "3 w"],
 ) -> ResponseTable:
-    """Every light on every surface: scenes drawn from the table are gathers, not integrals."""
+    """Compute the response to every surface under every illuminant.
+
+    Scenes drawn from the table need only lookups, not integrals.
+    """
     return ResponseTable(
         jax.vmap(camera_responses, (0, None, None))(illuminants, reflectances, sensitivity),
         jax.vmap(illuminant_response, (0, None))(illuminants, sensitivity),
@@ -82,13 +85,13 @@ def response_table(
 def scene_colors(
     table: ResponseTable, illuminant: Int[Array, ""], reflectances: Int[Array, "n"]
 ) -> Float[Array, "n 3"]:
-    """Colours of one scene: `n` surfaces of the table under one of its lights.
+    """Return the colours of one scene: `n` surfaces of the table under one of its illuminants.
 
     Raises:
-      ValueError: a light or a surface that the table does not have.
+      ValueError: an illuminant or surface index is outside the table.
     """
-    lights, surfaces, _ = table.surfaces.shape
-    check_range("illuminant", illuminant, 0, lights - 1)
+    illuminant_count, surfaces, _ = table.surfaces.shape
+    check_range("illuminant", illuminant, 0, illuminant_count - 1)
     check_range("reflectances", reflectances, 0, surfaces - 1)
     return table.surfaces[illuminant, reflectances]
 
@@ -100,19 +103,19 @@ def patch_thumbnail(
     columns: PositiveInt = 6,
     patch: PositiveInt = 8,
 ) -> Float[Array, "h w 3"]:
-    """The paper's 32x48 thumbnail: 24 colours as 8x8 patches in a 4x6 grid, row by row."""
+    """Arrange 24 colours as the paper's 32x48 thumbnail: a 4x6 grid of 8x8 patches, row by row."""
     grid = colors.reshape(rows, columns, 3)
     return jnp.repeat(jnp.repeat(grid, patch, axis=0), patch, axis=1)
 
 
 class Sensor(NamedTuple):
-    """How a photograph departs from the exact responses; the default is a harsh one.
+    """Noise and quantisation of a camera sensor; the defaults are harsh.
 
     Attributes:
-      read_noise: standard deviation of each pixel whatever it sees, as a share of white.
-      full_well: electrons at white; the photons' own noise is their number's square root.
-      bits: of the converter, between black and white.
-      stops: by how much the exposure may fall short of saturating the brightest colour.
+      read_noise: standard deviation of signal-independent noise, as a fraction of white.
+      full_well: electrons at white; photon noise is the square root of their number.
+      bits: bits of the converter between black and white.
+      stops: largest underexposure relative to saturating the brightest colour, in stops.
     """
 
     read_noise: Float[Array, ""] | float = 0.01
@@ -125,16 +128,16 @@ class Sensor(NamedTuple):
 def take_photograph(
     key: PRNGKeyArray, colors: Float[Array, "24 3"], sensor: Sensor, patch: PositiveInt = 8
 ) -> Float[Array, "h w 3"]:
-    """A thumbnail of exact colours as a sensor gives it, with 0 at black and 1 at white.
+    """Simulate a sensor's thumbnail of exact colours, with 0 at black and 1 at white.
 
-    Exposed at random so that the brightest response lies between white and `stops` below it, then
-    photon noise (Gaussian of the Poisson's variance), read noise, quantisation, and clipping at
-    white. Nothing is clipped at black: sensors count from a pedestal for just this reason.
+    A random exposure puts the brightest response between white and `stops` below it. Photon noise
+    (Gaussian with the Poisson variance), read noise, quantisation and clipping at white follow.
+    Values below black are kept, since sensors add an offset to 0.
 
     Args:
-      key: randomness of exposure and noise.
+      key: key of exposure and noise.
       colors: exact responses of the patches, `[24, 3]`, any scale.
-      sensor: its noise and bits.
+      sensor: noise and quantisation of the sensor.
       patch: side of a patch in pixels.
     """
     key_exposure, key_noise = jax.random.split(key)
@@ -150,7 +153,7 @@ def take_photograph(
 def patch_means(
     thumbnail: Float[Array, "h w 3"], rows: PositiveInt = 4, columns: PositiveInt = 6
 ) -> Float[Array, "24 3"]:
-    """The mean colour of each patch of a thumbnail, row by row."""
+    """Return the mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // rows, thumbnail.shape[1] // columns
     blocks = thumbnail.reshape(rows, height, columns, width, 3)
     return jnp.mean(blocks, axis=(1, 3)).reshape(rows * columns, 3)

@@ -1,4 +1,4 @@
-"""From linear camera RGB to a picture: white balance, camera matrix, sRGB transfer curve."""
+"""Rendering of linear camera RGB: white balance, camera matrix, sRGB transfer curve."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ SRGB_TO_XYZ = np.array(
 def white_balance(
     image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
 ) -> Float[Array, "*n 3"]:
-    """The image divided by the illuminant, green kept: what is of its colour becomes grey."""
+    """Divide the image by the illuminant, keeping green: the illuminant's colour becomes grey."""
     return image * (illuminant[1] / illuminant)
 
 
@@ -25,26 +25,26 @@ def white_balance(
 def full_scale_balance(
     image: Float[Array, "*n 3"], illuminant: Float[Array, "3"]
 ) -> Float[Array, "*n 3"]:
-    """The image balanced with gains of 1 and more: what saturates in all channels is 1 or above.
+    """White-balance with gains of at least 1, so that saturated pixels stay at 1 or above.
 
-    The channel that the light is brightest in keeps its numbers.
+    The illuminant's largest channel is unchanged.
     """
     return image * (jnp.max(illuminant) / illuminant)
 
 
 @checked
 def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
-    """The matrix M that takes white-balanced camera RGB to linear sRGB, `rgb @ M`.
+    """Return the matrix M from white-balanced camera RGB to linear sRGB, applied as `rgb @ M`.
 
     Each camera channel is first scaled so that sRGB's white gives (1, 1, 1), as dcraw does
     (`cam_xyz_coeff`); so white-balanced greys stay grey.
 
     Args:
-      xyz_to_camera: camera RGB from XYZ under D65, as a DNG's ColorMatrix holds it: its rows are
-        the camera's channels, `[3, 3]`.
+      xyz_to_camera: matrix from XYZ under D65 to camera RGB, `[3, 3]`, one row per camera channel,
+        as in a DNG's ColorMatrix.
 
     Returns:
-      M for colours as rows, `[3, 3]`; not finite where the camera matrix is singular.
+      The matrix M for colours as rows, `[3, 3]`; not finite where the camera matrix is singular.
     """
     to_camera = jnp.matmul(xyz_to_camera, SRGB_TO_XYZ, precision=jax.lax.Precision.HIGHEST)
     to_camera = to_camera / jnp.sum(to_camera, axis=1, keepdims=True)
@@ -53,7 +53,7 @@ def camera_to_srgb(xyz_to_camera: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
 
 @checked
 def encode_srgb(linear: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
-    """The sRGB transfer curve (IEC 61966-2-1) of linear values in [0, 1]."""
+    """Apply the sRGB transfer curve (IEC 61966-2-1) to linear values in [0, 1]."""
     curved = 1.055 * jnp.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
     return jnp.where(linear <= 0.0031308, 12.92 * linear, curved)
 
@@ -64,19 +64,19 @@ def render_linear(
     illuminant: Float[Array, "3"],
     camera_matrix: Float[Array, "3 3"] | None = None,
 ) -> Float[Array, "*n 3"]:
-    """The image as under a white light, in linear sRGB.
+    """White-balance a camera image and convert it to linear sRGB.
 
     Args:
       image: linear camera RGB, `[..., 3]`, 1 where the sensor saturates.
-      illuminant: camera RGB of the light, `[3]`, any scale, no channel 0.
-      camera_matrix: XYZ under D65 to camera RGB, `[3, 3]`; without one the camera's own
-        primaries are taken as if they were sRGB's.
+      illuminant: camera RGB of the illuminant, `[3]`, any scale, no channel 0.
+      camera_matrix: XYZ under D65 to camera RGB, `[3, 3]`; None treats the camera's primaries as
+        sRGB's.
 
     Returns:
-      Linear sRGB in [0, 1], `[..., 3]`; the channel that the light is brightest in keeps its
-      numbers, the others gain.
+      Linear sRGB in [0, 1], `[..., 3]`; the illuminant's largest channel has a gain of 1 and the
+        others have larger gains.
     """
-    # Clipped before the matrix too: it would turn a saturated highlight magenta.
+    # Clip before the matrix too, which would turn a saturated highlight magenta.
     balanced = jnp.clip(full_scale_balance(image, illuminant), 0, 1)
     if camera_matrix is not None:
         matrix = camera_to_srgb(camera_matrix)
@@ -90,7 +90,7 @@ def render(
     illuminant: Float[Array, "3"],
     camera_matrix: Float[Array, "3 3"] | None = None,
 ) -> Float[Array, "*n 3"]:
-    """The image as under a white light, encoded for a screen; arguments are as in `render_linear`.
+    """White-balance a camera image and encode it as sRGB; arguments as in `render_linear`.
 
     Returns:
       Encoded sRGB in [0, 1], `[..., 3]`.

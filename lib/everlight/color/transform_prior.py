@@ -1,9 +1,9 @@
-"""The colour transform of a noisy scene, or of one with few colours: most probable, not best fit.
+"""Maximum a posteriori colour transform for scenes with noise or few colours.
 
-Three colours and no noise determine a transform, one or two do not, and of noisy near-grey ones
-least squares makes much of little. A camera pair's transforms, however, lie close together: the
-light has two or three degrees of freedom, not nine. So their distribution over training scenes is
-taken as a Gaussian prior, and the transform as the most probable one given the scene's colours.
+Least squares needs at least three independent colours and amplifies noise of near-grey ones. The
+transforms of one camera pair lie close together, since illuminants have two or three degrees of
+freedom, not nine. Their distribution over training scenes is therefore a Gaussian prior, and the
+transform is the most probable one given the scene's colours.
 """
 
 from typing import Annotated, NamedTuple
@@ -20,13 +20,13 @@ Misfit = PositiveFloat | Annotated[Float[Array, ""], ABOVE_ZERO]
 
 
 class TransformPrior(NamedTuple):
-    """Distribution of one camera pair's transforms between images divided by their means.
+    """Gaussian prior of one camera pair's transforms between images divided by their means.
 
     Attributes:
-      mean: `[9]`, row by row.
-      root: a root of the precision, `root.T @ root` is the inverse covariance, `[9, 9]`.
-      misfit: standard deviation that a scene's colours have around their transform, as a share of
-        the image's mean: how much a scene counts against the prior.
+      mean: mean transform, flattened row by row, `[9]`.
+      root: square root of the precision, `[9, 9]`; `root.T @ root` is the inverse covariance.
+      misfit: standard deviation of a scene's colours around their transform, as a fraction of the
+        image's mean. It weighs the scene against the prior.
     """
 
     mean: Float[Array, "9"]
@@ -35,13 +35,13 @@ class TransformPrior(NamedTuple):
 
 
 class ProbableTransform(NamedTuple):
-    """A transform; where `valid` is false there is none, and it is the identity.
+    """Maximum a posteriori transform; the identity where `valid` is false.
 
     Attributes:
-      transform: `[3, 3]`, divided by its mean row sum.
-      distance: root of what was made least: how far colours and transform together are from what
-        the prior expects.
-      valid: whether the image has light and every value is finite.
+      transform: the transform divided by its mean row sum, `[3, 3]`.
+      distance: square root of the minimised objective: deviation of colours and transform from the
+        prior's expectation.
+      valid: true if the image is not black and every value is finite.
     """
 
     transform: Float[Array, "3 3"]
@@ -53,15 +53,16 @@ class ProbableTransform(NamedTuple):
 def learn_transform_prior(
     main: Float[Array, "m n 3"], second: Float[Array, "m n 3"], misfit: Misfit
 ) -> TransformPrior:
-    """The prior from scenes that determine their transform, of any exposure.
+    """Fit the prior to scenes whose colours determine their transforms, at any exposure.
 
     Args:
-      main: colours of the main camera, as free of noise as can be had, `[m, n, 3]`.
-      second: colours of the second camera at the same places, `[m, n, 3]`.
-      misfit: see `TransformPrior`; chosen on validation scenes.
+      main: colours of the main camera, with as little noise as possible, `[m, n, 3]`.
+      second: colours of the second camera at the same points, `[m, n, 3]`.
+      misfit: residual deviation, described in `TransformPrior`; to be selected on validation
+        scenes.
 
     Returns:
-      The prior; scenes whose colours do not span 3-space have no part in it.
+      The prior, without the scenes whose colours have rank below 3.
     """
     fit = jax.vmap(fit_color_transform)(*(jax.vmap(_at_mean_one)(view) for view in (main, second)))
     known = fit_feature_distribution(fit.transform.reshape(-1, 9), fit.valid)
@@ -75,22 +76,22 @@ def fit_probable_transform(
     prior: TransformPrior,
     weights: Float[Array, "n"] | None = None,
 ) -> ProbableTransform:
-    """The most probable transform, divided by its mean row sum (`scale_free`).
+    """Return the maximum a posteriori transform, divided by its mean row sum (`scale_free`).
 
-    Both images are divided by their means, which takes their exposures out; then
-    mean |source T - target|² / misfit² + |root (T - mean)|² is least. The mean over pixels, not
-    their sum: what colours are off by is mostly that no 3x3 transform fits them all, which more
-    pixels do not average away, so a photograph counts as much as 24 patches.
+    Both images are divided by their means, which removes their exposures. The minimised objective
+    is mean |source T - target|² / misfit² + |root (T - mean)|². It has the mean over pixels, not
+    the sum, because residuals come mostly from model error, which more pixels do not average away.
+    A photograph therefore has the same weight as 24 patches.
 
     Args:
       source: colours of the first camera, `[n, 3]`.
-      target: colours of the second camera at the same places, `[n, 3]`.
-      prior: of this pair of cameras.
-      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks it out, whatever
-        stands there.
+      target: colours of the second camera at the same points, `[n, 3]`.
+      prior: prior of this pair of cameras.
+      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel, even a
+        NaN.
 
     Returns:
-      The transform, its distance from what the prior expects, and whether it exists.
+      The transform, its distance from the prior's expectation, and whether it is valid.
     """
     weights = jnp.ones(len(source), source.dtype) if weights is None else weights
     seen = (weights > 0)[:, None]
@@ -100,7 +101,7 @@ def fit_probable_transform(
     )
     root = jnp.sqrt(share)[:, None] / prior.misfit
     identity = jnp.eye(3, dtype=source.dtype)
-    # Row k, c of the design holds pixel k's colour where the target's channel c is made.
+    # Row (k, c) of the design matrix holds pixel k's colour in the columns of target channel c.
     design = jnp.einsum("ki,cd->kcid", source * root, identity).reshape(-1, 9)
     rows = jnp.concatenate([design, prior.root])
     right = jnp.concatenate(
@@ -116,11 +117,11 @@ def fit_probable_transform(
 
 
 def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
-    """The solution of least error, by modified Gram-Schmidt of `[rows | right]`.
+    """Solve a least-squares problem by modified Gram-Schmidt of `[rows | right]`.
 
-    Written out, since XLA on CPU runs a program's independent batches of library factorisations
-    at once on one pool of threads: with two threads, two such batches (the blocks of a map and its
-    rest) waited for each other for ever (jaxlib 0.10.2).
+    Library factorisations are avoided here. XLA on CPU runs independent batches of them at once on
+    one thread pool. With two threads, two such batches (the blocks of a map and its remainder)
+    deadlocked (jaxlib 0.10.2).
     """
     columns, triangle = jnp.concatenate([rows, right[:, None]], axis=1), []
     for _ in range(rows.shape[1]):
@@ -139,6 +140,6 @@ def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float
 def _at_mean_one(
     colors: Float[Array, "n 3"], share: Float[Array, "n 1"] | float | None = None
 ) -> Float[Array, "n 3"]:
-    """Colours divided by their weighted mean over pixels and channels; NaN without light."""
+    """Divide colours by their weighted mean over pixels and channels; NaN for a black image."""
     mean = jnp.mean(colors) if share is None else jnp.sum(colors * share) / 3
     return colors / jnp.where(mean > 0, mean, jnp.nan)

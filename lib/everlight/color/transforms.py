@@ -1,4 +1,4 @@
-"""The 3x3 colour transform between two cameras' views of one scene, by least squares.
+"""Least-squares 3x3 colour transform between two cameras' views of one scene.
 
 Colours are rows: `target ≈ source @ transform` (two-camera paper, eq. 1 and 2).
 """
@@ -13,12 +13,12 @@ from everlight.checks import checked
 
 Normalization = Literal["scale", "sum"] | None
 
-# The release divides each pixel by its own R+G+B, floored here (facts of the released code).
+# The released code divides each pixel by its own R+G+B; this is the floor of the divisor.
 SUM_FLOOR = 1e-6
 
 
 class TransformFit(NamedTuple):
-    """A least-squares transform; where `valid` is false the source's colours span no 3-space."""
+    """Least-squares transform; `valid` is false where the source's colours have rank below 3."""
 
     transform: Float[Array, "3 3"]
     valid: Bool[Array, ""]
@@ -26,10 +26,10 @@ class TransformFit(NamedTuple):
 
 @checked
 def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
-    """Transforms divided by their mean row sum, which takes the ratio of two exposures out.
+    """Divide transforms by their mean row sum, which removes the ratio of two exposures.
 
-    A row sum is what the second camera makes of one channel of the first, so for real cameras the
-    mean is positive; a transform without a positive one has no such scale and comes back NaN.
+    A row sum is the second camera's total response to one channel of the first, so its mean is
+    positive for real cameras. A transform whose mean row sum is not positive becomes NaN.
     """
     mean = jnp.mean(jnp.sum(transform, axis=-1), axis=-1)[..., None, None]
     return jnp.where(mean > 0, transform / jnp.where(mean > 0, mean, 1), jnp.nan)
@@ -37,9 +37,9 @@ def scale_free(transform: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
 
 @checked
 def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
-    """Each pixel divided by its own R+G+B (at least 1e-6), as the paper's released data are.
+    """Divide each pixel by its own R+G+B (at least 1e-6), as in the paper's released data.
 
-    What noise brought below black counts as 0: a total near 0 would make such a pixel the largest.
+    Values below black count as 0: a total near 0 would otherwise make such a pixel the largest.
     """
     pixels = jnp.maximum(pixels, 0)
     total = pixels[..., 0] + pixels[..., 1] + pixels[..., 2]
@@ -53,41 +53,41 @@ def fit_color_transform(
     weights: Float[Array, "n"] | None = None,
     normalize: Normalization = None,
 ) -> TransformFit:
-    """The 3x3 transform T that minimises the weighted squared error of `source @ T - target`.
+    """Fit the 3x3 transform T that minimises the weighted squared error of `source @ T - target`.
 
-    Modified Gram-Schmidt on `[source | target]`, which is as stable as Householder's QR (Björck
-    1967). No normal equations: those square the condition number. A batch of images is read three
-    times and nothing of its size is written (`_pivot_products`).
+    Modified Gram-Schmidt on `[source | target]` is as stable as Householder QR (Björck 1967).
+    Normal equations would square the condition number. A batch of images is read three times, and
+    no array of its size is written (`_pivot_products`).
 
     Args:
       source: colours of the first camera, `[n, 3]`, n >= 3.
-      target: colours of the second camera at the same places, `[n, 3]`.
-      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel out.
-      normalize: "sum" divides each pixel of both by its own R+G+B before the fit, as the authors'
-        code does; "scale" divides the transform by its mean row sum (`scale_free`). With either,
-        neither image's exposure has a part in the result.
+      target: colours of the second camera at the same points, `[n, 3]`.
+      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel.
+      normalize: "sum" divides each pixel of both images by its own R+G+B before the fit, as in the
+        authors' code; "scale" divides the transform by its mean row sum (`scale_free`). Either
+        makes the result independent of both exposures.
 
     Returns:
-      The transform, `[3, 3]`, and whether the source has rank 3 (false too for input that is not
-      finite, and where there is no positive scale); an invalid fit's transform is the identity, so
-      that it can flow through a batch.
+      The transform, `[3, 3]`, and its validity. It is invalid where the source has rank below 3,
+        where input is not finite, or where "scale" has no positive divisor. An invalid transform is
+        the identity, so that a batch stays finite.
 
     Raises:
-      ValueError: fewer than three pixels, or an unknown `normalize`.
+      ValueError: there are fewer than three pixels, or `normalize` is unknown.
     """
     if source.shape[0] < 3:
         raise ValueError(f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3")
     if normalize not in (None, "scale", "sum"):
         raise ValueError(f"normalize={normalize!r}; it is None, 'scale' or 'sum'")
 
-    # How far rounding may move each column; what it moved an earlier one is handed on, enlarged
-    # where the two are nearly parallel. A column no longer than that depends on those before it.
+    # Bound on the rounding error of each column, including the propagated error of earlier ones,
+    # which grows where columns are nearly parallel. A shorter column is linearly dependent.
     rounding = 16 * jnp.finfo(source.dtype).eps
     noise, squares, factors = [], [], []
     valid = jnp.array(True) if weights is None else jnp.all(weights >= 0)
     pixels = (source, target, weights)
     for k in range(3):
-        # The barrier makes each pass derive its columns from the input: shared between passes,
+        # The barrier makes each pass recompute its columns from the input: shared between passes,
         # they would be written to memory, which takes most of the time of a large batch.
         pixels = jax.lax.optimization_barrier(pixels)
         square, *products = _pivot_products(*pixels, normalize, factors)
@@ -118,10 +118,10 @@ def _pivot_products(
     normalize: Normalization,
     factors: list[Float[Array, "_"]],
 ) -> list[Float[Array, ""]]:
-    """The next pivot column's products with itself and with the columns after it.
+    """Return the next pivot column's products with itself and with the columns after it.
 
-    All columns are first freed of the earlier pivots, whose multiples in them are `factors`. One
-    reduction of many operands takes all products in one pass over the pixels.
+    Earlier pivots are first subtracted from all columns; `factors` are their multiples. One
+    reduction with many operands computes all products in one pass over the pixels.
     """
     if normalize == "sum":
         source, target = normalize_sum(source), normalize_sum(target)
@@ -136,7 +136,7 @@ def _pivot_products(
 
 
 def _in_lanes(column: Float[Array, "n"]) -> Float[Array, "blocks rows 8"]:
-    """Eight lanes fill a vector unit; with at most 512 pixels in each, the sums keep digits."""
+    """Reshape into eight lanes of at most 512 pixels, to fill a vector unit and sum accurately."""
     blocks = -(-column.shape[0] // 4096)
     return jnp.pad(column, (0, -column.shape[0] % (8 * blocks))).reshape(blocks, -1, 8)
 
@@ -149,7 +149,7 @@ def _add_each(first: tuple[Array, ...], second: tuple[Array, ...]) -> tuple[Arra
 def apply_color_transform(
     pixels: Float[Array, "*n 3"], transform: Float[Array, "3 3"]
 ) -> Float[Array, "*n 3"]:
-    """`pixels @ transform` at the highest matrix precision, so that every device agrees."""
+    """Return `pixels @ transform` at the highest matrix precision, so that all devices agree."""
     return jnp.matmul(pixels, transform, precision=jax.lax.Precision.HIGHEST)
 
 
@@ -157,16 +157,16 @@ def apply_color_transform(
 def reilluminate_transform(
     transform: Float[Array, "3 3"], first: Float[Array, "3 3"], second: Float[Array, "3 3"]
 ) -> Float[Array, "3 3"]:
-    """The transform of a pair after both of its images are re-illuminated, in closed form.
+    """Return the transform of a pair after both of its images are re-illuminated, in closed form.
 
     With `C1' = C1 A` and `C2' = C2 B`, the least-squares transform between the new images is
     exactly `A⁻¹ T B` (two-camera paper, section 3.4, without touching a pixel). It is exact for
-    fits without weights (or with the same weights) on pixels that are not sum-normalised; with
-    `normalize="sum"` it is only approximate, because each pixel's divisor changes.
+    fits without weights (or with the same weights) on pixels that are not sum-normalised. With
+    `normalize="sum"` it is approximate, because each pixel's divisor changes.
 
     Args:
       transform: T of the original pair, `[3, 3]`.
-      first: A, the first camera's re-illumination, `[3, 3]`, invertible.
-      second: B, the second camera's, `[3, 3]`.
+      first: A, the re-illumination of the first camera, `[3, 3]`, invertible.
+      second: B, the re-illumination of the second camera, `[3, 3]`.
     """
     return apply_color_transform(jnp.linalg.solve(first, transform), second)

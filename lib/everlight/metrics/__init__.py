@@ -54,7 +54,7 @@ from everlight.metrics.multilabel import (
 )
 from everlight.metrics.open_set import (
     RejectionCurve,
-    maximal_softmax,
+    maximum_softmax_probability,
     partial_test_accuracy,
     rejection_curve,
     roc_area,
@@ -125,7 +125,7 @@ __all__ = [
     "intransigence",
     "jaccard_similarity",
     "learning_curve_area",
-    "maximal_softmax",
+    "maximum_softmax_probability",
     "mean_hits",
     "measure_criteria",
     "model_size_efficiency",

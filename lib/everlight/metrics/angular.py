@@ -1,4 +1,4 @@
-"""Angular error between illuminants, and the statistics that the field reports of it."""
+"""Angular error between illuminants, and its usual summary statistics."""
 
 from typing import NamedTuple
 
@@ -12,17 +12,17 @@ from everlight.checks import checked
 def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
     """Recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
 
-    The angle is taken by atan2 of the cross and dot products, which equals the arccosine of the
-    normalised dot product but keeps its digits near zero, where the arccosine of a float32
-    cosine resolves only 0.03 degrees.
+    The angle is atan2 of the cross product's norm and the dot product. This equals the arccosine of
+    the normalised dot product but stays accurate near zero. The arccosine of a float32 cosine
+    resolves only 0.03 degrees there.
 
     Args:
-      estimate: illuminant, `[3]`, any scale.
-      truth: illuminant, `[3]`, any scale.
+      estimate: estimated illuminant, `[3]`, any scale.
+      truth: true illuminant, `[3]`, any scale.
 
     Returns:
       The angle in degrees, `[]`; NaN where either is not finite or is the zero vector. The gradient
-      is 0 where the two are parallel, the angle's kink.
+        is 0 where the two are parallel, at the angle's kink.
     """
     estimate = estimate / jnp.max(jnp.abs(estimate))
     truth = truth / jnp.max(jnp.abs(truth))
@@ -34,25 +34,25 @@ def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Floa
 
 @checked
 def reproduction_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Float[Array, ""]:
-    """Reproduction angular error (Finlayson and Zakizadeh 2014): how far from grey white comes out.
+    """Reproduction angular error (Finlayson and Zakizadeh 2014): error of a white-balanced white.
 
-    The angle between (1, 1, 1) and a white surface after the estimate was divided out of it, that
-    is truth / estimate. Unlike the recovery angular error it is the same for one scene and one
-    method under every light that multiplies the channels.
+    It is the angle between (1, 1, 1) and truth / estimate, a white surface divided by the estimate.
+    Unlike the recovery angular error, it is invariant to illuminants that multiply the channels of
+    a scene.
 
     Args:
-      estimate: illuminant, `[3]`, any scale.
-      truth: illuminant, `[3]`, any scale.
+      estimate: estimated illuminant, `[3]`, any scale.
+      truth: true illuminant, `[3]`, any scale.
 
     Returns:
       The angle in degrees, `[]`; NaN where either is not finite or the estimate has a channel of 0.
-      The gradient is 0 where the two are parallel.
+        The gradient is 0 where the two are parallel.
     """
     return angular_error(truth / estimate, jnp.ones_like(truth))
 
 
 class ErrorSummary(NamedTuple):
-    """Statistics of angular errors, in degrees, over the valid ones; `invalid` counts the rest."""
+    """Statistics of the valid angular errors, in degrees; `invalid` counts the others."""
 
     mean: Float[Array, ""]
     median: Float[Array, ""]
@@ -67,14 +67,14 @@ class ErrorSummary(NamedTuple):
 
 @checked
 def summarize_errors(errors: Float[Array, "n"]) -> ErrorSummary:
-    """Mean, median, tri-mean, best and worst quarter, quartiles and maximum of angular errors.
+    """Return mean, median, trimean, best and worst quarter, quartiles and maximum of errors.
 
-    Best and worst 25% are the means of the round(n/4) smallest and largest errors (half to even;
-    at least one), quartiles are interpolated linearly. Errors that are not finite take no part
-    and are counted in `invalid`; with no valid error at all every statistic is NaN.
+    Best and worst 25% are the means of the round(n/4) smallest and largest errors (half to even; at
+    least one). Quartiles are interpolated linearly. Errors that are not finite are excluded and
+    counted in `invalid`. Without a valid error every statistic is NaN.
 
     Args:
-      errors: degrees, `[n]`.
+      errors: errors in degrees, `[n]`.
     """
     valid: Bool[Array, "n"] = jnp.isfinite(errors)
     count = jnp.sum(valid)

@@ -1,4 +1,4 @@
-"""Confidence intervals by resampling."""
+"""Bootstrap confidence intervals."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,21 +25,21 @@ def bootstrap_interval(
     level: UnitInterval = 0.95,
     resamples: PositiveInt = 1000,
 ) -> Interval:
-    """The percentile bootstrap interval of a statistic (Efron 1979).
+    """Return the percentile bootstrap interval of a statistic (Efron 1979).
 
     Args:
-      key: randomness of the resampling.
-      values: one number per independent unit (image, run), `[n]`.
-      statistic: from `[n]` values to a number.
-      level: coverage, between 0 and 1.
-      resamples: how many samples of size n are drawn with replacement.
+      key: key of the resampling.
+      values: one value per independent unit (image, run), `[n]`.
+      statistic: function from `[n]` values to a number.
+      level: nominal coverage, between 0 and 1.
+      resamples: number of samples of size n drawn with replacement.
     """
     count = values.shape[0]
 
     def resample(draw: PRNGKeyArray) -> Float[Array, ""]:
         return statistic(values[jax.random.randint(draw, (count,), 0, count)])
 
-    # A map over groups, since all resamples at once need resamples × n numbers.
+    # Mapped in batches, since all resamples at once need resamples × n numbers.
     draws = jax.random.split(key, resamples)
     return _ends(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
 
@@ -53,21 +53,21 @@ def grouped_mean_interval(
     level: UnitInterval = 0.95,
     resamples: PositiveInt = 1000,
 ) -> Interval:
-    """The percentile bootstrap interval of a mean whose values come in groups.
+    """Return the percentile bootstrap interval of the mean of grouped values.
 
-    Whole groups are drawn, with all their values (the cluster bootstrap: Davison and Hinkley 1997,
-    section 3.8): scenes under one light are not independent of each other, lights are.
+    Whole groups are resampled (cluster bootstrap: Davison and Hinkley 1997, section 3.8). Scenes
+    under one illuminant are dependent, illuminants are not.
 
     Args:
-      key: randomness of the resampling.
-      values: `[n]`; those that are not finite have no part.
-      groups: of each value, from 0 to `count` - 1, `[n]`.
-      count: how many groups there are.
-      level: coverage, between 0 and 1.
-      resamples: how many samples of `count` groups are drawn with replacement.
+      key: key of the resampling.
+      values: values, `[n]`; those that are not finite are ignored.
+      groups: group of each value, from 0 to `count` - 1, `[n]`.
+      count: number of groups.
+      level: nominal coverage, between 0 and 1.
+      resamples: number of samples of `count` groups drawn with replacement.
 
     Raises:
-      ValueError: a group outside 0 to `count` - 1.
+      ValueError: a group is outside 0 to `count` - 1.
     """
     check_range("groups", groups, 0, count - 1)
     valid = jnp.isfinite(values)
@@ -83,6 +83,6 @@ def grouped_mean_interval(
 
 def _ends(drawn: Float[Array, "r"], level: float) -> Interval:
     tail = (1 - level) / 2
-    # Of groups without a valid value alone there is no mean.
+    # A resample of groups without any valid value has no mean.
     low, high = jnp.nanquantile(drawn, jnp.array([tail, 1 - tail]))
     return Interval(low, high)

@@ -1,8 +1,8 @@
-"""The CL score: accuracy, transfer, memory and computation of a continual learner as one number.
+"""CL score: accuracy, transfer, memory and computation of a continual learner in one number.
 
 Equations are those of Díaz-Rodríguez et al. 2018, "Don't forget, there is more than forgetting".
-Every criterion is a fraction in [0, 1], the higher the better. Inside jit nothing can be raised:
-a memory or count of operations that is impossible makes its criterion, and so the score, NaN.
+Every criterion is a fraction in [0, 1], higher is better. Errors cannot be raised inside jit: an
+impossible memory or operation count makes its criterion, and so the score, NaN.
 """
 
 import math
@@ -35,11 +35,11 @@ Criteria = TypedDict(
     },
 )
 FRACTION = Between(0, 1, or_nan=True)
-"""Of what is counted as a share; NaN is not known."""
+"""Range of a fraction; NaN stands for an unknown value."""
 CRITERIA = tuple(Criteria.__annotations__)
 
-# W2 is printed as (.4, .1, .1, .1, .2, .05, .05), a misprint: those weights miss the paper's own
-# column by up to .18. Of all weights in steps of .05 only these reproduce it.
+# W2 is printed as (0.4, 0.1, 0.1, 0.1, 0.2, 0.05, 0.05), a misprint: those weights miss the paper's
+# own column by up to 0.18. Among all weights in steps of 0.05, only these reproduce it.
 WEIGHTINGS: Mapping[str, Mapping[str, float]] = {
     "W1": dict.fromkeys(CRITERIA, 1 / 7),
     "W2": dict(zip(CRITERIA, (0.4, 0.05, 0.2, 0.1, 0.05, 0.15, 0.05), strict=True)),
@@ -48,7 +48,7 @@ WEIGHTINGS: Mapping[str, Mapping[str, float]] = {
 
 
 class Costs(NamedTuple):
-    """What learning a sequence of tasks took, as the three efficiencies below read it.
+    """Memory and operations of learning a task sequence, for the three efficiencies below.
 
     `counted_model_memory` and `counted_sample_memory` count the memories by the paper's rules.
     """
@@ -61,7 +61,7 @@ class Costs(NamedTuple):
 
 
 class RunSummary(NamedTuple):
-    """Each criterion's mean and sample standard deviation over runs."""
+    """Mean and sample standard deviation of each criterion over runs."""
 
     mean: Criteria
     deviation: Criteria
@@ -71,21 +71,22 @@ class RunSummary(NamedTuple):
 def counted_model_memory(
     parameters: int, regulariser_copies: int, tasks: int
 ) -> Float[Array, "tasks"]:
-    """Memory of the model after each task by the rule behind the paper's MS column.
+    """Count the model's memory after each task by the rule behind the paper's MS column.
 
-    From the second task on a regulariser's parameter-shaped state counts (EWC and SI: anchor and
-    importances, 2 copies), but never a distillation teacher (LwF: 0). Not the occupied bytes.
+    From the second task on, it includes a regulariser's parameter-shaped state (EWC and SI: anchor
+    and importances, 2 copies). It never includes a distillation teacher (LwF: 0). It is not the
+    number of occupied bytes.
 
     Args:
-      parameters: how many the model has.
-      regulariser_copies: how many arrays of the parameters' size the regulariser keeps.
-      tasks: length of the sequence.
+      parameters: number of the model's parameters.
+      regulariser_copies: number of parameter-sized arrays that the regulariser stores.
+      tasks: number of tasks.
 
     Returns:
       Memory in parameters, `[tasks]`.
 
     Raises:
-      ValueError: fewer than one parameter or task, or a negative number of copies.
+      ValueError: `parameters` or `tasks` is below 1, or `regulariser_copies` is negative.
     """
     if parameters < 1 or regulariser_copies < 0 or tasks < 1:
         raise ValueError(
@@ -98,16 +99,17 @@ def counted_model_memory(
 
 @checked
 def counted_sample_memory(samples_per_task: Float[Array, "tasks"]) -> Float[Array, "tasks"]:
-    """Samples held before each task by a learner that keeps all of them, in any unit, `[tasks]`.
+    """Count samples stored before each task by a learner that stores all of them, `[tasks]`.
 
-    The rule behind the paper's SSS of Cumulative; the lifetime memory is the argument's sum.
+    Any unit may be used. This is the rule behind the paper's SSS of Cumulative; the lifetime memory
+    is the argument's sum.
     """
     return jnp.pad(jnp.cumsum(samples_per_task[:-1]), (1, 0))
 
 
 @checked
 def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, ""]:
-    """MS (eq. 7): how little the model grows beyond its size at the first task.
+    """MS (eq. 7): efficiency in model growth relative to the size at the first task.
 
     Args:
       model_memory: memory of the model after each task, any unit, `[tasks]`.
@@ -123,14 +125,14 @@ def model_size_efficiency(model_memory: Float[Array, "tasks"]) -> Float[Array, "
 def samples_storage_efficiency(
     sample_memory: Float[Array, "tasks"], lifetime_memory: Float[Array, ""] | float
 ) -> Float[Array, ""]:
-    """SSS (eq. 8): how few of the samples are stored.
+    """SSS (eq. 8): efficiency in stored samples.
 
     Args:
       sample_memory: memory of the samples stored before each task, any unit, `[tasks]`.
       lifetime_memory: memory of all samples of all tasks, same unit, `[]`.
 
     Returns:
-      A number in [0, 1], `[]`; NaN if a memory is negative or the lifetime's is not positive.
+      A number in [0, 1], `[]`; NaN if a memory is negative or the lifetime memory is not positive.
     """
     possible = (sample_memory >= 0) & (lifetime_memory > 0)
     shares = jnp.where(possible, sample_memory / lifetime_memory, jnp.nan)
@@ -143,12 +145,12 @@ def computational_efficiency(
     pass_operations: Float[Array, "tasks"],
     epsilon: PositiveFloat = 10.0,
 ) -> Float[Array, ""]:
-    """CE (eq. 9): how few passes' worth of computation the tasks are learned with.
+    """CE (eq. 9): efficiency in operations, relative to passes over the data.
 
     Args:
-      operations: all operations that learning each task took, `[tasks]`.
-      pass_operations: operations of one forward and backward pass over its data, `[tasks]`.
-      epsilon: number of passes that still counts as fully efficient; the paper's is 10.
+      operations: total operations of learning each task, `[tasks]`.
+      pass_operations: operations of one forward and backward pass over a task's data, `[tasks]`.
+      epsilon: number of passes that counts as fully efficient; the paper uses 10.
 
     Returns:
       A number in [0, 1], `[]`; NaN if a count is negative.
@@ -162,17 +164,20 @@ def computational_efficiency(
 def measure_criteria(
     accuracies: Annotated[Float[Array, "tasks tasks"], FRACTION], costs: Costs
 ) -> Criteria:
-    """All seven criteria of one run.
+    """Compute all seven criteria of one run.
+
+    A is the average accuracy over all times, not the final average accuracy. BWT+ and REM are based
+    on BWT over all later times, not GEM's.
 
     Args:
-      accuracies: `[i, j]` on task j after task i, `[tasks, tasks]`.
-      costs: of the same run.
+      accuracies: accuracy on task j after task i at `[i, j]`, `[tasks, tasks]`.
+      costs: memory and operations of the same run.
 
     Returns:
       The criteria by the paper's names, each `[]`; with one task BWT+, REM and FWT are NaN.
 
     Raises:
-      ValueError: an accuracy that is no fraction, costs of another number of tasks.
+      ValueError: an accuracy is not a fraction, or the costs have another number of tasks.
     """
     check_sizes(accuracies=(accuracies, 0), model_memory=(costs.model_memory, 0))
     return {
@@ -191,14 +196,14 @@ def summarize_runs(
     accuracies: Annotated[Float[Array, "runs tasks tasks"], FRACTION],
     costs: Annotated[Costs, Stacked],
 ) -> RunSummary:
-    """Mean and spread of the criteria over runs (seeds, task orders).
+    """Return mean and standard deviation of the criteria over runs (seeds, task orders).
 
-    The paper names no estimator of the standard deviation; this is the sample's (runs - 1), which
-    one run leaves undefined.
+    The paper does not specify an estimator of the standard deviation. This is the sample's (divisor
+    runs - 1), which is undefined for one run.
 
     Args:
-      accuracies: `[runs, tasks, tasks]`.
-      costs: every field with a leading axis of runs.
+      accuracies: accuracy matrix of each run, `[runs, tasks, tasks]`.
+      costs: costs of each run; every field has a leading axis of runs.
 
     Returns:
       Mean and deviation of each criterion, each `[]`; the deviations of a single run are NaN.
@@ -218,10 +223,11 @@ def cl_score(
 
     Args:
       criteria: mean over runs of each of `CRITERIA`.
-      weights: of each of `CRITERIA`, not negative, of sum 1; `WEIGHTINGS` has the paper's.
+      weights: non-negative weight of each of `CRITERIA`, with sum 1; `WEIGHTINGS` has the paper's.
 
     Raises:
-      ValueError: a criterion or weight is missing or unknown, or the weights are no weighting.
+      ValueError: a criterion or weight is missing, unknown or negative, or the weights do not sum
+        to 1.
     """
     return _weighted_mean("criteria", criteria, weights)
 
@@ -230,14 +236,14 @@ def cl_score(
 def cl_stability(
     deviations: Mapping[str, Float[Array, ""] | float], weights: Mapping[str, float]
 ) -> Float[Array, ""]:
-    """CL_stability (eq. 11): 1 less the weighted mean of the criteria's standard deviations, `[]`.
+    """CL_stability (eq. 11): 1 minus the weighted mean of the criteria's standard deviations, `[]`.
 
     Args:
       deviations: standard deviation over runs of each of `CRITERIA`.
-      weights: as for `cl_score`.
+      weights: non-negative weight of each of `CRITERIA`, with sum 1.
 
     Raises:
-      ValueError: as `cl_score`.
+      ValueError: the same errors as in `cl_score`.
     """
     return 1 - _weighted_mean("deviations", deviations, weights)
 
@@ -251,11 +257,11 @@ def _weighted_mean(
         check_range(f"{name}[{key!r}]", values[key], *FRACTION)
     negative = [key for key in CRITERIA if weights[key] < 0]
     if negative:
-        raise ValueError(f"weights has negative ones: {', '.join(negative)}")
+        raise ValueError(f"weights must not be negative: {', '.join(negative)}")
     total = math.fsum(weights.values())
     if not math.isclose(total, 1, abs_tol=1e-6):
         raise ValueError(f"weights sum to {total:.7g}; scale them to sum to 1")
-    # Criteria of weight 0 are not skipped, so that a NaN among them shows.
+    # Criteria with weight 0 are included, so that their NaN makes the score NaN.
     return jnp.asarray(sum(weights[key] * values[key] for key in CRITERIA), jnp.float32)
 
 

@@ -1,10 +1,10 @@
-"""Multi-label metrics of IIRC: scores of samples, of tasks and of class types, and confusion.
+"""Multi-label metrics of IIRC: scores by sample, by task and by class type, and confusion.
 
-`R_jk` is the mean score on task k's test samples after learning task j, `R_j` that on all test
-samples of the tasks so far, each once. Predictions and true labels are those among the classes
-seen by then (complete information): a class that is not seen counts on neither side. A sample
-without a prediction scores 0; a mean over no sample is NaN. Arrays that differ in their number of
-classes get ValueError, and so do tasks and classes that there are not.
+`R_jk` is the mean score on task k's test samples after learning task j. `R_j` is the mean over all
+test samples of the tasks so far, each counted once. Predictions and true labels are restricted to
+the classes seen so far (complete information). A sample without a prediction scores 0; a mean over
+no sample is NaN. ValueError is raised for arrays with different numbers of classes, and for unknown
+tasks and classes.
 
 Equations are those of Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined
 Classification", section 4.2.
@@ -20,7 +20,7 @@ from everlight.checks import PositiveInt, check_range, checked
 
 
 class Scores(NamedTuple):
-    """The scores of samples, or their means, in [0, 1]; all fields have the same shape."""
+    """Scores of samples, or their means, in [0, 1]; all fields have the same shape."""
 
     precision_weighted_jaccard: Float[Array, "*shape"]
     jaccard: Float[Array, "*shape"]
@@ -29,7 +29,7 @@ class Scores(NamedTuple):
 
 
 class TaskMeans(NamedTuple):
-    """Means after learning a task j: `Scores`, or an array where it is of one score only.
+    """Means after learning a task j: `Scores`, or an array for a single score.
 
     In a matrix every array has a leading axis over j.
     """
@@ -49,11 +49,11 @@ class _Counts(NamedTuple):
 
 
 def _bits(*arrays: Bool[Array, "..."]) -> list[UInt8[Array, "..."]]:
-    """Eight classes a byte: all that follows then reads an eighth of the memory."""
+    """Pack eight classes into a byte, which reduces later memory reads eightfold."""
     classes = [array.shape[-1] for array in arrays]
-    # Packed arrays would fit each other as soon as they have equally many bytes.
+    # Packed arrays of different class counts may have the same number of bytes.
     if len(set(classes)) > 1:
-        raise ValueError(f"arrays of {classes} classes; they must have equally many")
+        raise ValueError(f"arrays of {classes} classes; their numbers of classes must be equal")
     return [jnp.packbits(array, axis=-1) for array in arrays]
 
 
@@ -67,7 +67,7 @@ def _counts(predicted: UInt8[Array, "*shape bytes"], true: UInt8[Array, "*shape 
 def _seen_counts(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], seen: Bool[Array, "c"]
 ) -> _Counts:
-    """Packed before they are masked, so that labels are packed once for all tasks of a matrix."""
+    """Pack before masking, so that labels are packed once for all tasks of a matrix."""
     predicted_bits, label_bits, seen_bits = _bits(predicted, labels, seen)
     return _counts(predicted_bits & seen_bits, label_bits & seen_bits)
 
@@ -85,7 +85,7 @@ def _scores(counts: _Counts) -> Scores:
 
 @checked
 def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores:
-    """All four scores of a sample, each `[]`."""
+    """Return all four scores of a sample, each `[]`."""
     return _scores(_counts(*_bits(predicted, true)))
 
 
@@ -99,19 +99,19 @@ def precision_weighted_jaccard(
 
 @checked
 def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """JS: labels both predicted and true over labels predicted or true, `[]`."""
+    """JS: number of labels both predicted and true, over labels predicted or true, `[]`."""
     return sample_scores(predicted, true).jaccard
 
 
 @checked
 def exact_match(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """1 where exactly the true labels are predicted, else 0, `[]`; its mean is the paper's MR."""
+    """Return 1 if the predicted labels equal the true ones, else 0, `[]`; its mean is MR."""
     return sample_scores(predicted, true).exact_match
 
 
 @checked
 def recall(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """The predicted part of the true labels, `[]`. `batch_recall` is the authors' other mean."""
+    """Fraction of true labels that are predicted, `[]`; `batch_recall` is the authors' variant."""
     return sample_scores(predicted, true).recall
 
 
@@ -128,23 +128,23 @@ def task_scores(
     seen: Bool[Array, "c"],
     task: Int[Array, ""],
 ) -> TaskMeans:
-    """R_jk for every k <= j and R_j (eqs. 1 and 2), from one forward pass over all test samples.
+    """Return R_jk for every k <= j and R_j (eqs. 1 and 2) from predictions on all test samples.
 
     Args:
       predicted: labels predicted after learning task j, `[m, c]`.
-      labels: all labels, also those to come, `[m, c]`.
-      test_member: the test samples of each task, `[t, m]`; a sample may belong to several, and
-        padding to none.
-      seen: the classes of tasks 0 to j, `[c]`.
-      task: j, from 0.
+      labels: all labels, including those of future tasks, `[m, c]`.
+      test_member: mask of each task's test samples, `[t, m]`; a sample may belong to several tasks,
+        and padding to none.
+      seen: mask of the classes of tasks 0 to j, `[c]`.
+      task: index j, from 0.
 
     Returns:
-      `Scores` each, their means over samples.
+      Mean `Scores` over samples in each field.
     """
     check_range("task", task, 0, test_member.shape[0] - 1)
     scores = _scores(_seen_counts(predicted, labels, seen))
     tasks = jnp.arange(test_member.shape[0])
-    # A sample joins the union with its first task: sums over these groups hold it once.
+    # A sample joins the union with its first task, so that the sums count it once.
     first = test_member & (jnp.argmax(test_member, axis=0) == tasks[:, None])
     sizes, new_samples = jnp.sum(test_member, axis=1), jnp.sum(first, axis=1)
     sums, new_sums = jnp.split(_sums(jnp.concatenate([test_member, first]), scores), 2)
@@ -162,13 +162,13 @@ def task_score_matrix(
     test_member: Bool[Array, "t m"],
     seen: Bool[Array, "t c"],
 ) -> TaskMeans:
-    """`task_scores` after every task: `by_task` is `[t, t]`, `current` and `union` are `[t]`.
+    """Compute `task_scores` after every task: `by_task` is `[t, t]`, the others `[t]`.
 
     Args:
       predicted: labels predicted after each task, `[t, m, c]`.
       labels: all labels, `[m, c]`.
-      test_member: the test samples of each task, `[t, m]`.
-      seen: the classes seen after each task, `[t, c]`.
+      test_member: mask of each task's test samples, `[t, m]`.
+      seen: mask of the classes seen after each task, `[t, c]`.
     """
     rows = jax.vmap(task_scores, in_axes=(0, None, None, 0, 0))
     return rows(predicted, labels, test_member, seen, jnp.arange(test_member.shape[0]))
@@ -183,13 +183,14 @@ def batch_recall(
     task: Int[Array, ""],
     batch_size: PositiveInt,
 ) -> TaskMeans:
-    """The authors' recall: true positives over true labels of a batch, batches weighted by size.
+    """Return the authors' recall: true positives over true labels per batch, averaged.
 
-    Each task's samples, and the union's, are cut into batches in the order in which they stand,
-    so the number depends on both. Arguments but the last are those of `task_scores`.
+    The samples of each task, and of the union, are split into batches in their stored order. The
+    mean is weighted by batch size, and depends on order and batch size. All arguments but the last
+    are those of `task_scores`.
 
     Returns:
-      Arrays of recalls; NaN also where a batch has no true label.
+      Recalls as arrays; NaN also where a batch has no true label.
     """
     check_range("task", task, 0, test_member.shape[0] - 1)
     counts = _seen_counts(predicted, labels, seen)
@@ -200,7 +201,7 @@ def batch_recall(
         batch = jnp.where(member, (jnp.cumsum(member) - 1) // batch_size, batches)
 
         def totals(values: Int[Array, "m"]) -> Int[Array, "batches"]:
-            # Batch `batches`, of the samples outside, is out of range and so dropped.
+            # Samples outside have the index `batches`, which is out of range and dropped.
             return jax.ops.segment_sum(values, batch, batches)
 
         sizes = totals(member.astype(jnp.int32))
@@ -213,10 +214,10 @@ def batch_recall(
 
 @checked
 def class_types(superclass: Int[Array, "c"]) -> Bool[Array, "3 c"]:
-    """Superclasses, subclasses with a superclass, and subclasses without one.
+    """Masks of superclasses, subclasses with a superclass, and subclasses without one.
 
     Args:
-      superclass: each class's superclass, `[c]`; -1 where it has none.
+      superclass: superclass of each class, `[c]`; -1 for none.
     """
     check_range("superclass", superclass, -1, superclass.shape[0] - 1)
     classes = jnp.arange(superclass.shape[0])
@@ -232,10 +233,10 @@ def class_type_scores(
     seen: Bool[Array, "c"],
     types: Bool[Array, "types c"],
 ) -> Scores:
-    """Means over the samples that carry a seen label of each type of classes, `[types]`.
+    """Mean scores over the samples that carry a seen label of each class type, `[types]`.
 
-    Only labels of the type count, on both sides, so that coarse and fine ones are told apart. With
-    the identity as `types` these are means by class, each the share that is found.
+    Only labels of the type count, as predictions and as truth, which separates coarse and fine
+    labels. With the identity as `types`, these are means per class: each class's recall.
     """
 
     def of_type(classes: Bool[Array, "c"]) -> Scores:
@@ -250,17 +251,17 @@ def class_type_scores(
 def confusion_matrix(
     predicted: Bool[Array, "m c"], labels: Bool[Array, "m c"], shown: Int[Array, "s"]
 ) -> Float[Array, "s s"]:
-    """Figure 6: the part of the samples that carry one label for which another is predicted.
+    """Figure 6: fraction of the samples with one label for which another label is predicted.
 
     With the true labels as predictions it is the ground truth, figure 6(a).
 
     Args:
       predicted: predicted labels, `[m, c]`.
-      labels: true labels, `[m, c]`; padding carries none.
-      shown: the classes of rows and columns, `[s]`, in IIRC those seen, in order of introduction.
+      labels: true labels, `[m, c]`; padding has none.
+      shown: classes of rows and columns, `[s]`; in IIRC the seen ones in order of introduction.
 
     Returns:
-      `[true, predicted]`; rows may add up to more than 1, and are NaN without a sample.
+      Fractions at `[true, predicted]`; rows may sum to more than 1, and are NaN without samples.
     """
     check_range("shown", shown, 0, labels.shape[1] - 1)
     true = labels[:, shown].astype(float)

@@ -1,7 +1,7 @@
-"""Test sets with classes not learnt yet: leave them out, or let the classifier reject samples.
+"""Test sets with unseen classes: exclude their samples, or let the classifier reject them.
 
 Options 1 and 3 of the CORe50 paper (Lomonaco and Maltoni 2017, section 5.2). A test sample is known
-where its class has been learnt: `seen[labels]`.
+if its class has been learned: `seen[labels]`.
 """
 
 from typing import NamedTuple
@@ -14,24 +14,24 @@ from everlight.checks import checked
 
 
 class RejectionCurve(NamedTuple):
-    """A point for every threshold; the first, infinity, accepts nothing, the last everything.
+    """One point per threshold, from infinity, which accepts nothing, to the one accepting all.
 
-    The ROC curve is `known_accepted` over `unknown_accepted`. Equal confidences share a point.
+    `known_accepted` against `unknown_accepted` is the ROC curve. Equal confidences share a point.
     """
 
     threshold: Float[Array, "points"]
     """Samples of at least this confidence are accepted."""
     known_accepted: Float[Array, "points"]
-    """Part of the known samples, the true positives; NaN without any."""
+    """True positive rate: accepted fraction of known samples; NaN without any."""
     unknown_accepted: Float[Array, "points"]
-    """Part of the unknown samples, the false positives; NaN without any."""
+    """False positive rate: accepted fraction of unknown samples; NaN without any."""
     accuracy: Float[Array, "points"]
-    """Part of all samples that are known and classified rightly, or unknown and rejected."""
+    """Fraction of samples that are known and classified correctly, or unknown and rejected."""
 
 
 @checked
-def maximal_softmax(scores: Float[Array, "*b c"]) -> Float[Array, "*b"]:
-    """The greatest class probability of logits: the confidence of option 3, in (0, 1]."""
+def maximum_softmax_probability(scores: Float[Array, "*b c"]) -> Float[Array, "*b"]:
+    """Largest class probability of logits: the confidence of option 3, in (0, 1]."""
     return jnp.max(jax.nn.softmax(scores, axis=-1), axis=-1)
 
 
@@ -42,8 +42,8 @@ def partial_test_accuracy(
     """Option 1: accuracy on the known test samples, `[]`; NaN without any.
 
     Args:
-      correct: whether each sample is classified rightly, among all outputs, `[m]`.
-      known: whether its class has been learnt, `[m]`.
+      correct: true where a sample is classified correctly among all outputs, `[m]`.
+      known: true where a sample's class has been learned, `[m]`.
       mask: false for padding, `[m]`.
     """
     return jnp.mean(correct, where=known & mask)
@@ -56,12 +56,12 @@ def rejection_curve(
     known: Bool[Array, "m"],
     mask: Bool[Array, "m"],
 ) -> RejectionCurve:
-    """Option 3: what every threshold on the confidence accepts; `m + 1` points.
+    """Option 3: rates of acceptance at each threshold on the confidence; `m + 1` points.
 
     Args:
-      confidence: of each sample, `[m]`.
-      correct: whether it is classified rightly, if accepted, `[m]`.
-      known: whether its class has been learnt, `[m]`.
+      confidence: confidence of each sample, `[m]`.
+      correct: true where a sample is classified correctly if accepted, `[m]`.
+      known: true where a sample's class has been learned, `[m]`.
       mask: false for padding, `[m]`.
     """
     falling, order = jax.lax.sort_key_val(
@@ -86,5 +86,5 @@ def rejection_curve(
 
 @checked
 def roc_area(curve: RejectionCurve) -> Float[Array, ""]:
-    """Area under the ROC curve, `[]`: how often a known sample is the more confident one."""
+    """Area under the ROC curve, `[]`: the probability that a known sample has higher confidence."""
     return jnp.trapezoid(curve.known_accepted, curve.unknown_accepted)

@@ -1,12 +1,13 @@
-"""Ranks of structured labels by distance in an embedding space, and Top-K accuracy from them.
+"""Ranks of structured labels by distance in an embedding space, and Top-K accuracy.
 
-A fact ⟨S, P, O⟩ is three pieces, each a word of a vocabulary or undefined. An image's embedding has
-a vector for each; the distance to a fact is the mean over the pieces that the fact defines:
+A fact ⟨S, P, O⟩ has three pieces, each a word of a vocabulary or undefined. An image's embedding
+has a vector for each piece. The distance to a fact is the mean over the pieces that the fact
+defines:
 
     D(x, f) = Σ_c w_c ‖x_c − φ_c(f)‖² / Σ_c w_c,   w_c = 1 where f defines piece c
 
-Averaged, not summed: by a sum every fact of one piece would be closer than any of three.
-Elhoseiny et al. 2018, "Exploring the challenges towards lifelong fact learning", section 5.1.
+With a sum instead of a mean, facts with one piece would be closer than facts with three. Elhoseiny
+et al. 2018, "Exploring the challenges towards lifelong fact learning", section 5.1.
 """
 
 from typing import Annotated, NamedTuple
@@ -19,31 +20,31 @@ from everlight.checks import Between, PositiveInt, check_finite, check_range, ch
 
 
 class Facts(NamedTuple):
-    """A label space: a fact is a number, its place here."""
+    """Label space of facts; a fact's index is its label."""
 
     pieces: Int[Array, "f 3"]
-    """Subject, predicate and object as places in `vectors`; -1 is undefined."""
+    """Subject, predicate and object as indices into `vectors`; -1 is undefined."""
     vectors: Float[Array, "v d"]
-    """Of the vocabulary, which subjects, predicates and objects share."""
+    """Word vectors of the vocabulary shared by subjects, predicates and objects."""
 
 
 class Ranks(NamedTuple):
-    """Ranks of true labels, from 1: labels strictly closer, and one. Ties share the best rank."""
+    """Ranks of true labels: 1 plus the number of strictly closer labels; ties share a rank."""
 
     standard: Int[Array, "*time m"]
-    """Among the labels of the label's own task (eq. 3)."""
+    """Rank among the labels of the label's own task (eq. 3)."""
     generalised: Int[Array, "*time m"]
-    """Among the labels of all tasks (eq. 4)."""
+    """Rank among the labels of all tasks (eq. 4)."""
 
 
 class Means(NamedTuple):
-    """Accuracy on every task's samples and its two means; NaN over no sample."""
+    """Accuracy on each task's samples and its two means; NaN over no sample."""
 
     by_task: Float[Array, "*time t"]
     over_tasks: Float[Array, "*time"]
-    """Tasks weigh alike; those without samples are left out."""
+    """Mean with equal weight per task, excluding tasks without samples."""
     over_examples: Float[Array, "*time"]
-    """Samples weigh alike."""
+    """Mean with equal weight per sample."""
 
 
 class TopK(NamedTuple):
@@ -52,19 +53,19 @@ class TopK(NamedTuple):
     standard: Means
     generalised: Means
     drop: Means
-    """Standard less generalised; never below 0."""
+    """Standard minus generalised accuracy; never below 0."""
 
 
 @checked
 def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
-    """D(x, f) above of every fact and image, all at once, `[f, m]`: for few of either."""
+    """Compute D(x, f) between all facts and images at once, `[f, m]`; memory grows with both."""
     check_pieces(facts)
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 
 
 @checked
 def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
-    """φ of every fact (eq. 1): the vectors of its pieces, zeros where undefined, `[f, 3, d]`."""
+    """Return φ of every fact (eq. 1): its pieces' vectors, zeros where undefined, `[f, 3, d]`."""
     check_pieces(facts)
     return jnp.where(facts.pieces[..., None] >= 0, facts.vectors[facts.pieces], 0)
 
@@ -78,27 +79,28 @@ def rank_facts(
     images_at_once: PositiveInt = 128,
     facts_at_once: PositiveInt = 4096,
 ) -> Ranks:
-    """Ranks of the true labels, in one pass over images and, for each block of them, over facts.
+    """Rank the true labels in one pass over blocks of images and, for each, blocks of facts.
 
-    Distances to the v words come first and are shared by all facts: 3mvd products instead of 3mfd,
-    and facts that share a word tie exactly. An embedding that is not finite ranks last, at f + 1
-    (standard: one after its task's last). Beside its arguments and a copy of them it holds some 24
-    bytes times `images_at_once` times (v + facts_at_once), whatever m and f are.
+    Distances to the v words are computed first and shared by all facts. This needs 3mvd products
+    instead of 3mfd, and facts that share a word tie exactly. An embedding that is not finite ranks
+    last, at f + 1 (standard: one after its task's last). In addition to its arguments and a copy of
+    them, the function needs about 24 bytes times `images_at_once` times (v + facts_at_once), for
+    any m and f.
 
     Args:
-      embeddings: of the images, `[m, 3, d]`.
-      labels: the fact of each image, `[m]`.
+      embeddings: embeddings of the images, `[m, 3, d]`.
+      labels: true fact of each image, `[m]`.
       facts: the whole label space.
-      fact_task: the task of each fact, `[f]`.
-      images_at_once: in a block.
-      facts_at_once: in a block.
+      fact_task: task of each fact, `[f]`.
+      images_at_once: images per block.
+      facts_at_once: facts per block.
 
     Returns:
-      `[m]` each, int32.
+      Ranks, `[m]` each, int32.
 
     Raises:
-      ValueError: a label that is no fact, a piece that is no word, a word that is not finite, facts
-        without a task.
+      ValueError: a label is not a fact, a piece is not a word, a word vector is not finite, or a
+        fact has no task.
     """
     check_pieces(facts)
     check_sizes(pieces=(facts.pieces, 0), fact_task=(fact_task, 0))
@@ -107,7 +109,7 @@ def rank_facts(
     count, size = labels.shape[0], facts.pieces.shape[0]
     facts_at_once = min(facts_at_once, size)
     pieces = _blocks(facts.pieces, facts_at_once)
-    # Filling belongs to no task and to no fact, and is counted by neither rank.
+    # Padding belongs to no task and to no fact, and neither rank counts it.
     tasks = _blocks(fact_task, facts_at_once, fill=-1)
     real = _blocks(jnp.ones(size, bool), facts_at_once)
 
@@ -137,13 +139,13 @@ def rank_facts(
 
 @checked
 def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
-    """Top-K accuracies, standard and generalised, and the drop between them.
+    """Return Top-K accuracies, standard and generalised, and the drop between them.
 
     Args:
-      ranks: `[..., m]`; with an axis over time `by_task` is an accuracy matrix, as transfer reads
-        it (`metrics.accuracy_matrix`).
-      member: whether a sample counts for a task, `[t, m]`; false for those left out.
-      k: a label is found where its rank is at most this; 5 in the paper.
+      ranks: ranks, `[..., m]`; with a time axis, `by_task` is an accuracy matrix for transfer
+        metrics (`metrics.accuracy_matrix`).
+      member: mask of each task's samples, `[t, m]`.
+      k: largest rank that counts as found; 5 in the paper.
     """
     check_sizes(ranks=(ranks.standard, -1), member=(member, 1))
     standard, generalised = (mean_hits(rank <= k, member) for rank in ranks)
@@ -153,7 +155,7 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
 
 @checked
 def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
-    """Share of hits by task and its two means."""
+    """Return the fraction of hits by task and its two means."""
     size = jnp.sum(member, axis=1)
     found = jnp.sum(hits[..., None, :] & member, axis=-1)
     by_task = found / size
@@ -166,10 +168,10 @@ def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means
 
 
 def check_pieces(facts: Facts) -> None:
-    """Whether pieces are words or undefined, and all words finite.
+    """Check that pieces are words or undefined, and that all word vectors are finite.
 
     Raises:
-      ValueError: what is not.
+      ValueError: a piece is out of range, or a word vector is not finite.
     """
     check_range("facts.pieces", facts.pieces, -1, facts.vectors.shape[0] - 1)
     check_finite("facts.vectors", facts.vectors)
@@ -178,11 +180,11 @@ def check_pieces(facts: Facts) -> None:
 def _word_distances(
     embeddings: Float[Array, "b 3 d"], vectors: Float[Array, "v d"]
 ) -> Float[Array, "3 words b"]:
-    """‖x_c − word‖² of every piece; a last row of zeros stands for an undefined word."""
+    """‖x_c − word‖² for every piece; a last row of zeros stands for an undefined word."""
     product = jnp.einsum("bcd,vd->cvb", embeddings, vectors, precision=jax.lax.Precision.HIGHEST)
     lengths = jnp.sum(embeddings**2, axis=-1).T[:, None, :]
     squares = lengths - 2 * product + jnp.sum(vectors**2, axis=-1)[:, None]
-    # Stored before it is gathered: fused into two readers it could round in two ways.
+    # Stored before it is gathered: fused into two consumers, it could round differently in each.
     return jax.lax.optimization_barrier(jnp.pad(squares, ((0, 0), (0, 1), (0, 0))))
 
 
@@ -197,11 +199,11 @@ def _gather_distances(
 def _own_distances(
     words: Float[Array, "3 words b"], pieces: Int[Array, "b 3"]
 ) -> Float[Array, "b"]:
-    """Of each image to its own label, in the same order of operations."""
+    """Distance of each image to its own label, in the same order of operations."""
     image = jnp.arange(pieces.shape[0])
     parts = [words[piece, pieces[:, piece], image] for piece in range(3)]
     own = (parts[0] + parts[1] + parts[2]) * _share(pieces)
-    # Overflow puts all labels at the same infinite distance, which is no tie.
+    # Overflow puts all labels at the same infinite distance, which must not count as a tie.
     return jnp.where(jnp.isfinite(own), own, jnp.nan)
 
 
@@ -210,7 +212,7 @@ def _share(pieces: Int[Array, "n 3"]) -> Float[Array, "n"]:
 
 
 def _blocks(values: Array, size: int, fill: int = 0) -> Array:
-    """Cut along the first axis, the last block filled up."""
+    """Split along the first axis into blocks, padding the last one."""
     missing = [(0, -values.shape[0] % size)] + [(0, 0)] * (values.ndim - 1)
     padded = jnp.pad(values, missing, constant_values=fill)
     return padded.reshape(-1, size, *values.shape[1:])

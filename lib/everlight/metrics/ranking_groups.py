@@ -1,4 +1,4 @@
-"""Which facts or samples a ranking is read on: from head to tail, few-shot, SPO generalisation.
+"""Groups of facts or samples for ranking metrics: head to tail, few-shot, SPO generalisation.
 
 Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
 """
@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.checks import NonNegativeInt, PositiveInt, check_range, check_sizes, checked
 from everlight.metrics.ranking import Facts, check_pieces, mean_hits
 
-FEW = 5
-"""Training examples up to which a fact counts as few-shot."""
+FEW_SHOT_LIMIT = 5
+"""Largest number of training examples of a few-shot fact."""
 
 PARTS = {"S": (0,), "P": (1,), "O": (2,), "SP": (0, 1), "PO": (1, 2), "SO": (0, 2)}
 Part = Literal["S", "P", "O", "SP", "PO", "SO"]
@@ -27,7 +27,7 @@ SPO_CASES = (
     ("SP", "SO"),
     ("PO", "SO"),
 )
-"""Parts that must have been seen often enough, all of them (tables 14 to 17)."""
+"""Parts that must all have been seen often enough (tables 14 to 17)."""
 
 
 class Bins(NamedTuple):
@@ -41,15 +41,16 @@ class Bins(NamedTuple):
 def accuracy_by_count(
     hits: Bool[Array, "*time m"], counts: Int[Array, "m"], edges: Int[Array, "e"]
 ) -> Bins:
-    """Accuracy from head to tail: over the samples whose facts have so many training examples.
+    """Accuracy from head to tail, binned by the number of training examples of a sample's fact.
 
     Args:
-      hits: whether a sample's label is in the Top-K, `[..., m]`.
+      hits: true where a sample's label is in the Top-K, `[..., m]`.
       counts: training examples of each sample's fact, `[m]`.
-      edges: increasing; bin b holds `edges[b] <= count < edges[b + 1]`, other counts are in none.
+      edges: increasing bin edges; bin b holds `edges[b] <= count < edges[b + 1]`, and other counts
+        are ignored.
 
     Returns:
-      One bin fewer than edges.
+      Accuracies and sizes of the bins, one fewer than edges.
     """
     inside = (counts >= edges[:-1, None]) & (counts < edges[1:, None])
     return Bins(mean_hits(hits, inside).by_task, jnp.sum(inside, axis=1))
@@ -57,26 +58,26 @@ def accuracy_by_count(
 
 @checked
 def few_shot(counts: Int[Array, "m"]) -> Bool[Array, "m"]:
-    """The samples whose facts have at most `FEW` training examples, to be `member` of `top_k`."""
-    return counts <= FEW
+    """Mask of samples whose facts have at most `FEW_SHOT_LIMIT` examples; `member` of `top_k`."""
+    return counts <= FEW_SHOT_LIMIT
 
 
 @checked
 def part_counts(
     pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], part: Part
 ) -> Int[np.ndarray, "f"]:
-    """How many training examples have a fact's part, whichever facts they belong to.
+    """Count training examples that have a fact's part, over all facts with this part.
 
-    An example of ⟨dog, riding, horse⟩ has the parts of that fact, ⟨dog, riding, *⟩ and
-    ⟨dog, *, *⟩ among them.
+    An example of ⟨dog, riding, horse⟩ has the parts of that fact, including ⟨dog, riding, *⟩ and
+    ⟨dog, *, *⟩.
 
     Args:
-      pieces: of all facts, -1 where undefined.
+      pieces: pieces of all facts, -1 where undefined.
       counts: training examples of each fact.
       part: a key of `PARTS`.
 
     Returns:
-      0 for a fact that leaves a piece of the part undefined.
+      The counts, 0 for a fact with an undefined piece in the part.
     """
     chosen = pieces[:, PARTS[part]]
     _, group = np.unique(chosen, axis=0, return_inverse=True)
@@ -86,20 +87,20 @@ def part_counts(
 
 @checked
 def spo_generalisation(
-    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], least: NonNegativeInt
+    pieces: Int[np.ndarray, "f 3"], counts: Int[np.ndarray, "f"], min_count: NonNegativeInt
 ) -> Bool[np.ndarray, "7 f"]:
-    """The facts of each of `SPO_CASES`: triples of at most `FEW` examples whose parts have more.
+    """Mask of the facts of each of `SPO_CASES`: rare triples whose parts are frequent.
 
-    A triple's own few examples count for its parts too.
+    Rare triples have at most `FEW_SHOT_LIMIT` examples, which count for their parts too.
 
     Args:
-      pieces: of all facts, -1 where undefined.
+      pieces: pieces of all facts, -1 where undefined.
       counts: training examples of each fact.
-      least: examples that each part of a case must have; 15 and 50 in the paper.
+      min_count: examples that each part of a case must have; 15 and 50 in the paper.
     """
-    often = {part: part_counts(pieces, counts, part) >= least for part in PARTS}
-    rare = np.all(pieces >= 0, axis=1) & (counts <= FEW)
-    return np.stack([rare & np.all([often[p] for p in case], axis=0) for case in SPO_CASES])
+    frequent = {part: part_counts(pieces, counts, part) >= min_count for part in PARTS}
+    rare = np.all(pieces >= 0, axis=1) & (counts <= FEW_SHOT_LIMIT)
+    return np.stack([rare & np.all([frequent[p] for p in case], axis=0) for case in SPO_CASES])
 
 
 @checked
@@ -109,14 +110,14 @@ def embedding_similarity(
     """Cosines between the tasks' mean fact embeddings, `[t, t]`; NaN for a task without facts.
 
     Raises:
-      ValueError: a fact of a task that there is not, or without one; pieces that are no words.
+      ValueError: a fact's task is missing or out of range, or a piece is not a word.
     """
     check_pieces(facts)
     check_sizes(pieces=(facts.pieces, 0), fact_task=(fact_task, 0))
     check_range("fact_task", fact_task, 0, tasks - 1)
 
     def total(words: Int[Array, "f"]) -> Float[Array, "t d"]:
-        # By how often each word occurs: the facts' own embeddings need not fit in memory.
+        # Weighted by word counts: the embeddings of all facts need not fit in memory.
         used = jnp.zeros((tasks, facts.vectors.shape[0]))
         used = used.at[fact_task, words].add(words >= 0)
         return jnp.matmul(used, facts.vectors, precision=jax.lax.Precision.HIGHEST)
@@ -133,7 +134,7 @@ def spo_overlap(
 ) -> Float[np.ndarray, "t t"]:
     """Geometric mean over S, P and O of |intersection| / |union| of the pieces in two tasks.
 
-    0 where tasks share no piece of a kind; a kind that neither task has is left out of the mean.
+    It is 0 where tasks share no piece of a kind; a kind absent from both tasks is excluded.
     """
     check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])

@@ -1,8 +1,8 @@
-"""Flax modules, and the illuminant net's training as pure updates."""
+"""Flax modules, and training of the illuminant network as pure updates."""
 
 from everlight.models.augmentation import crop_and_flip
 from everlight.models.caffe_nets import (
-    HeadStart,
+    HeadInit,
     LinearClassifier,
     MidCaffeNet,
     MidVGG,
@@ -17,10 +17,9 @@ from everlight.models.illuminant_interval import (
     chromaticity_interval,
     ensemble_chromaticity,
     ensemble_disagreement,
-    uninformed_interval,
+    uninformative_interval,
 )
 from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_novelty import Familiarity, Novelty, calibrate, novelty
 from everlight.models.illuminant_training import (
     IlluminantModel,
     Losses,
@@ -35,6 +34,12 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.mlp import MLP
+from everlight.models.out_of_distribution import (
+    DistanceCalibration,
+    OutOfDistributionScore,
+    calibrate_distances,
+    out_of_distribution_score,
+)
 from everlight.models.plain_cnn import PlainCNN
 from everlight.models.resnet import (
     BasicBlock,
@@ -50,9 +55,9 @@ __all__ = [
     "BasicBlock",
     "BottleneckBlock",
     "CosineHead",
+    "DistanceCalibration",
     "EfficientNetLite0",
-    "Familiarity",
-    "HeadStart",
+    "HeadInit",
     "IlluminantModel",
     "IlluminantNet",
     "Interval",
@@ -63,7 +68,7 @@ __all__ = [
     "MidCaffeNet",
     "MidVGG",
     "NormalizedConvolution",
-    "Novelty",
+    "OutOfDistributionScore",
     "PlainCNN",
     "Problem",
     "ReducedResNet",
@@ -72,7 +77,7 @@ __all__ = [
     "Trainer",
     "TrainingSettings",
     "TrainingState",
-    "calibrate",
+    "calibrate_distances",
     "calibrate_interval",
     "chromaticity_interval",
     "chromaticity_loss",
@@ -83,10 +88,10 @@ __all__ = [
     "ensemble_disagreement",
     "make_head",
     "make_trainer",
-    "novelty",
+    "out_of_distribution_score",
     "predict_chromaticity",
     "predict_illuminant",
-    "uninformed_interval",
+    "uninformative_interval",
     "unit",
     "with_weights",
 ]

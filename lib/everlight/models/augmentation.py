@@ -1,4 +1,4 @@
-"""Random changes of training images, made inside the step."""
+"""Random augmentation of training images, inside the training step."""
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,14 @@ from everlight.checks import NonNegativeInt, checked
 def crop_and_flip(
     image: Shaped[Array, "h w c"], key: PRNGKeyArray, padding: NonNegativeInt = 4
 ) -> Shaped[Array, "h w c"]:
-    """A window of the same size, shifted by up to `padding` over zeros, and half the time mirrored.
+    """Crop a window of the same size, shifted by up to `padding` over zeros, and flip at random.
 
-    The usual augmentation of CIFAR (He et al. 2016, section 4.2).
+    Flips have probability 0.5. The usual augmentation of CIFAR (He et al. 2016, section 4.2).
 
     Args:
-      image: as stored.
-      key: of shift and mirror.
-      padding: greatest shift in pixels, both ways.
+      image: image, `[h, w, c]`, of any dtype.
+      key: key of shift and flip.
+      padding: largest shift in pixels, in both directions.
     """
     key_shift, key_flip = jax.random.split(key)
     padded = jnp.pad(image, ((padding, padding), (padding, padding), (0, 0)))

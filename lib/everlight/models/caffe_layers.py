@@ -1,4 +1,4 @@
-"""Layers as Caffe computes them: grouped convolution, ceil-mode pooling, response normalisation."""
+"""Caffe's layers: grouped convolution, ceil-mode pooling, local response normalisation."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -9,17 +9,17 @@ from everlight.models.convolution import convolve
 
 
 class CaffeConvolution(nn.Module):
-    """A square convolution with bias, NHWC, any padding up to half its kernel, in groups.
+    """Square grouped convolution with bias, NHWC, with any padding up to half its kernel.
 
     With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
 
     Attributes:
       features: output channels.
       size: side of the kernel, odd.
-      stride: in both directions.
+      stride: stride in both directions.
       padding: zeros on every side, at most (size - 1) / 2.
-      groups: divides the channels of inputs and outputs.
-      dtype: of the computation and what it gives; parameters are float32.
+      groups: number of groups; it divides the channels of inputs and outputs.
+      dtype: dtype of the computation and output; parameters are float32.
     """
 
     features: int
@@ -31,11 +31,11 @@ class CaffeConvolution(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
-        """The convolved images, of side floor((h + 2 padding - size) / stride) + 1."""
+        """Return the convolved images, of side floor((h + 2 padding - size) / stride) + 1."""
         shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
         kernel = self.param("kernel", nn.initializers.he_normal(), shape)
         bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        # Groups one by one: a grouped convolution has no fast form on CPU.
+        # Groups are computed one by one: a grouped convolution is slow on CPU.
         parts = [
             _convolve(*part, self.stride, self.padding)
             for part in zip(
@@ -50,9 +50,9 @@ class CaffeConvolution(nn.Module):
 def _convolve(
     images: Float[Array, "b h w c"], kernel: Float[Array, "s s c f"], stride: int, padding: int
 ) -> Float[Array, "b h2 w2 f"]:
-    """By the project's convolution, padded by half the kernel, of which the first windows go.
+    """Convolve by `convolve`, padded by half the kernel, without the first windows.
 
-    Zeros in front move the window that begins `padding` before the image onto its stride.
+    Zeros in front align the window that begins `padding` before the image with its stride.
     """
     size = kernel.shape[0]
     too_far = (size - 1) // 2 - padding
@@ -67,23 +67,23 @@ def _convolve(
 def ceil_max_pool(
     images: Float[Array, "b h w c"], window: int, stride: int
 ) -> Float[Array, "b h2 w2 c"]:
-    """Maximal pooling whose last windows may reach past the image, `[b, h2, w2, c]`.
+    """Max pooling whose last windows may extend beyond the image, `[b, h2, w2, c]`.
 
-    Caffe's rule for a side h: ceil((h - window) / stride) + 1 windows, less one that would begin
+    Caffe's rule for a side h: ceil((h - window) / stride) + 1 windows, minus one that would begin
     outside the image.
 
     Args:
-      images: `[b, h, w, c]`.
+      images: images, `[b, h, w, c]`.
       window: side of the square window.
-      stride: in both directions.
+      stride: stride in both directions.
     """
 
-    def reach(side: int) -> tuple[int, int]:
+    def padding(side: int) -> tuple[int, int]:
         last = min(-(-(side - window) // stride) * stride, (side - 1) // stride * stride)
         return 0, max(0, last + window - side)
 
-    reaches = [reach(side) for side in images.shape[1:3]]
-    return nn.max_pool(images, (window, window), (stride, stride), reaches)
+    paddings = [padding(side) for side in images.shape[1:3]]
+    return nn.max_pool(images, (window, window), (stride, stride), paddings)
 
 
 def local_response_normalization(
@@ -93,18 +93,18 @@ def local_response_normalization(
     beta: float = 0.75,
     k: float = 1.0,
 ) -> Float[Array, "*b c"]:
-    """x / (k + alpha / size · Σ x'²)^beta, the sum over the `size` channels around each.
+    """Return x / (k + alpha / size · Σ x'²)^beta, summed over the `size` channels around each.
 
-    Krizhevsky et al. 2012, section 3.3; Caffe's form, which divides alpha by the size. Channels
-    that are not there count 0. Images of fewer bits are normalised in float32, and given back as
-    they came.
+    Krizhevsky et al. 2012, section 3.3, in Caffe's form, which divides alpha by the size. Channels
+    out of range count as 0. Low-precision images are normalised in float32, and the output has the
+    input's dtype.
 
     Args:
-      images: `[..., c]`.
-      size: channels in the sum, odd.
+      images: images, `[..., c]`.
+      size: number of channels in the sum, odd.
       alpha: weight of their mean square.
       beta: exponent.
-      k: constant.
+      k: additive constant.
     """
     channels = images.shape[-1]
     squares = jnp.pad(

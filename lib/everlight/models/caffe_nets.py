@@ -1,10 +1,11 @@
-"""Mid-CaffeNet and Mid-VGG: CaffeNet and VGG-CNN-M for 128x128 images (CORe50's nets).
+"""Mid-CaffeNet and Mid-VGG: CaffeNet and VGG-CNN-M for 128x128 images (CORe50's networks).
 
 Lomonaco and Maltoni 2017, section 4; layers by the authors' published definitions. Inputs are NHWC
-in the channel order BGR, 0 to 255 less `BGR_MEAN`. Weights learnt on ILSVRC-2012 are the user's to
-give, by `with_weights`. What is not given begins as in the authors' definitions where it is fully
-connected: fc6 and fc7 normal with standard deviation .005, their biases at 1, and the heads by
-`CAFFE_HEAD` and `VGG_HEAD`. Convolutions begin normal with variance 2 / inputs, their biases at 0.
+in the channel order BGR, 0 to 255 minus `BGR_MEAN`. Weights pretrained on ILSVRC-2012 are supplied
+by the user, through `with_weights`. Other dense layers are initialised as in the authors'
+definitions: fc6 and fc7 normally with standard deviation 0.005 and bias 1, the heads by
+`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialised normally with variance 2 / inputs and bias
+0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,36 +27,36 @@ from everlight.models.caffe_layers import (
 )
 
 BGR_MEAN = (104.0, 117.0, 123.0)
-"""Subtracted from the channels; nothing divides them."""
+"""Mean subtracted from the channels; there is no scale."""
 HIDDEN_DEVIATION, HIDDEN_BIAS = 0.005, 1.0
-"""Of the first weights of fc6 and fc7, and what their biases begin at."""
+"""Standard deviation of the initial weights of fc6 and fc7, and their initial bias."""
 CAFFE_AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
-"""Axes of our bias, dense and convolution kernel in the order of Caffe's."""
+"""Axes of this module's bias, dense kernel and convolution kernel in Caffe's order."""
 
 
-class HeadStart(NamedTuple):
-    """How a head begins."""
+class HeadInit(NamedTuple):
+    """Initialisation of a head."""
 
     deviation: float
-    """Of its weights, normal around 0."""
+    """Standard deviation of the weights, normal around 0."""
     bias: float
 
 
-CAFFE_HEAD, VGG_HEAD = HeadStart(0.01, 0.0), HeadStart(0.005, 1.0)
-"""The heads of Mid-CaffeNet and Mid-VGG, with hidden layers or without."""
+CAFFE_HEAD, VGG_HEAD = HeadInit(0.01, 0.0), HeadInit(0.005, 1.0)
+"""Heads of Mid-CaffeNet and Mid-VGG, with or without hidden layers."""
 
 
 class MidCaffeNet(nn.Module):
     """CaffeNet at 128x128: 2,304 features at pool5, as 3x3 of 256 channels.
 
-    With the hidden layers and 50 classes 11,353,522 parameters, of which 2,334,080 up to pool5;
-    without them 2,449,330.
+    It has 11,353,522 parameters with the hidden layers and 50 classes, of which 2,334,080 up to
+    pool5. Without hidden layers it has 2,449,330.
 
     Attributes:
       classes: outputs of the head.
-      hidden: units of fc6 and fc7; none connects pool5 to the head, as for CWR.
-      dropout: rate after each of them.
-      dtype: of the computation below the head; parameters and outputs are float32.
+      hidden: units of fc6 and fc7; an empty sequence connects pool5 to the head, as for CWR.
+      dropout: dropout rate after each hidden layer.
+      dtype: dtype of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
@@ -65,7 +66,7 @@ class MidCaffeNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and what the head reads: the last hidden layer, or pool5; dropout draws."""
+        """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
         convolution = partial(CaffeConvolution, dtype=self.dtype)
         maps = nn.relu(convolution(96, 11, stride=4, name="conv1")(images))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
@@ -80,14 +81,14 @@ class MidCaffeNet(nn.Module):
 class MidVGG(nn.Module):
     """VGG-CNN-M (Chatfield et al. 2014) at 128x128: 4,608 features at pool5, 3x3 of 512 channels.
 
-    With the hidden layers and 50 classes 20,266,674 parameters, of which 6,528,640 up to pool5;
-    without them 6,759,090.
+    It has 20,266,674 parameters with the hidden layers and 50 classes, of which 6,528,640 up to
+    pool5. Without hidden layers it has 6,759,090.
 
     Attributes:
       classes: outputs of the head.
-      hidden: units of fc6 and fc7; none connects pool5 to the head, as for CWR.
-      dropout: rate after each of them.
-      dtype: of the computation below the head; parameters and outputs are float32.
+      hidden: units of fc6 and fc7; an empty sequence connects pool5 to the head, as for CWR.
+      dropout: dropout rate after each hidden layer.
+      dtype: dtype of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
@@ -97,7 +98,7 @@ class MidVGG(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and what the head reads: the last hidden layer, or pool5; dropout draws."""
+        """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
         convolution = partial(CaffeConvolution, dtype=self.dtype)
         maps = nn.relu(convolution(96, 7, stride=2, name="conv1")(images))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
@@ -109,71 +110,75 @@ class MidVGG(nn.Module):
 
 
 class LinearClassifier(nn.Module):
-    """The head alone, over features computed once: what is left to train where pool5 is frozen.
+    """The head alone, on precomputed features: the trainable part where pool5 is frozen.
 
-    Its parameters are the `head` of the nets without hidden layers. Like every head it computes in
-    float32.
+    Its parameters are the `head` of the networks without hidden layers. Like every head it computes
+    in float32.
 
     Attributes:
-      classes: outputs.
-      start: how it begins; as in Mid-CaffeNet, where CWR's paper has it too (section 5.2).
+      classes: number of outputs.
+      head_init: initialisation; the default is Mid-CaffeNet's, also in CWR's paper (section 5.2).
     """
 
     classes: int
-    start: HeadStart = CAFFE_HEAD
+    head_init: HeadInit = CAFFE_HEAD
 
     @nn.compact
     def __call__(self, features: Float[Array, "b f"], train: bool) -> Outputs:
-        """Logits, and the features themselves."""
-        return Outputs(_dense(self.classes, *self.start, "head")(features), features)
+        """Return logits and the features."""
+        return Outputs(_dense(self.classes, *self.head_init, "head")(features), features)
 
 
 @checked
 def with_weights(
     params: Mapping[str, Mapping[str, Array]], arrays: Mapping[str, np.ndarray]
 ) -> dict[str, Mapping[str, Array]]:
-    """The parameters with some layers' weights and biases replaced by those of a Caffe net.
+    """Replace weights and biases of some layers by those of a Caffe network.
 
     Args:
-      params: of one of the nets, by layer: conv1 to conv5, fc6 and fc7 where there are, head.
-      arrays: "conv1/weight", "conv1/bias" and so on, as Caffe shapes them: convolutions [out, in /
-        groups, height, width], dense layers [out, in], biases [out]. Layers not named stay.
+      params: parameters of one of the networks, by layer: conv1 to conv5, fc6 and fc7 if present,
+        head.
+      arrays: arrays named "conv1/weight", "conv1/bias" and so on, in Caffe's shapes: convolutions
+        [out, in / groups, height, width], dense layers [out, in], biases [out]. Other layers are
+        unchanged.
 
     Raises:
-      ValueError: a name that is not the net's, a layer with only one of the two, another shape;
-        the layer is named.
+      ValueError: a name is unknown, a layer has only one of the two, or a shape differs; the
+        message names the layer.
     """
     loaded = dict(params)
     for layer in sorted({name.rpartition("/")[0] for name in arrays}):
         if layer not in params:
-            raise ValueError(f"the net has no layer {layer!r}; its layers are {', '.join(params)}")
+            raise ValueError(
+                f"the network has no layer {layer!r}; its layers are {', '.join(params)}"
+            )
         loaded[layer] = {
             leaf: _from_caffe(f"{layer}/{part}", arrays, params[layer][leaf])
             for leaf, part in (("kernel", "weight"), ("bias", "bias"))
         }
     extra = {name for name in arrays if not name.endswith(("/weight", "/bias"))}
     if extra:
-        raise ValueError(f"{min(extra)!r} is neither a layer's weight nor its bias")
+        raise ValueError(f"{min(extra)!r} is neither the weight nor the bias of a layer")
     return loaded
 
 
 def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Array:
     if name not in arrays:
-        raise ValueError(f"{name} is missing; give a layer's weight and its bias")
+        raise ValueError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]
     wanted = tuple(old.shape[axis] for axis in axes)
     if arrays[name].shape != wanted:
-        raise ValueError(f"{name} has the shape {arrays[name].shape}; the net's is {wanted}")
+        raise ValueError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 
 def _fully_connected(
-    maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool, head: HeadStart
+    maps: Float[Array, "b h w c"], net: MidCaffeNet | MidVGG, train: bool, head: HeadInit
 ) -> Outputs:
-    """What follows pool5; called within a net, whose parameters it adds."""
+    """The layers after pool5; called within a network, to which it adds parameters."""
     if not maps.size:
-        raise ValueError("nothing is left of the images at pool5; give 48 pixels a side or more")
-    # Caffe's order, so that its dense weights and cached features fit: channel, row, column.
+        raise ValueError("images are empty at pool5; give 48 or more pixels per side")
+    # Caffe's order (channel, row, column), so that its dense weights and cached features fit.
     features = maps.transpose(0, 3, 1, 2).reshape(maps.shape[0], -1)
     for number, width in enumerate(net.hidden, 6):
         dense = _dense(width, HIDDEN_DEVIATION, HIDDEN_BIAS, f"fc{number}", net.dtype)

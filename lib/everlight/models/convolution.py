@@ -1,4 +1,4 @@
-"""A convolution whose gradients run at full speed inside compiled loops, on CPU too."""
+"""Convolution whose gradients run at full speed inside compiled loops on CPU."""
 
 from functools import partial
 
@@ -14,16 +14,16 @@ DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
 class Convolution(nn.Module):
-    """A square convolution, NHWC, padded alike on all sides by half its kernel.
+    """Square convolution, NHWC, padded equally on all sides by half its kernel.
 
     Attributes:
       features: output channels.
       size: side of the kernel, odd.
-      stride: in both directions.
-      use_bias: adds one per channel.
-      kernel_init: how the kernel begins; normal with variance 2 / (size² · input channels) if not
-        given (He et al. 2015, equation 10).
-      dtype: of the computation and what it gives; parameters are float32.
+      stride: stride in both directions.
+      use_bias: true adds a bias per channel.
+      kernel_init: initialiser of the kernel; by default normal with variance 2 / (size² · input
+        channels) (He et al. 2015, equation 10).
+      dtype: dtype of the computation and output; parameters are float32.
     """
 
     features: int
@@ -35,7 +35,7 @@ class Convolution(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
-        """The convolved images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
+        """Return the convolved images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         shape = (self.size, self.size, inputs.shape[-1], self.features)
         kernel = self.param("kernel", self.kernel_init, shape)
         outputs = convolve(inputs.astype(self.dtype), kernel.astype(self.dtype), self.stride)
@@ -48,26 +48,26 @@ class Convolution(nn.Module):
 def convolve(
     images: Float[Array, "b h w c"], kernel: Float[Array, "s s c f"], stride: int
 ) -> Float[Array, "b h2 w2 f"]:
-    """The convolution, padded alike on all sides by half the kernel; fast on CPU in loops too.
+    """Convolve with equal padding of half the kernel on all sides; fast on CPU in loops too.
 
     Args:
-      images: `[b, h, w, c]`.
-      kernel: of odd side, `[s, s, c, f]`.
-      stride: in both directions.
+      images: images, `[b, h, w, c]`.
+      kernel: kernel of odd side, `[s, s, c, f]`.
+      stride: stride in both directions.
     """
     if kernel.shape[0] == 1:
-        # A matrix product, whose gradients are 1.5 to 2.5 times as fast as a convolution's.
+        # A matrix product has gradients 1.5 to 2.5 times as fast as a convolution's.
         return images[:, ::stride, ::stride] @ kernel[0, 0]
     return _convolve(images, kernel, stride)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(images: Array, kernel: Array, stride: int) -> Array:
-    """XLA's convolution with gradients of our own: the same bits, in the layout NHWC, HWIO.
+    """XLA's convolution with gradients written in the layout NHWC, HWIO, with identical bits.
 
-    XLA for CPU has a fast convolution for that layout alone. It brings the gradients' layouts
-    there in a program's outermost computation but not in the body of a loop, where they ran 20 to
-    40 times slower (BUILD_NOTES.md). Gradients written in that layout need no such help.
+    XLA for CPU has a fast convolution for that layout only. It assigns the gradients this layout in
+    a program's outermost computation but not in the body of a loop, where they ran 20 to 40 times
+    slower. Gradients written in that layout avoid this.
     """
     margin = (kernel.shape[0] - 1) // 2
     return jax.lax.conv_general_dilated(
@@ -82,7 +82,7 @@ def _forward(images: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Ar
 def _backward(stride: int, saved: tuple[Array, Array], gradient: Array) -> tuple[Array, Array]:
     images, kernel = saved
     margin = (kernel.shape[0] - 1) // 2
-    # Pixels on the far side that the last stride does not reach.
+    # Pixels at the far side beyond the last stride.
     over = [
         length - (strides - 1) * stride - 1
         for length, strides in zip(images.shape[1:3], gradient.shape[1:3], strict=True)
@@ -95,7 +95,7 @@ def _backward(stride: int, saved: tuple[Array, Array], gradient: Array) -> tuple
         lhs_dilation=(stride, stride),
         dimension_numbers=DIMENSIONS,
     )
-    # Images become a batch of channels, and the gradient a kernel as large as they are.
+    # Channels of the images become the batch, and the gradient becomes a kernel of their size.
     of_kernel = jax.lax.conv_general_dilated(
         images.transpose(3, 1, 2, 0),
         gradient.transpose(1, 2, 0, 3),

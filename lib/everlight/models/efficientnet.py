@@ -1,11 +1,12 @@
-"""EfficientNet-Lite0 (Tan and Le 2019; the lite form by Google, 2020), with its published weights.
+"""EfficientNet-Lite0 (Tan and Le 2019; lite variant by Google, 2020), with published weights.
 
-EfficientNet-B0 with ReLU6 for swish and without squeeze and excitation: 4,652,008 parameters with
-1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are NHWC in RGB, 0 to 255, less
-`MEAN`, over `DEVIATION`; 224x224 as published (top-1 of 75.1% on ImageNet's validation images), and
-any other size. Convolutions of stride 2 pad as TensorFlow does, the odd row below and on the right:
-the weights were learnt there. Kernels begin with variance 2 / (size² · output channels), of which a
-depthwise one has 1. There is neither dropout nor stochastic depth.
+It is EfficientNet-B0 with ReLU6 instead of swish and without squeeze and excitation. It has
+4,652,008 parameters with 1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are
+NHWC in RGB, 0 to 255, standardised by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
+of 75.1% on ImageNet's validation images); any other size works. Convolutions of stride 2 pad as
+TensorFlow does, with the odd row at the bottom and right, as for the published weights. Kernels are
+initialised with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
+There is neither dropout nor stochastic depth.
 """
 
 from collections.abc import Mapping
@@ -25,17 +26,17 @@ from everlight.models.heads import make_head
 from everlight.models.resnet import HE_NORMAL_OUT
 
 MEAN, DEVIATION = 127.0, 128.0
-"""Of inputs, all channels alike."""
+"""Mean and scale of the inputs, equal for all channels."""
 EPSILON, MOMENTUM = 1e-3, 0.99
-"""Of batch norm."""
+"""Epsilon and momentum of batch norm."""
 
 
 class _Stage(NamedTuple):
-    """Blocks of one width; the first of them has the stride."""
+    """Blocks of one width; the first one has the stride."""
 
     blocks: int
     side: int
-    """Of the depthwise kernels."""
+    """Side of the depthwise kernels."""
     stride: int
     expansion: int
     width: int
@@ -54,11 +55,12 @@ STAGES = (
 
 
 class EfficientNetLite0(nn.Module):
-    """The net, of which a head over other classes reads the same features.
+    """EfficientNet-Lite0 with a head over any classes.
 
     Attributes:
       classes: outputs of the head.
-      dtype: of the computation below the head; parameters, statistics and outputs are float32.
+      dtype: dtype of the computation below the head; parameters, statistics and outputs are
+        float32.
     """
 
     classes: int = 1000
@@ -66,10 +68,10 @@ class EfficientNetLite0(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
-        """Logits and the 1,280 features; in training the batch's statistics normalise."""
+        """Return logits and the 1,280 features; training normalises by batch statistics."""
         norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
-        start = {"kernel_init": HE_NORMAL_OUT, "dtype": self.dtype}
-        stem = nn.Conv(STEM, (3, 3), 2, "SAME", use_bias=False, **start, name="stem")
+        init = {"kernel_init": HE_NORMAL_OUT, "dtype": self.dtype}
+        stem = nn.Conv(STEM, (3, 3), 2, "SAME", use_bias=False, **init, name="stem")
         maps = nn.relu6(norm("stem_norm")(stem(images)))
         number = 0
         for stage in STAGES:
@@ -84,7 +86,7 @@ class EfficientNetLite0(nn.Module):
 
 
 class _Block(nn.Module):
-    """Wider by a 1x1 convolution, a depthwise one, narrower again, and a shortcut where it fits."""
+    """Inverted residual block: 1x1 expansion, depthwise convolution, 1x1 projection, shortcut."""
 
     side: int
     stride: int
@@ -106,7 +108,7 @@ class _Block(nn.Module):
 
 
 class _Depthwise(nn.Module):
-    """A convolution of every channel with a kernel of its own."""
+    """Depthwise convolution: one kernel per channel."""
 
     side: int
     stride: int
@@ -115,8 +117,8 @@ class _Depthwise(nn.Module):
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
         channels = inputs.shape[-1]
-        start = nn.initializers.normal(2**0.5 / self.side)
-        kernel = self.param("kernel", start, (self.side, self.side, channels)).astype(self.dtype)
+        init = nn.initializers.normal(2**0.5 / self.side)
+        kernel = self.param("kernel", init, (self.side, self.side, channels)).astype(self.dtype)
         (padding, rows), (across, columns) = (
             _same_padding(length, self.side, self.stride) for length in inputs.shape[1:3]
         )
@@ -127,20 +129,20 @@ class _Depthwise(nn.Module):
             right = slice(column, column + (columns - 1) * self.stride + 1, self.stride)
             return kernel[row, column] * padded[:, down, right]
 
-        # Grouped convolutions have no fast kernel on CPU; the sum is 4 to 25 times as fast.
+        # Grouped convolutions have no fast CPU kernel; this sum is 4 to 25 times as fast.
         places = range(self.side)
         return sum(shifted(row, column) for row in places for column in places)
 
 
 def _same_padding(length: int, side: int, stride: int) -> tuple[tuple[int, int], int]:
-    """TensorFlow's: zeros before and behind, of an odd number one more behind; and the outputs."""
+    """TensorFlow's "same" padding, with an odd zero at the end, and the number of outputs."""
     outputs = -(-length // stride)
     missing = max((outputs - 1) * stride + side - length, 0)
     return (missing // 2, missing - missing // 2), outputs
 
 
 def _pointwise(dtype: DTypeLike, width: int, name: str) -> nn.Dense:
-    """A 1x1 convolution, which is a matrix product."""
+    """A 1x1 convolution, as a matrix product."""
     return nn.Dense(width, use_bias=False, dtype=dtype, kernel_init=HE_NORMAL_OUT, name=name)
 
 
@@ -150,31 +152,34 @@ def _norm(train: bool, dtype: DTypeLike, name: str) -> nn.BatchNorm:
 
 @checked
 def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree]:
-    """Parameters and batch statistics of the net from the arrays of its PyTorch port.
+    """Convert the arrays of the PyTorch port to parameters and batch statistics.
 
     Args:
-      arrays: "_conv_stem.weight", "_blocks.0._bn1.running_mean" and so on, as PyTorch shapes them:
-        convolutions [out, in / groups, height, width]. Counts of batches are not read.
+      arrays: arrays by name, "_conv_stem.weight", "_blocks.0._bn1.running_mean" and so on, in
+        PyTorch's shapes: convolutions [out, in / groups, height, width]. Batch counters are
+        ignored.
 
     Returns:
-      What `EfficientNetLite0(classes).apply` takes, the classes being those of `_fc`.
+      Variables for `EfficientNetLite0(classes).apply`, with the classes of `_fc`.
 
     Raises:
-      ValueError: an array that is missing, unknown or of another shape; it is named.
+      ValueError: an array is missing, unknown or of another shape; the message names it.
     """
     known = {name: array for name, array in arrays.items() if not name.endswith("_tracked")}
     shapes = _shapes(known["_fc.bias"].shape[0] if "_fc.bias" in known else 1000)
     places = {_port_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
     wrong = sorted(set(places) ^ set(known))
     if wrong:
-        what = "is missing" if wrong[0] in places else "is no array of the net"
+        what = "is missing" if wrong[0] in places else "is not an array of the network"
         raise ValueError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
 
     def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
         name = _port_name(path)
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
-            raise ValueError(f"{name} has the shape {known[name].shape}, which is not the net's")
+            raise ValueError(
+                f"{name} has the shape {known[name].shape}, which is not the network's"
+            )
         return jnp.asarray(array, leaf.dtype)
 
     return jax.tree.map_with_path(brought, shapes)
@@ -211,7 +216,7 @@ _LEAVES = {
 
 
 def _port_name(path: tuple) -> str:
-    """The PyTorch port's name of a leaf of our variables."""
+    """Name in the PyTorch port of a leaf of the variables."""
     _, *layers, leaf = (key.key for key in path)
     names = [
         f"_blocks.{layer.removeprefix('block')}" if layer.startswith("block") else _LAYERS[layer]
@@ -221,7 +226,7 @@ def _port_name(path: tuple) -> str:
 
 
 def _in_our_axes(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A convolution's kernel as ours; 1x1 ones are matrices, and depthwise ones have no inputs."""
+    """Transpose a kernel to this module's axes; 1x1 kernels become matrices."""
     if array.ndim == 4:
         array = array.transpose(2, 3, 1, 0)
         array = array.reshape(*array.shape[:2], -1) if array.shape[2] == 1 else array

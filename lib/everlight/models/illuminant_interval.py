@@ -1,12 +1,12 @@
-"""An interval of a light: how far the nets of an ensemble disagree, scaled by what they were off.
+"""Conformal intervals of illuminants from the disagreement of an ensemble.
 
-Nets that were trained apart agree where their training decides and differ where it does not; how
-much that tells of their error is measured on held-out pairs. This is split conformal prediction
-with locally weighted residuals (Lei et al. 2018, "Distribution-free predictive inference for
-regression", sections 2.2 and 5.2), in which of new pairs that are like the held-out ones at least
-the asked share is covered, whatever the nets are worth. Here the least width is the very pairs' own
-mean error, so that with few of them somewhat less is covered: of nine tenths .87 by nine pairs, .89
-by twenty (log errors drawn normally).
+Independently trained networks agree where the training data determine their output and differ
+elsewhere. Held-out pairs measure how this disagreement relates to the error. This is split
+conformal prediction with locally weighted residuals (Lei et al. 2018, "Distribution-free predictive
+inference for regression", sections 2.2 and 5.2). It covers at least the nominal fraction of new
+pairs that are exchangeable with the held-out ones, for any networks. Here the minimum width is the
+mean error of the same pairs, so that few pairs give slightly lower coverage. For a nominal 0.9 it
+is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
 """
 
 import math
@@ -22,15 +22,15 @@ from everlight.metrics.angular import angular_error
 
 COVERAGE = 0.9
 
-Inside = Annotated[float, Between(0.01, 0.99)]
+Coverage = Annotated[float, Between(0.01, 0.99)]
 
 
 class IntervalScale(NamedTuple):
-    """From the members' disagreement to an interval, both in logarithms of R/G and B/G.
+    """Map from the members' disagreement to an interval, both in logarithms of R/G and B/G.
 
     Attributes:
-      floor: added to the disagreement: the mean error on the held-out pairs, `[2]`.
-      factor: of the sum; infinite where the held-out pairs are too few for the coverage.
+      floor: mean error on the held-out pairs, added to the disagreement, `[2]`.
+      factor: multiple of the sum; infinite where the held-out pairs are too few for the coverage.
     """
 
     floor: Float[Array, "2"]
@@ -38,12 +38,12 @@ class IntervalScale(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """Where a light lies; covered is the light whose R/G and B/G both lie in theirs.
+    """Interval of an illuminant; an illuminant is covered if its R/G and B/G both lie inside.
 
     Attributes:
-      low: least R/G and B/G, `[2]`.
-      high: greatest R/G and B/G, `[2]`.
-      degrees: angle between the estimate and the light in the interval that is farthest from it.
+      low: lower R/G and B/G, `[2]`.
+      high: upper R/G and B/G, `[2]`.
+      degrees: largest angle between the estimate and an illuminant in the interval.
     """
 
     low: Float[Array, "2"]
@@ -53,31 +53,31 @@ class Interval(NamedTuple):
 
 @checked
 def ensemble_chromaticity(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
-    """The geometric mean over members, which does not favour R/G over its inverse."""
+    """Return the geometric mean over members, which treats R/G and its inverse alike."""
     return jnp.exp(jnp.mean(jnp.log(estimates), axis=0))
 
 
 @checked
 def ensemble_disagreement(estimates: Float[Array, "m *n 2"]) -> Float[Array, "*n 2"]:
-    """The members' deviation around their geometric mean, in logarithms; of one member it is 0."""
+    """Return the members' standard deviation in logarithms; 0 for one member."""
     return jnp.std(jnp.log(estimates), axis=0)
 
 
 @checked
 def calibrate_interval(
-    estimates: Float[Array, "m n 2"], truth: Float[Array, "n 2"], coverage: Inside = COVERAGE
+    estimates: Float[Array, "m n 2"], truth: Float[Array, "n 2"], coverage: Coverage = COVERAGE
 ) -> IntervalScale:
-    """The scale with which intervals cover a share of the held-out pairs, and of new ones.
+    """Fit the scale with which intervals cover a fraction of the held-out pairs, and of new ones.
 
     Args:
-      estimates: [R/G, B/G] of pairs that the members were not trained on, by every member,
-        `[m, n, 2]`; those of a pair that are not finite count as infinitely far off.
-      truth: their lights, `[n, 2]`.
-      coverage: share of pairs whose R/G and B/G both lie in their interval.
+      estimates: [R/G, B/G] of held-out pairs by every member, `[m, n, 2]`; a pair whose estimates
+        are not finite has an infinite error.
+      truth: true chromaticities of the pairs, `[n, 2]`.
+      coverage: fraction of pairs whose R/G and B/G both lie in their interval.
 
     Returns:
-      The scale; its factor is the ceil((n + 1) coverage)-th least of what the pairs would need, and
-      infinite where there is no such one: below 9 pairs for nine of ten.
+      The scale. Its factor is the ceil((n + 1) coverage)-th smallest factor that the pairs need. It
+        is infinite if that rank exceeds n: below 9 pairs for a coverage of 0.9.
     """
     errors = jnp.abs(jnp.log(ensemble_chromaticity(estimates)) - jnp.log(truth))
     usable = jnp.all(jnp.isfinite(errors), axis=1, keepdims=True)
@@ -86,7 +86,7 @@ def calibrate_interval(
     widths = jnp.where(usable, ensemble_disagreement(estimates), 0) + floor
     needed = jnp.where(known > 0, known / jnp.where(widths > 0, widths, 1), 0)
     needed = jnp.where(usable[:, 0], jnp.max(needed, axis=1), jnp.inf)
-    # Rounded first: .9 x 70 is a little more than 63 in binary.
+    # Rounded first: 0.9 x 70 is slightly more than 63 in binary.
     rank = math.ceil(round((len(truth) + 1) * float(coverage), 9))
     enough = rank <= len(truth)
     factor = jnp.sort(needed)[rank - 1] if enough else jnp.array(jnp.inf, errors.dtype)
@@ -95,19 +95,19 @@ def calibrate_interval(
 
 @checked
 def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) -> Interval:
-    """The interval of one pair.
+    """Return the interval of one pair.
 
     Args:
-      scale: from `calibrate_interval` on pairs like this one.
+      scale: scale from `calibrate_interval` on similar pairs.
       estimates: [R/G, B/G] by every member, `[m, 2]`.
     """
     centre = ensemble_chromaticity(estimates)
     width = scale.factor * (ensemble_disagreement(estimates) + scale.floor)
-    # No width of a factor that is infinite, where no member is ever off.
+    # An infinite factor times a width of 0 is NaN; the interval is then infinite.
     width = jnp.where(jnp.isnan(width), jnp.inf, width)
     low, high = centre * jnp.exp(-width), centre * jnp.exp(width)
-    # Lights at equal angles are a cone, which cuts the plane of R/G and B/G in a convex curve: in
-    # a rectangle a corner is farthest.
+    # Illuminants at equal angles form a cone, whose section with the plane of R/G and B/G is a
+    # convex curve. The farthest point of a rectangle is therefore a corner.
     corners = jnp.stack(
         [jnp.stack([red, blue]) for red in (low[0], high[0]) for blue in (low[1], high[1])]
     )
@@ -118,16 +118,20 @@ def chromaticity_interval(scale: IntervalScale, estimates: Float[Array, "m 2"]) 
 
 
 @checked
-def uninformed_interval(lights: Float[Array, "n 2"], coverage: Inside = COVERAGE) -> Interval:
-    """What is known of a light without looking: the interval around the mean of others.
+def uninformative_interval(
+    chromaticities: Float[Array, "n 2"], coverage: Coverage = COVERAGE
+) -> Interval:
+    """Return the interval of an illuminant without an image: around the mean of others.
 
-    An estimate whose own interval reaches as far (`degrees`) says nothing that these lights did not
-    say before.
+    An estimate with an interval at least as wide (`degrees`) is uninformative: it adds nothing to
+    these chromaticities.
 
     Args:
-      lights: [R/G, B/G] of the lights that taught, `[n, 2]`.
-      coverage: share of them in the interval around their geometric mean.
+      chromaticities: [R/G, B/G] of the training illuminants, `[n, 2]`.
+      coverage: fraction of them in the interval around their geometric mean.
     """
-    mean = ensemble_chromaticity(lights)[None]
-    scale = calibrate_interval(jnp.broadcast_to(mean, (1, *lights.shape)), lights, coverage)
+    mean = ensemble_chromaticity(chromaticities)[None]
+    scale = calibrate_interval(
+        jnp.broadcast_to(mean, (1, *chromaticities.shape)), chromaticities, coverage
+    )
     return chromaticity_interval(scale, mean)

@@ -1,4 +1,4 @@
-"""The two-camera paper's tiny network: the numbers of a colour transform in, a light out."""
+"""The two-camera paper's small network: from features of a colour transform to an illuminant."""
 
 import flax.linen as nn
 import jax
@@ -15,8 +15,8 @@ class IlluminantNet(nn.Module):
 
     Attributes:
       depth: number of hidden layers.
-      width: units of each.
-      dtype: of the dense layers; parameters and the outputs' exp are float32.
+      width: units per hidden layer.
+      dtype: dtype of the dense layers; parameters and the outputs' exp are float32.
     """
 
     depth: int = 2
@@ -25,9 +25,9 @@ class IlluminantNet(nn.Module):
 
     @nn.compact
     def __call__(self, features: Float[Array, "*batch f"]) -> Float[Array, "*batch 2"]:
-        """From the transform's entries row by row, or other features, to [R/G, B/G]."""
-        # The batch is the last axis inside: with nine units a row, vector units would idle. On two
-        # CPU cores 48 vmapped nets train three times as fast as with nn.Dense (BUILD_NOTES.md).
+        """Predict [R/G, B/G] from the flattened transform or other features."""
+        # The batch is the last axis here, since rows of nine units would not fill vector units. On
+        # two CPU cores, 48 vmapped networks train three times as fast as with nn.Dense.
         hidden = jnp.moveaxis(features, -1, 0)
         for layer in range(self.depth):
             hidden = nn.relu(self._dense(f"hidden_{layer}", hidden, self.width))

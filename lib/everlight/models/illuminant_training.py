@@ -1,4 +1,4 @@
-"""Training of illuminant nets as a pure update, to be vmapped over folds, seeds and cameras."""
+"""Training of illuminant networks as pure updates that vmap over folds, seeds and cameras."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,32 +16,32 @@ from everlight.models.illuminant_net import IlluminantNet
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How one net is trained; Adam on the L1 loss (two-camera paper, eq. 7).
+    """Training options of one network; Adam on the L1 loss (two-camera paper, eq. 7).
 
     Raises:
-      ValueError: a count below 1, a rate that is not positive, an unknown schedule.
+      ValueError: a count is below 1, the learning rate is not positive, or the schedule is unknown.
     """
 
     steps: PositiveInt = 20_000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch_size: NonNegativeInt = 512
-    """Transforms per step, drawn with replacement; 0 takes all of them at every step."""
+    """Transforms per step, drawn with replacement; 0 uses all of them in every step."""
     learning_rate: PositiveFloat = 3e-3
-    """Adam's rate at the start."""
+    """Adam's initial learning rate."""
     schedule: Literal["cosine", "constant"] = "cosine"
-    """The paper's rate is constant; cosine rises over the first 5% of the steps and falls to zero
-    at the last. Without the rise some of the nets of 16 layers die at once."""
+    """Learning rate schedule. The paper's is constant; cosine warms up over the first 5% of the
+    steps and decays to zero. Without warm-up, some networks of 16 layers die immediately."""
     validate_every: PositiveInt = 100
-    """Steps between two validations; the state of the best one is kept."""
+    """Steps between two validations; the parameters with the lowest validation loss are kept."""
 
     def __post_init__(self):
         check_fields(self)
 
 
 class Problem(NamedTuple):
-    """One regression to lights, with the samples that choose the best step.
+    """One illuminant regression, with validation samples that select the best step.
 
-    Features are transforms row by row, or colour moments, or both.
+    Features are flattened transforms, colour moments, or both.
     """
 
     features: Float[Array, "n f"]
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 class IlluminantModel(NamedTuple):
-    """A trained net: its parameters and the fixed affine map that standardises its inputs."""
+    """A trained network: its parameters and the affine map that standardises its inputs."""
 
     params: PyTree
     mean: Float[Array, "f"]
@@ -59,7 +59,7 @@ class IlluminantModel(NamedTuple):
 
 
 class TrainingState(NamedTuple):
-    """All that training carries from step to step."""
+    """State of the training between blocks of steps."""
 
     model: IlluminantModel
     opt_state: optax.OptState
@@ -76,7 +76,10 @@ class Losses(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """`init(key, problem)`, and `advance(key, state, problem)`: a block of steps, a validation."""
+    """Functions `init(key, problem)` and `advance(key, state, problem)`.
+
+    `advance` runs a block of steps and a validation.
+    """
 
     init: Callable[[PRNGKeyArray, Problem], TrainingState]
     advance: Callable[[PRNGKeyArray, TrainingState, Problem], tuple[TrainingState, Losses]]
@@ -86,7 +89,7 @@ class Trainer(NamedTuple):
 def predict_chromaticity(
     net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """[R/G, B/G] for features like those that the model was trained on."""
+    """Predict [R/G, B/G] from features of the kind the model was trained on."""
     return net.apply(model.params, (features - model.mean) / model.scale)
 
 
@@ -94,7 +97,7 @@ def predict_chromaticity(
 def predict_illuminant(
     net: IlluminantNet, model: IlluminantModel, transform: Float[Array, "3 3"]
 ) -> Float[Array, "3"]:
-    """The light (R/G, 1, B/G) that a colour transform tells (two-camera paper, eq. 6)."""
+    """Predict the illuminant (R/G, 1, B/G) from a colour transform (two-camera paper, eq. 6)."""
     return from_chromaticity(predict_chromaticity(net, model, transform.reshape(9)))
 
 
@@ -102,16 +105,16 @@ def predict_illuminant(
 def chromaticity_loss(
     estimate: Float[Array, "n 2"], target: Float[Array, "n 2"]
 ) -> Float[Array, ""]:
-    """Mean absolute error over (R/G, 1, B/G), whose constant makes it 2/3 of the two entries'."""
+    """Mean absolute error over (R/G, 1, B/G), which is 2/3 of the two entries' mean."""
     return 2 / 3 * jnp.mean(jnp.abs(estimate - target))
 
 
 @checked
 def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
-    """The pure functions that train `net`; unbatched, to be vmapped and jitted by the caller.
+    """Return the pure functions that train `net`; unbatched, for the caller to vmap and jit.
 
-    Batches are keyed by the step, so that training continued from a saved state draws what it
-    would have drawn without the break.
+    Batch keys derive from the step, so that training resumed from a saved state draws the same
+    batches as without the interruption.
     """
     rate = settings.learning_rate
     if settings.schedule == "cosine":
@@ -126,7 +129,7 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
             scale=jnp.where(scale > 0, scale, 1),
         )
         opt_state = optimizer.init(model.params)
-        # Typed, since a weakly typed infinity would have the first block compiled apart.
+        # Typed, since a weakly typed infinity would compile the first block separately.
         best_loss = jnp.array(jnp.inf, jnp.float32)
         return TrainingState(model, opt_state, jnp.array(0), model, best_loss)
 
@@ -144,8 +147,8 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
             params, opt_state = carry
             batch = table
             if settings.batch_size:
-                # One random word an index, where randint takes two and a division: sampling was a
-                # third of a step. Its 2^23 levels are ample for tables of some 10,000 rows.
+                # One random word per index; randint needs two and a division, which took a third of
+                # a step. Its 2^23 levels suffice for tables of about 10,000 rows.
                 share = jax.random.uniform(jax.random.fold_in(key, index), (settings.batch_size,))
                 batch = table[(share * table.shape[0]).astype(int)]
             loss, gradient = jax.value_and_grad(batch_loss)(params, batch)
@@ -159,7 +162,7 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
         valid_loss = chromaticity_loss(
             predict_chromaticity(net, model, problem.valid_features), problem.valid_targets
         )
-        # A NaN loss is never "less", so a diverged net keeps the best it had.
+        # A NaN loss is never less, so a diverged network keeps its best parameters.
         better = valid_loss < state.best_loss
         best = jax.tree.map(lambda new, old: jnp.where(better, new, old), model, state.best)
         best_loss = jnp.where(better, valid_loss, state.best_loss)

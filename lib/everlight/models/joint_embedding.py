@@ -1,6 +1,6 @@
 """The joint embedding of images and facts (Elhoseiny et al. 2017, AAAI: Sherlock, model 2).
 
-Early layers are shared; then one branch sees to the subject, another to predicate and object.
+After shared early layers, one branch predicts the subject and another the predicate and object.
 """
 
 import flax.linen as nn
@@ -13,18 +13,18 @@ from everlight.models.convolution import Convolution
 
 
 class JointEmbedding(nn.Module):
-    """From images to vectors for subject, predicate and object, for small images.
+    """Network from small images to vectors for subject, predicate and object.
 
-    Every block is a 3x3 convolution, ReLU and a maximum over 2x2 pixels: sides must be divisible
-    by 2 to the number of blocks, those of the trunk and one in either branch. Inputs of shape
-    `[b, f]` are features of images, which go to the branches' dense layers as they are.
+    Every block is a 3x3 convolution, ReLU and a maximum over 2x2 pixels. Sides must be divisible by
+    2 to the number of blocks: those of the trunk and one in either branch. Inputs of shape `[b, f]`
+    are image features, which the branches' dense layers read directly.
 
     Attributes:
-      size: of a piece's vector; 300 for word2vec.
+      size: length of a piece's vector; 300 for word2vec.
       trunk: channels of the shared blocks.
-      branch: channels of a branch's own block.
-      hidden: units of a branch's dense layer.
-      dtype: of the computation below S, P and O; parameters and outputs are float32.
+      branch: channels of each branch's own block.
+      hidden: units of each branch's dense layer.
+      dtype: dtype of the computation below S, P and O; parameters and outputs are float32.
     """
 
     size: int = 300
@@ -35,13 +35,13 @@ class JointEmbedding(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b *shape"], train: bool) -> Outputs:
-        """Logits are [S, P, O] one after another, `[b, 3 size]`; features both dense layers'."""
+        """Return [S, P, O] concatenated as logits, `[b, 3 size]`, and both dense layers."""
         shared = images
         for number, channels in enumerate(self.trunk if images.ndim == 4 else ()):
             shared = _block(shared, channels, self.dtype, f"trunk_{number}")
         subject, relation = (self._branch(shared, name) for name in ("subject", "relation"))
-        # Else the first outputs are ten times as long as unit word vectors, and the steps that
-        # shrink them leave the ReLUs before them dead: every image gets the mean embedding.
+        # Larger initial outputs are ten times as long as unit word vectors. The steps that shrink
+        # them leave the preceding ReLUs dead, and every image gets the mean embedding.
         small = nn.initializers.variance_scaling(1e-4, "fan_in", "truncated_normal")
         pieces = [
             nn.Dense(self.size, kernel_init=small, name=name)(of)

@@ -1,4 +1,4 @@
-"""Dense layers over flat inputs."""
+"""Multilayer perceptron on flat inputs."""
 
 from collections.abc import Sequence
 
@@ -16,10 +16,10 @@ class MLP(nn.Module):
 
     Attributes:
       classes: outputs of the head.
-      hidden: units of each layer.
-      head: linear, or the cosine head that LUCIR needs.
-      dtype: of the computation below the head; parameters and outputs are float32.
-      last_relu: whether a ReLU follows the last hidden layer; LUCIR's features keep their sign.
+      hidden: units of each hidden layer.
+      head: kind of the head, "linear" or the "cosine" head that LUCIR needs.
+      dtype: dtype of the computation below the head; parameters and outputs are float32.
+      last_relu: true if a ReLU follows the last hidden layer; LUCIR's features keep their sign.
     """
 
     classes: int
@@ -30,7 +30,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
-        """Logits, and the last hidden layer, which the head reads."""
+        """Return logits and the last hidden layer, which is the head's input."""
         features = inputs.reshape(inputs.shape[0], -1)
         for number, width in enumerate(self.hidden, 1):
             dense = nn.Dense(width, dtype=self.dtype, name=f"hidden{number}")

@@ -1,4 +1,4 @@
-"""Batch norm and ReLU in a form that XLA for CPU computes once, and not once for every use."""
+"""Batch norm and ReLU in a form that XLA for CPU computes once, not once per use."""
 
 import flax.linen as nn
 import jax
@@ -10,27 +10,27 @@ MOMENTUM = 0.9
 
 
 def relu(inputs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The positive part; its slope at 0 is 0, and NaN stays NaN.
+    """Return the positive part; its slope at 0 is 0, and NaN stays NaN.
 
-    XLA for CPU stores a choice between arrays that a convolution or a sum reads. A maximum it
-    recomputes for every reader, with all that was added up since the beginning of the residual
-    stage: a training step of ResNet-32 took 1.6 times as long (BUILD_NOTES.md).
+    XLA for CPU stores the result of a select that a convolution or a sum reads. It recomputes a
+    maximum for every consumer, with all sums since the beginning of the residual stage. A training
+    step of ResNet-32 then took 1.6 times as long.
     """
     return jnp.where(inputs <= 0, 0, inputs)
 
 
 class BatchNorm(nn.Module):
-    """Batch norm over all axes but the last (Ioffe and Szegedy 2015), as PyTorch keeps it.
+    """Batch norm over all axes but the last (Ioffe and Szegedy 2015), with PyTorch's statistics.
 
-    In training the batch's mean and population variance normalise, and the running statistics move
-    by a tenth towards the mean and the sample variance (divisor n - 1); in evaluation the running
-    ones normalise. The statistics carry no gradient, and there is no forward-mode derivative.
-    Inputs of fewer bits are normalised in float32, and given back as they came.
+    Training normalises by the batch's mean and population variance. The running statistics move by
+    a tenth towards the mean and the sample variance (divisor n - 1). Evaluation normalises by the
+    running statistics. The statistics carry no gradient, and there is no forward-mode derivative.
+    Low-precision inputs are normalised in float32, and the output has the input's dtype.
     """
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*b c"], train: bool) -> Float[Array, "*b c"]:
-        """The normalised inputs, times the learnt scale, plus the learnt bias."""
+        """Return the normalised inputs, times the learnt scale, plus the learnt bias."""
         channels = inputs.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (channels,))
         bias = self.param("bias", nn.initializers.zeros, (channels,))
@@ -52,14 +52,14 @@ class BatchNorm(nn.Module):
 def normalize(
     inputs: Float[Array, "*b c"], scale: Float[Array, "c"], bias: Float[Array, "c"]
 ) -> tuple[Float[Array, "*b c"], tuple[Float[Array, "c"], Float[Array, "c"]]]:
-    """Inputs normalised by their own mean and variance a channel, and those two (no gradient)."""
+    """Normalise by the mean and variance of each channel, and return those two (no gradient)."""
     return _forward(inputs, scale, bias)[0]
 
 
 def _forward(inputs: Array, scale: Array, bias: Array) -> tuple:
     axes = tuple(range(inputs.ndim - 1))
     mean = jnp.mean(inputs, axes, dtype=scale.dtype)
-    # Two passes: the mean of squares less the mean's square loses digits and saves no time.
+    # Two passes: the mean of squares minus the squared mean loses digits and saves no time.
     variance = jnp.mean((inputs - mean) ** 2, axes)
     inverse = _inverse(variance)
     outputs = ((inputs - mean) * (scale * inverse) + bias).astype(inputs.dtype)
@@ -73,8 +73,8 @@ def _backward(saved: tuple, gradients: tuple) -> tuple[Array, Array, Array]:
     of_bias = jnp.sum(gradient, axes, dtype=scale.dtype)
     product = gradient.astype(scale.dtype) * inputs
     of_scale = (jnp.sum(product, axes) - mean * of_bias) * inverse
-    # scale * inverse * (gradient - mean of it - unit inputs * their mean product with it), with
-    # all that is per channel gathered into three factors: one pass over two arrays.
+    # scale * inverse * (gradient - its mean - unit inputs * their mean product with it). The
+    # factors per channel are combined into three, for one pass over two arrays.
     count = inputs.size // inputs.shape[-1]
     of_gradient = scale * inverse
     of_inputs = -of_gradient * inverse * of_scale / count

@@ -1,4 +1,4 @@
-"""Convolutions and dense layers in one chain, every layer named, for images of any size."""
+"""A sequential network of convolutions and dense layers, for images of any size."""
 
 from collections.abc import Sequence
 
@@ -15,15 +15,15 @@ from everlight.models.heads import HeadKind, make_head
 class PlainCNN(nn.Module):
     """Blocks of a 3x3 convolution, ReLU and 2x2 pooling, a dense layer with ReLU, then the head.
 
-    The layers below the head are `layers`, in order: what HAT gates, and PackNet prunes.
+    `layers` names the layers below the head in order, for HAT's gates and PackNet's pruning.
 
     Attributes:
       classes: outputs of the head.
-      channels: of each block's convolution; a block halves both sides, rounded down.
+      channels: channels of each block's convolution; a block halves both sides, rounded down.
       hidden: units of the dense layer.
-      head: linear, or the cosine head that LUCIR needs.
-      dtype: of the computation below the head; parameters and outputs are float32.
-      last_relu: whether a ReLU follows the dense layer; LUCIR's features keep their sign.
+      head: kind of the head, "linear" or the "cosine" head that LUCIR needs.
+      dtype: dtype of the computation below the head; parameters and outputs are float32.
+      last_relu: true if a ReLU follows the dense layer; LUCIR's features keep their sign.
     """
 
     classes: int
@@ -35,15 +35,15 @@ class PlainCNN(nn.Module):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the parameters below the head, from the input on."""
+        """Names of the parameters below the head, starting at the input."""
         return (*(f"convolution{number + 1}" for number in range(len(self.channels))), "hidden")
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits, and the dense layer, which the head reads.
+        """Return logits and the dense layer, which is the head's input.
 
         Raises:
-          ValueError: images that the blocks shrink to nothing.
+          ValueError: the images are too small for the blocks.
         """
         height, width = images.shape[1:3]
         if min(height, width) < 2 ** len(self.channels):
@@ -61,7 +61,7 @@ class PlainCNN(nn.Module):
 
 
 def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
-    """The greatest of each 2x2 block; an odd last row or column is left out."""
+    """Maximum of each 2x2 block; an odd last row or column is dropped."""
     batch, height, width, depth = maps.shape
     even = maps[:, : height // 2 * 2, : width // 2 * 2]
     # A reshape and a maximum compile to faster CPU code than a window.

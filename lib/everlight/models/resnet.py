@@ -1,4 +1,4 @@
-"""Residual nets: the reduced one for 32x32 images and ResNet-50 for 224x224 (He et al. 2016)."""
+"""Residual networks: reduced for 32x32 images, and ResNet-50 for 224x224 (He et al. 2016)."""
 
 from functools import partial
 
@@ -18,16 +18,17 @@ HE_NORMAL_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
 class ReducedResNet(nn.Module):
-    """Three stages of 16, 32 and 64 channels, `6 * blocks + 2` layers deep (IIRC's CIFAR net).
+    """Three stages of 16, 32 and 64 channels, `6 * blocks + 2` layers deep (IIRC's CIFAR network).
 
-    Features keep their sign: no ReLU follows the last block, as LUCIR's cosine head wants. Where
+    Features keep their sign: no ReLU follows the last block, as LUCIR's cosine head requires. Where
     the channels change, the shortcut is a 1x1 convolution with batch norm (option B).
 
     Attributes:
       classes: outputs of the head.
-      blocks: of each stage; 5 is ResNet-32, 3 is ResNet-20.
-      head: "linear" or "cosine".
-      dtype: of the computation below the head; parameters, statistics and outputs are float32.
+      blocks: blocks per stage; 5 is ResNet-32, 3 is ResNet-20.
+      head: kind of the head, "linear" or "cosine".
+      dtype: dtype of the computation below the head; parameters, statistics and outputs are
+        float32.
     """
 
     classes: int
@@ -37,7 +38,7 @@ class ReducedResNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and the 64 features; in training the batch's statistics normalise."""
+        """Return logits and the 64 features; training normalises by batch statistics."""
         hidden = NormalizedConvolution(16, dtype=self.dtype)(images, train)
         for width in (16, 32, 64):
             for block in range(self.blocks):
@@ -50,16 +51,18 @@ class ReducedResNet(nn.Module):
 class ResNet50(nn.Module):
     """Bottleneck blocks, 3, 4, 6 and 3 of them, with the stride in the 3x3 convolution.
 
-    The 2,048 features are not negative with `last_relu`, and kernels begin by `HE_NORMAL_OUT`, as
-    in torchvision's net. With 1,000 classes and a linear head 25,557,032 parameters.
+    The 2,048 features are non-negative with `last_relu`, and kernels are initialised by
+    `HE_NORMAL_OUT`, as in torchvision. It has 25,557,032 parameters with 1,000 classes and a linear
+    head.
 
     Attributes:
       classes: outputs of the head.
-      head: "linear" or "cosine".
-      dtype: of the computation below the head; parameters, statistics and outputs are float32.
-      remat: whether a block's insides are computed again in the backward pass instead of held: a
-        third more operations, for a fifth of what is held. XLA for CPU undoes it.
-      last_relu: whether a ReLU follows the last block; LUCIR's features keep their sign.
+      head: kind of the head, "linear" or "cosine".
+      dtype: dtype of the computation below the head; parameters, statistics and outputs are
+        float32.
+      remat: true recomputes a block's activations in the backward pass: a third more operations for
+        a fifth of the memory. XLA for CPU undoes it.
+      last_relu: true if a ReLU follows the last block; LUCIR's features keep their sign.
     """
 
     classes: int
@@ -70,7 +73,7 @@ class ResNet50(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and features; in training the batch's statistics normalise."""
+        """Return logits and features; training normalises by batch statistics."""
 
         def summed(layer: nn.Module, inputs: Array) -> Array:
             return layer(inputs, train)
@@ -97,8 +100,8 @@ class BasicBlock(nn.Module):
 
     Attributes:
       width: output channels.
-      stride: of the first convolution.
-      dtype: of the computation and the sum; parameters and statistics are float32.
+      stride: stride of the first convolution.
+      dtype: dtype of the computation and the sum; parameters and statistics are float32.
     """
 
     width: int
@@ -107,7 +110,7 @@ class BasicBlock(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
-        """The sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
+        """Return the sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
         normalized = partial(NormalizedConvolution, dtype=self.dtype)
         hidden = relu(normalized(self.width, 3, self.stride)(inputs, train))
         hidden = normalized(self.width)(hidden, train)
@@ -121,8 +124,8 @@ class BottleneckBlock(nn.Module):
 
     Attributes:
       width: channels of the 3x3 convolution; the output has four times as many.
-      stride: of the 3x3 convolution.
-      dtype: of the computation and the sum; parameters and statistics are float32.
+      stride: stride of the 3x3 convolution.
+      dtype: dtype of the computation and the sum; parameters and statistics are float32.
     """
 
     width: int
@@ -131,7 +134,7 @@ class BottleneckBlock(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
-        """The sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
+        """Return the sum, `[b, ceil(h / stride), ceil(w / stride), 4 * width]`."""
         normalized = partial(NormalizedConvolution, kernel_init=HE_NORMAL_OUT, dtype=self.dtype)
         hidden = relu(normalized(self.width, 1)(inputs, train))
         hidden = relu(normalized(self.width, 3, self.stride)(hidden, train))
@@ -142,14 +145,14 @@ class BottleneckBlock(nn.Module):
 
 
 class NormalizedConvolution(nn.Module):
-    """A convolution without bias, and batch norm.
+    """Convolution without bias, followed by batch norm.
 
     Attributes:
       features: output channels.
       size: side of the kernel, odd.
-      stride: in both directions.
-      kernel_init: how the kernel begins.
-      dtype: of the computation and what it gives; parameters and statistics are float32.
+      stride: stride in both directions.
+      kernel_init: initialiser of the kernel.
+      dtype: dtype of the computation and output; parameters and statistics are float32.
     """
 
     features: int
@@ -160,7 +163,7 @@ class NormalizedConvolution(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
-        """The normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
+        """Return the normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         shape = (self.features, self.size, self.stride)
         hidden = Convolution(*shape, False, self.kernel_init, self.dtype)(inputs)
         return BatchNorm()(hidden, train)

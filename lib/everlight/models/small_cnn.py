@@ -1,4 +1,4 @@
-"""The four-convolution net of Zenke et al. 2017 (their CIFAR experiments; facts of cl_metrics)."""
+"""The four-convolution network of Zenke et al. 2017 (their CIFAR experiments)."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,12 @@ class SmallCNN(nn.Module):
 
     Attributes:
       classes: outputs of the head.
-      channels: of the two blocks' convolutions.
+      channels: channels of the convolutions in each of the two blocks.
       hidden: units of the dense layer; None connects the last block to the head.
-      dropout: rates after the two blocks and the dense layer.
-      head_deviation: of the head's first weights; None is one over the root of its inputs.
-      dtype: of the computation below the head; parameters and outputs are float32.
+      dropout: dropout rates after the two blocks and the dense layer.
+      head_deviation: standard deviation of the head's initial weights; None is one over the square
+        root of its inputs.
+      dtype: dtype of the computation below the head; parameters and outputs are float32.
     """
 
     classes: int
@@ -32,7 +33,7 @@ class SmallCNN(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Logits and what the head reads; dropout draws from the rng "dropout"."""
+        """Return logits and the head's input; dropout uses the rng "dropout"."""
         hidden = images
         for width, rate in zip(self.channels, self.dropout[:2], strict=True):
             for _ in range(2):
@@ -46,9 +47,9 @@ class SmallCNN(nn.Module):
             features = nn.relu(nn.Dense(self.hidden, dtype=self.dtype)(features))
             features = nn.Dropout(self.dropout[2], deterministic=not train)(features)
         features = features.astype(jnp.float32)
-        start = (
+        head_init = (
             nn.initializers.lecun_normal()
             if self.head_deviation is None
             else nn.initializers.normal(self.head_deviation)
         )
-        return Outputs(nn.Dense(self.classes, kernel_init=start)(features), features)
+        return Outputs(nn.Dense(self.classes, kernel_init=head_init)(features), features)

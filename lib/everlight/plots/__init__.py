@@ -1,8 +1,8 @@
-"""Pictures of accuracies, forgetting, criteria, angular errors and lights, each on one Axes.
+"""Plots of accuracies, forgetting, criteria, angular errors and illuminants, one Axes each.
 
 They need matplotlib (the extra `plots`), and nothing else of the library imports them. Every
-function takes arrays, and an Axes to draw on, and returns it. Given none it makes a figure, with a
-legend or a scale of colours; on an Axes of yours these are left to you.
+function takes arrays and an optional Axes, and returns the Axes. Without an Axes it creates a
+figure with a legend or a colour bar. On a given Axes, the caller adds these.
 """
 
 from everlight.plots.accuracy import (
@@ -12,13 +12,13 @@ from everlight.plots.accuracy import (
 )
 from everlight.plots.criteria import plot_criteria
 from everlight.plots.errors import plot_error_curves
-from everlight.plots.lights import plot_chromaticity
-from everlight.plots.style import COLORS, Look, look_of
+from everlight.plots.illuminants import plot_chromaticity
+from everlight.plots.style import COLORS, LineStyle, line_style
 
 __all__ = [
     "COLORS",
-    "Look",
-    "look_of",
+    "LineStyle",
+    "line_style",
     "plot_accuracy_matrix",
     "plot_accuracy_over_time",
     "plot_chromaticity",

@@ -1,4 +1,4 @@
-"""Accuracy matrices, and accuracy and forgetting over time."""
+"""Plots of accuracy matrices, and of accuracy and forgetting over time."""
 
 from collections.abc import Mapping
 
@@ -9,22 +9,22 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from everlight.metrics.accuracy_matrix import forgetting
-from everlight.plots.style import Numbers, look_of, own_axes
+from everlight.plots.style import Numbers, axes_or_new, line_style
 
 
 def plot_accuracy_matrix(
     accuracies: Float[Numbers, "tasks tasks"], axes: Axes | None = None
 ) -> Axes:
-    """An accuracy matrix as colours from 0 to 1; white where it is NaN.
+    """Plot an accuracy matrix as colours from 0 to 1; white where it is NaN.
 
     Args:
-      accuracies: `[i, j]` on task j after learning task i, as fractions.
-      axes: where to draw; None makes a figure. `Figure.colorbar` takes `axes.images[0]`.
+      accuracies: accuracy on task j after learning task i at `[i, j]`, as fractions.
+      axes: Axes to draw on; None creates a figure. `Figure.colorbar` takes `axes.images[0]`.
     """
-    drawn = own_axes(axes)
+    drawn = axes_or_new(axes)
     picture = drawn.imshow(np.asarray(accuracies), vmin=0, vmax=1, cmap="viridis")
     ticks = np.arange(0, len(accuracies), 1 if len(accuracies) <= 5 else 3)
-    drawn.set(xlabel="tested on task", ylabel="after learning task")
+    drawn.set(xlabel="test data of task", ylabel="after learning task")
     drawn.set_xticks(ticks, [str(1 + tick) for tick in ticks])
     drawn.set_yticks(ticks, [str(1 + tick) for tick in ticks])
     drawn.grid(False)
@@ -36,17 +36,17 @@ def plot_accuracy_matrix(
 def plot_accuracy_over_time(
     curves: Mapping[str, Float[Numbers, "runs tasks"]], axes: Axes | None = None
 ) -> Axes:
-    """Mean accuracy after every task, with a band of one standard deviation over runs.
+    """Plot the mean accuracy after every task, with a band of one standard deviation over runs.
 
     Args:
-      curves: by name, each run's accuracy after every task, as fractions;
-        `metrics.accuracy_over_time` makes them of accuracy matrices.
-      axes: where to draw; None makes a figure.
+      curves: each run's accuracy after every task by name, as fractions;
+        `metrics.accuracy_over_time` computes it from an accuracy matrix.
+      axes: Axes to draw on; None creates a figure.
     """
-    drawn = own_axes(axes)
-    for place, (name, values) in enumerate(curves.items()):
-        _curve_with_band(drawn, place, name, 1, np.asarray(values))
-    drawn.set(xlabel="tasks learned", ylabel="accuracy on the tasks learned so far", ylim=(0, 1))
+    drawn = axes_or_new(axes)
+    for index, (name, values) in enumerate(curves.items()):
+        _curve_with_band(drawn, index, name, 1, np.asarray(values))
+    drawn.set(xlabel="tasks learned", ylabel="mean accuracy on tasks learned so far", ylim=(0, 1))
     if axes is None:
         drawn.legend()
     return drawn
@@ -55,32 +55,32 @@ def plot_accuracy_over_time(
 def plot_forgetting(
     accuracies: Mapping[str, Float[Numbers, "runs tasks tasks"]], axes: Axes | None = None
 ) -> Axes:
-    """Forgetting after every task but the first: `metrics.forgetting` of the sequence so far.
+    """Plot forgetting after every task but the first: `metrics.forgetting` of the sequence so far.
 
     Args:
-      accuracies: by name, each run's accuracy matrix, as fractions; at least two tasks.
-      axes: where to draw; None makes a figure.
+      accuracies: each run's accuracy matrix by name, as fractions; at least two tasks.
+      axes: Axes to draw on; None creates a figure.
     """
-    drawn = own_axes(axes)
-    for place, (name, matrices) in enumerate(accuracies.items()):
+    drawn = axes_or_new(axes)
+    for index, (name, matrices) in enumerate(accuracies.items()):
         matrices = jnp.asarray(matrices)
         counts = range(2, matrices.shape[1] + 1)
         so_far = [jax.vmap(forgetting)(matrices[:, :count, :count]) for count in counts]
-        _curve_with_band(drawn, place, name, 2, np.stack(so_far, axis=1))
+        _curve_with_band(drawn, index, name, 2, np.stack(so_far, axis=1))
     drawn.axhline(0, color="black", linewidth=0.8)
-    drawn.set(xlabel="tasks learned", ylabel="forgetting (accuracy lost since a task's best)")
+    drawn.set(xlabel="tasks learned", ylabel="forgetting (drop from each task's best accuracy)")
     if axes is None:
         drawn.legend()
     return drawn
 
 
 def _curve_with_band(
-    axes: Axes, place: int, name: str, first: int, values: Float[np.ndarray, "runs times"]
+    axes: Axes, index: int, name: str, first: int, values: Float[np.ndarray, "runs times"]
 ) -> None:
-    look = look_of(place)
+    style = line_style(index)
     times = first + np.arange(values.shape[1])
     mean, spread = values.mean(axis=0), values.std(axis=0)
-    axes.plot(times, mean, label=name, marker="o", markersize=3, **look._asdict())
+    axes.plot(times, mean, label=name, marker="o", markersize=3, **style._asdict())
     if len(values) > 1:
-        axes.fill_between(times, mean - spread, mean + spread, color=look.color, alpha=0.15, lw=0)
+        axes.fill_between(times, mean - spread, mean + spread, color=style.color, alpha=0.15, lw=0)
     axes.set_xticks(times if len(times) <= 12 else times[::3])

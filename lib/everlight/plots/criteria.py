@@ -1,4 +1,4 @@
-"""The seven criteria of a continual learner as a spider."""
+"""Radar chart of the seven criteria of a continual learner."""
 
 from collections.abc import Mapping
 
@@ -9,34 +9,37 @@ from matplotlib.axes import Axes
 from matplotlib.projections.polar import PolarAxes
 
 from everlight.metrics.cl_score import CRITERIA
-from everlight.plots.style import look_of, own_axes
+from everlight.plots.style import axes_or_new, line_style
 
 
 def plot_criteria(
     criteria: Mapping[str, Mapping[str, Float[jax.Array, ""] | float]], axes: Axes | None = None
 ) -> Axes:
-    """A polygon a strategy: each criterion is a ray from 0 in the middle to 1 at the rim.
+    """Plot one polygon per strategy: each criterion is a ray from 0 at the centre to 1 at the rim.
+
+    A is the average accuracy over all times, and BWT+ and REM use BWT over all later times
+    (Díaz-Rodríguez et al. 2018).
 
     Args:
-      criteria: by name, `metrics.measure_criteria` of a run or the mean of `summarize_runs`.
-      axes: a polar one; None makes a figure.
+      criteria: `metrics.measure_criteria` of a run, or the mean of `summarize_runs`, by name.
+      axes: polar Axes to draw on; None creates a figure.
 
     Raises:
-      ValueError: the axes are not polar, or a criterion is missing.
+      ValueError: the Axes are not polar, or a criterion is missing.
     """
-    drawn = own_axes(axes, projection="polar")
+    drawn = axes_or_new(axes, projection="polar")
     if not isinstance(drawn, PolarAxes):
         raise ValueError("criteria are drawn on polar axes: subplot_kw={'projection': 'polar'}")
     rays = np.linspace(0, 2 * np.pi, len(CRITERIA), endpoint=False)
-    for place, (name, values) in enumerate(criteria.items()):
+    for index, (name, values) in enumerate(criteria.items()):
         missing = [each for each in CRITERIA if each not in values]
         if missing:
             raise ValueError(f"{name} lacks {', '.join(missing)}")
         lengths = [float(values[each]) for each in CRITERIA]
-        look = look_of(place)
+        style = line_style(index)
         closed = [*lengths, lengths[0]]
-        drawn.plot([*rays, rays[0]], closed, label=name, **look._asdict())
-        drawn.fill(rays, lengths, color=look.color, alpha=0.06)
+        drawn.plot([*rays, rays[0]], closed, label=name, **style._asdict())
+        drawn.fill(rays, lengths, color=style.color, alpha=0.06)
     drawn.set_theta_offset(np.pi / 2)
     drawn.set_xticks(rays, CRITERIA)
     drawn.set_ylim(0, 1)

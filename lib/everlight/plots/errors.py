@@ -1,4 +1,4 @@
-"""The distribution of angular errors."""
+"""Plot of the distribution of angular errors."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from everlight.plots.style import Numbers, look_of, own_axes
+from everlight.plots.style import Numbers, axes_or_new, line_style
 
 
 def plot_error_curves(
@@ -14,27 +14,29 @@ def plot_error_curves(
     axes: Axes | None = None,
     limit: float = 12.0,
 ) -> Axes:
-    """Share of images at or below each angular error: the cumulative distribution.
+    """Plot the cumulative distribution of angular errors: the share of images per error bound.
 
-    Curves are means over runs. The first name's also has a band from its least to its greatest run;
-    bands of several would cover each other.
+    Curves are means over runs. The first curve also has a band from its lowest to its highest run;
+    several bands would overlap.
 
     Args:
-      errors: by name, degrees of every run's images.
-      axes: where to draw; None makes a figure.
-      limit: where the axis ends, in degrees.
+      errors: angular errors in degrees of every run's images, by name.
+      axes: Axes to draw on; None creates a figure.
+      limit: end of the horizontal axis, in degrees.
     """
-    drawn = own_axes(axes)
-    for place, (name, values) in enumerate(errors.items()):
+    drawn = axes_or_new(axes)
+    for index, (name, values) in enumerate(errors.items()):
         runs = np.sort(np.asarray(values).reshape(len(values), -1), axis=1)
         share = 100 * np.arange(1, runs.shape[1] + 1) / runs.shape[1]
-        look = look_of(place)
-        drawn.plot(runs.mean(axis=0), share, label=name, **look._asdict())
-        if place == 0 and len(runs) > 1:
-            drawn.fill_betweenx(share, runs.min(0), runs.max(0), color=look.color, alpha=0.15, lw=0)
+        style = line_style(index)
+        drawn.plot(runs.mean(axis=0), share, label=name, **style._asdict())
+        if index == 0 and len(runs) > 1:
+            drawn.fill_betweenx(
+                share, runs.min(0), runs.max(0), color=style.color, alpha=0.15, lw=0
+            )
     drawn.set(
         xlabel="angular error (degrees)",
-        ylabel="images at or below (%)",
+        ylabel="images with at most this error (%)",
         xlim=(0, limit),
         ylim=(0, 100),
     )

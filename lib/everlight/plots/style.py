@@ -1,4 +1,4 @@
-"""What the pictures share: colours, lines, and an Axes where none is given."""
+"""Colours, line styles and Axes shared by all plots."""
 
 from typing import NamedTuple
 
@@ -10,31 +10,31 @@ from matplotlib.axes import Axes
 Numbers = np.ndarray | jax.Array
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""That stay apart for colour-blind readers (Okabe and Ito 2008)."""
+"""Colours that colour-blind readers can distinguish (Okabe and Ito 2008)."""
 LINES = ("-", "--", "-.", ":")
 
 
-class Look(NamedTuple):
-    """How one curve is told from the others."""
+class LineStyle(NamedTuple):
+    """Colour and dashes of one curve."""
 
     color: str
     linestyle: str
 
 
-def look_of(place: int) -> Look:
-    """The look of the curve at this place: eight colours, then the same with other lines.
+def line_style(index: int) -> LineStyle:
+    """Return the style of the curve with this index: eight colours, then again with other dashes.
 
     Raises:
-      ValueError: there are 32 looks.
+      ValueError: `index` is outside the 32 styles.
     """
-    if not 0 <= place < len(COLORS) * len(LINES):
-        raise ValueError(f"place={place}; {len(COLORS) * len(LINES)} curves can be told apart")
-    return Look(COLORS[place % len(COLORS)], LINES[place // len(COLORS)])
+    if not 0 <= index < len(COLORS) * len(LINES):
+        raise ValueError(f"index={index}; there are styles for {len(COLORS) * len(LINES)} curves")
+    return LineStyle(COLORS[index % len(COLORS)], LINES[index // len(COLORS)])
 
 
-def own_axes(axes: Axes | None, **of_axes: str) -> Axes:
-    """The Axes that was given, or one in a figure of its own."""
+def axes_or_new(axes: Axes | None, **subplot_options: str) -> Axes:
+    """Return the given Axes, or new ones in a new figure."""
     if axes is not None:
         return axes
-    _, made = plt.subplots(layout="constrained", subplot_kw=of_axes)
+    _, made = plt.subplots(layout="constrained", subplot_kw=subplot_options)
     return made

@@ -17,7 +17,7 @@ from everlight.continual.base import (
     Strategy,
     TaskSequence,
 )
-from everlight.meshes import dealt
+from everlight.meshes import shard_batch
 
 
 @checked
@@ -141,7 +141,7 @@ def gathered(
     setup: Setup, index: Int[Array, "b"], key: PRNGKeyArray | None
 ) -> Float[Array, "b *shape"]:
     """The network's inputs of stored samples, dealt to the devices that share a run."""
-    return dealt(setup.gather(index, key))
+    return shard_batch(setup.gather(index, key))
 
 
 def over_samples(

@@ -34,7 +34,15 @@ from everlight.continual.engine.state import (
     take_in,
 )
 from everlight.continual.engine.steps import Protocol
-from everlight.meshes import AXIS, RUNS, SHARED, filled, place, runs_mesh, whole
+from everlight.meshes import (
+    REPLICATED,
+    RUNS_AXIS,
+    RUNS_SPEC,
+    fetch,
+    pad_runs,
+    put_on_mesh,
+    runs_mesh,
+)
 
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Which parts of a state have an axis over runs."""
@@ -102,20 +110,22 @@ def drive_runs(
         yield state
         return
     count, chunk = runs.key.shape[0], chunk if announce is None else 1
-    missing = -count % mesh.shape[AXIS]
+    missing = -count % mesh.shape[RUNS_AXIS]
     if missing and mesh.is_multi_process:
-        raise ValueError(f"{count} runs on {mesh.shape[AXIS]} devices; give a multiple of these")
+        raise ValueError(
+            f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
+        )
     parts = _compiled(build, protocol, join, mesh)
     # Programs run in their own mesh, whatever the caller's context is.
     with jax.set_mesh(mesh):
-        runs = place(mesh, RUNS, filled(runs, missing) if missing else runs)
-        shared = place(mesh, SHARED, shared)
+        runs = put_on_mesh(mesh, RUNS_SPEC, pad_runs(runs, missing) if missing else runs)
+        shared = put_on_mesh(mesh, REPLICATED, shared)
         if state is None:
             state = parts.begin(shared, runs)
         else:
-            fill = partial(filled, missing=missing) if missing else lambda tree: tree
-            state = _on_runs(state, fill, partial(place, mesh, RUNS))
-            of_all = place(mesh, SHARED, (state.task, state.epoch))
+            fill = partial(pad_runs, missing=missing) if missing else lambda tree: tree
+            state = _on_runs(state, fill, partial(put_on_mesh, mesh, RUNS_SPEC))
+            of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
             state = take_in(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
@@ -125,7 +135,7 @@ def drive_runs(
                 orders = parts.orders(shared, runs, state)
                 announce(_coming(parts, protocol.batch_size, *orders))
             left = protocol.epochs_of(task) - int(state.epoch)
-            epochs = place(mesh, SHARED, np.int32(min(chunk, left)))
+            epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
             state = parts.learn_epochs(shared, runs, state, epochs)
             if left <= chunk:
                 state = parts.close_task(shared, runs, state)
@@ -149,7 +159,7 @@ def initial_runs_state(
 @checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Which runs have diverged among the epochs that are done: `losses` is NaN there."""
-    losses = whole(state.result.losses)
+    losses = fetch(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
     # After the last task none is begun.
     reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
@@ -178,15 +188,15 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
     Kept until `PROGRAMS` others have come.
     """
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
-    of_state = SequenceState(result=RUNS, task=SHARED, epoch=SHARED, best=RUNS)
+    of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
 
     def over_mesh(on_device: Callable, *given: Any, out_specs: Any) -> Callable:
         return jax.shard_map(
             on_device,
             mesh=mesh,
-            in_specs=(SHARED, RUNS, *given),
+            in_specs=(REPLICATED, RUNS_SPEC, *given),
             out_specs=out_specs,
-            axis_names={AXIS},
+            axis_names={RUNS_AXIS},
             check_vma=False,
         )
 
@@ -219,10 +229,10 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
         one_by_one,
         compiled(begin_state),
         compiled(begin_task_state, of_state),
-        jax.jit(over_mesh(orders, of_state, out_specs=RUNS)),
-        compiled(learn_epochs, of_state, SHARED),
+        jax.jit(over_mesh(orders, of_state, out_specs=RUNS_SPEC)),
+        compiled(learn_epochs, of_state, REPLICATED),
         compiled(close_task_state, of_state),
-        jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, SHARED)),
+        jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED)),
     )
 
 

@@ -9,7 +9,7 @@ from everlight.checks import PositiveInt, checked
 from everlight.continual.base import Objective, Predictions, TaskSequence
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.objectives.softmax import correct, softmax_objective
-from everlight.metrics.open_set import maximal_softmax
+from everlight.metrics.open_set import maximum_softmax_probability
 
 
 class FixedTest(NamedTuple):
@@ -39,7 +39,7 @@ def fixed_test_objective(classes: PositiveInt) -> Objective:
 
     def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
         good = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
-        return good, maximal_softmax(predictions.scores)
+        return good, maximum_softmax_probability(predictions.scores)
 
     def evaluate(sequence: TaskSequence, judged: tuple, seen: Bool[Array, "c"]) -> FixedTest:
         labels, mask = sequence.test.labels, sequence.test.mask

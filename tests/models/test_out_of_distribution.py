@@ -3,23 +3,28 @@ import numpy as np
 import pytest
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_novelty import calibrate, novelty
+from everlight.models.out_of_distribution import calibrate_distances, out_of_distribution_score
 
 KNOWN = FeatureDistribution(jnp.zeros(9), jnp.eye(9))
 
 
 def test_a_distance_is_told_in_units_of_the_99th_percentile(rng):
     distances = rng.gamma(3, 1, 2_000)
-    familiar = calibrate(KNOWN, jnp.asarray(distances, jnp.float32))
-    far = novelty(familiar, jnp.float32(25.0))
+    calibration = calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))
+    far = out_of_distribution_score(calibration, jnp.float32(25.0))
     np.testing.assert_allclose(far.distance, 25 / np.quantile(distances, 0.99), rtol=1e-5)
-    assert far.farther == 0
+    assert far.p_value == 0
 
 
 def test_the_share_that_is_farther_is_calibrated(rng):
     """Of new distances of the same distribution a tenth is among the farthest tenth."""
-    familiar = calibrate(KNOWN, jnp.asarray(rng.gamma(3, 1, 2_000), jnp.float32))
-    shares = np.array([novelty(familiar, jnp.float32(d)).farther for d in rng.gamma(3, 1, 1_000)])
+    calibration = calibrate_distances(KNOWN, jnp.asarray(rng.gamma(3, 1, 2_000), jnp.float32))
+    shares = np.array(
+        [
+            out_of_distribution_score(calibration, jnp.float32(d)).p_value
+            for d in rng.gamma(3, 1, 1_000)
+        ]
+    )
     for level in (0.1, 0.5, 0.9):
         assert np.mean(shares <= level) == pytest.approx(level, abs=0.05)
 
@@ -27,4 +32,4 @@ def test_the_share_that_is_farther_is_calibrated(rng):
 @pytest.mark.parametrize("distances", [[], [1.0, np.nan]])
 def test_nothing_to_calibrate_on_is_refused(distances):
     with pytest.raises(ValueError, match="distances"):
-        calibrate(KNOWN, jnp.asarray(distances, jnp.float32))
+        calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))

@@ -1,4 +1,4 @@
-"""Lights as chromaticities, with those of black bodies as the same sensor sees them."""
+"""Plot of illuminants as chromaticities, with black bodies as the same sensor records them."""
 
 from collections.abc import Mapping
 
@@ -9,31 +9,31 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from everlight.color.radiometry import blackbody_power, illuminant_response
-from everlight.plots.style import COLORS, Numbers, own_axes
+from everlight.plots.style import COLORS, Numbers, axes_or_new
 
 MARKERS = "o^sDv*PX"
 KELVIN = (2000, 3000, 4000, 6500, 10000)
-"""Temperatures that are marked on the locus."""
+"""Temperatures marked on the Planckian locus."""
 
 
 def plot_chromaticity(
-    lights: Mapping[str, Float[Numbers, "_ 3"]],
+    illuminants: Mapping[str, Float[Numbers, "_ 3"]],
     sensor: tuple[Float[Numbers, "w"], Float[Numbers, "3 w"]] | None = None,
     axes: Axes | None = None,
 ) -> Axes:
-    """Lights at R / (R+G+B) and G / (R+G+B), and the Planckian locus of their sensor.
+    """Plot illuminants at R / (R+G+B) and G / (R+G+B), and the Planckian locus of their sensor.
 
     Args:
-      lights: by name, responses to white of any scale; of one sensor, where there is a locus.
-      sensor: its wavelengths in nm, evenly spaced, and its sensitivities; colour matching functions
-        make x and y of it. None draws no locus.
-      axes: where to draw; None makes a figure.
+      illuminants: responses to white of any scale, by name; all of one sensor if there is a locus.
+      sensor: wavelengths in nm, evenly spaced, and the sensor's sensitivities; colour matching
+        functions give x and y. None draws no locus.
+      axes: Axes to draw on; None creates a figure.
     """
-    drawn = own_axes(axes)
-    for place, (name, values) in enumerate(lights.items()):
+    drawn = axes_or_new(axes)
+    for index, (name, values) in enumerate(illuminants.items()):
         red, green = _shares(np.asarray(values))
-        look = {"marker": MARKERS[place % len(MARKERS)], "color": COLORS[place % len(COLORS)]}
-        drawn.scatter(red, green, s=14, alpha=0.55, label=name, **look)
+        style = {"marker": MARKERS[index % len(MARKERS)], "color": COLORS[index % len(COLORS)]}
+        drawn.scatter(red, green, s=14, alpha=0.55, label=name, **style)
     if sensor is not None:
         _draw_locus(drawn, *map(jnp.asarray, sensor))
     drawn.set(xlabel="R / (R+G+B)", ylabel="G / (R+G+B)")
@@ -49,7 +49,7 @@ def _draw_locus(
         power = jax.vmap(blackbody_power, (0, None))(jnp.asarray(kelvin, jnp.float32), wavelengths)
         return _shares(np.asarray(jax.vmap(illuminant_response, (0, None))(power, sensitivity)))
 
-    # Evenly spaced in reciprocal temperature, as colours are nearly.
+    # Evenly spaced in reciprocal temperature, which spaces chromaticities almost evenly.
     axes.plot(*of(1e6 / np.linspace(1e6 / 1500, 1e6 / 25000, 200)), color="black", lw=1, zorder=1)
     red, green = of(np.array(KELVIN))
     axes.plot(red, green, ".", color="black", markersize=5)
@@ -59,6 +59,6 @@ def _draw_locus(
         )
 
 
-def _shares(lights: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
-    share = lights / lights.sum(axis=1, keepdims=True)
+def _shares(illuminants: Float[np.ndarray, "n 3"]) -> tuple[np.ndarray, np.ndarray]:
+    share = illuminants / illuminants.sum(axis=1, keepdims=True)
     return share[:, 0], share[:, 1]

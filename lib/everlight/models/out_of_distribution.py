@@ -1,0 +1,66 @@
+"""Out-of-distribution score of an image pair relative to the training pairs.
+
+A network or regression of nine inputs extrapolates to any input, with large errors outside its
+training distribution. The score is the feature distance relative to those of held-out
+in-distribution pairs.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from everlight.checks import checked
+from everlight.color.feature_distribution import FeatureDistribution
+
+QUANTILES = 100
+"""Number of steps of the stored distribution of held-out distances."""
+
+
+class DistanceCalibration(NamedTuple):
+    """In-distribution features of a network or regression, and the distances of held-out pairs.
+
+    Attributes:
+      distribution: distribution of the training pairs' features.
+      distances: quantiles 0, 0.01, ..., 1 of the distances of held-out pairs, `[101]`.
+    """
+
+    distribution: FeatureDistribution
+    distances: Float[Array, "q"]
+
+
+class OutOfDistributionScore(NamedTuple):
+    """Distance of a pair relative to held-out in-distribution pairs.
+
+    Attributes:
+      distance: distance divided by the 99% quantile of held-out distances.
+      p_value: fraction of the held-out pairs that are at least as far, to the percent.
+    """
+
+    distance: Float[Array, ""]
+    p_value: Float[Array, ""]
+
+
+@checked
+def calibrate_distances(
+    distribution: FeatureDistribution, distances: Float[Array, "m"]
+) -> DistanceCalibration:
+    """Store quantiles of the distances of held-out pairs, `[m]`, which were not used in training.
+
+    Raises:
+      ValueError: there is no distance, or one is not finite.
+    """
+    if not (len(distances) and bool(jnp.all(jnp.isfinite(distances)))):
+        raise ValueError("distances must not be empty, and all must be finite")
+    return DistanceCalibration(
+        distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
+    )
+
+
+@checked
+def out_of_distribution_score(
+    calibration: DistanceCalibration, distance: Float[Array, ""]
+) -> OutOfDistributionScore:
+    """Compare a distance with those of the held-out pairs."""
+    reached = jnp.sum(calibration.distances < distance) / (QUANTILES + 1)
+    return OutOfDistributionScore(distance / calibration.distances[-2], 1 - reached)
