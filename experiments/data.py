@@ -82,7 +82,7 @@ def list_data(settings: ListSettings) -> None:
             else "read as it is published"
         )
         print(f"\n{name}: {states[name]}")
-        print(f"  {data.what}; {size} in {data.folder}/; {how}")
+        print(f"  {data.description}; {size} in {data.folder}/; {how}")
         print(f"  from {data.owner}: {data.source}")
     missing = [name for name, found in states.items() if found != "there"]
     print(f"\nnot there: {', '.join(missing) or 'none'}")

@@ -27,15 +27,15 @@ NEUTRALS = slice(18, 24)
 CORNERS = np.array([[0, 0], [5, 0], [5, 3], [0, 3]], np.float32)
 CENTRES = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
 
-SEARCHED = 1_000
+MAX_SEARCH_SIDE = 1_000
 """Longest side, in pixels, of the image that a chart is looked for in."""
-INNER = 0.5
+SAMPLED_SIDE = 0.5
 """Side of what is averaged of a patch, in distances between patches, whose sides are .85."""
-FLAT = (0.02, 0.035, 0.06)
+SLOPE_LIMITS = (0.02, 0.035, 0.06)
 """Steepest slopes that count as even, in root intensity a pixel, of the image's 99th percentile."""
-LEAST_PATCHES = 9
+MIN_PATCHES = 9
 """Even areas that must lie on the grid for it to be looked at."""
-MOST_MISFIT = 0.12
+MAX_RESIDUAL = 0.12
 """Of 24 colours from the chart's own by a 3x3 matrix, as a share of their length."""
 
 
@@ -64,7 +64,9 @@ def chart_homography(corners: Float[np.ndarray, "4 2"]) -> Float[np.ndarray, "3 
     return np.asarray(fit.homography) if fit.valid else None
 
 
-def place(homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]) -> np.ndarray:
+def map_points(
+    homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]
+) -> np.ndarray:
     """Pixels of places on the chart, `[n, 2]`."""
     return np.asarray(_apply(np.float32(homography), np.float32(points)))
 
@@ -75,9 +77,9 @@ def read_chart(
     homography: Float[np.ndarray, "3 3"],
 ) -> ChartColors:
     """Means over the middle of every patch."""
-    steps = np.linspace(-INNER / 2, INNER / 2, 25)
+    steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
     inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-    x, y = np.round(place(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
+    x, y = np.round(map_points(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
     seen = image[y, x].reshape(24, -1, 3)
     return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
 
@@ -95,7 +97,7 @@ def chart_mask(
     return ~on_chart.reshape(shape)
 
 
-def misfit(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
+def fit_residual(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
     """What of the colours no 3x3 matrix makes of the reference, as a share of their length."""
     fitted = reference @ np.linalg.lstsq(reference, colors)[0]
     # Each channel counts alike, however little of the light it sees.
@@ -112,21 +114,21 @@ def find_chart(
       image: linear colours, from 0.
       reference: linear colours of the 24 patches in any space, such as XYZ.
     """
-    factor = max(1, round(max(image.shape[:2]) / SEARCHED))
+    factor = max(1, round(max(image.shape[:2]) / MAX_SEARCH_SIDE))
     small = np.asarray(area_downsample(jnp.asarray(image), factor).image)
     none = np.zeros(small.shape[:2], bool)
-    for flat in FLAT:
-        best, found = MOST_MISFIT, None
+    for flat in SLOPE_LIMITS:
+        best, found = MAX_RESIDUAL, None
         for to_pixels in _grids(*_even_areas(small, flat)):
             for on_grid in _PLACEMENTS:
                 homography = to_pixels @ on_grid
                 if not _inside(homography, small.shape):
                     continue
-                score = misfit(read_chart(small, none, homography).colors, reference)
+                score = fit_residual(read_chart(small, none, homography).colors, reference)
                 if score < best:
                     best, found = score, homography
         if found is not None:
-            return place(found, CORNERS) * factor + (factor - 1) / 2
+            return map_points(found, CORNERS) * factor + (factor - 1) / 2
     return None
 
 
@@ -168,7 +170,7 @@ def _grids(
     The places are counted from the grid's least ones, so that some placement of `_PLACEMENTS` makes
     them the chart's.
     """
-    if len(centres) < LEAST_PATCHES:
+    if len(centres) < MIN_PATCHES:
         return
     tree, seen = cKDTree(centres), set()
     for start in range(len(centres)):
@@ -189,7 +191,7 @@ def _grids(
             at, rows = _grow(start, steps, centres, tree)
             places = np.array(at, np.float32)
             places -= places.min(axis=0)
-            few = len(rows) < LEAST_PATCHES or frozenset(rows) in seen
+            few = len(rows) < MIN_PATCHES or frozenset(rows) in seen
             if few or len(rows) > ROWS * COLUMNS or places.max() > COLUMNS - 1:
                 continue
             seen.add(frozenset(rows))
@@ -241,11 +243,11 @@ _PLACEMENTS = tuple(_placements())
 
 
 def _inside(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
-    edge = INNER
+    edge = SAMPLED_SIDE
     low, high = CORNERS.min(axis=0) - edge, CORNERS.max(axis=0) + edge
     outer = np.array([(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])])
     depth = np.column_stack([outer, np.ones(4)]) @ homography[2]
     if not np.all(depth * homography[2, 2] > 0):
         return False
-    pixels = place(homography, outer)
+    pixels = map_points(homography, outer)
     return bool(np.all((pixels >= 0) & (pixels < [shape[1] - 1, shape[0] - 1])))

@@ -20,10 +20,10 @@ HEIGHT, WIDTH = 360, 480
 ALIGNMENT = np.array([[0.92, -0.015, 18.0], [0.012, 0.93, 10.0], [1e-5, -2e-5, 1.0]])
 """From main to second pixels."""
 TILE = 60
-BLACK, WHITE = 512, 16383
-NOISE = 0.002
+BLACK_LEVEL, WHITE_LEVEL = 512, 16383
+NOISE_STD = 0.002
 """Of white, a pixel."""
-LIGHTS = (
+ILLUMINANTS = (
     *("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1"),
     *("FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3"),
     *("LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide"),
@@ -52,14 +52,16 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
       seed: of surfaces, places, exposures and noise.
     """
     library, rng = embedded_library(), np.random.default_rng(seed)
-    lights = [library.illuminant_names.index(name) for name in LIGHTS[:count]]
+    illuminants = [library.illuminant_names.index(name) for name in ILLUMINANTS[:count]]
     tables = [
-        response_table(library.illuminants[lights], library.reflectances, library.sensitivity(each))
+        response_table(
+            library.illuminants[illuminants], library.reflectances, library.sensitivity(each)
+        )
         for each in EMBEDDED_CAMERAS
     ]
     surfaces = [np.asarray(table.surfaces, float) for table in tables]
     whites = [np.asarray(table.illuminants, float) for table in tables]
-    charts = np.stack([_place_chart(rng) for _ in lights])
+    charts = np.stack([_place_chart(rng) for _ in illuminants])
     names = tuple(f"scene-{index:02}" for index in range(count))
     for index, name in enumerate(names):
         shown = _surfaces_of_scene(library, charts[index], rng)
@@ -67,7 +69,7 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
             colors = own[index][shown if view == "main" else _seen_by_second(shown)]
             # Exposed for the brightest surface, up to a stop under.
             colors = colors / white[index].max() * rng.uniform(0.45, 0.95)
-            colors = colors + NOISE * rng.normal(size=colors.shape)
+            colors = colors + NOISE_STD * rng.normal(size=colors.shape)
             make_folder(folder / view)
             _write(folder / view / f"{name}.dng", colors, EMBEDDED_CAMERAS[view == "second"])
     transforms = [np.linalg.lstsq(a, b)[0] for a, b in zip(*surfaces, strict=True)]
@@ -127,7 +129,7 @@ def _mapped(
 
 def _write(path: Path, colors: Float[np.ndarray, "h w 3"], camera: str) -> None:
     """As an RGGB sensor sees them."""
-    levels = np.clip(np.round(BLACK + mosaic_rggb(colors) * (WHITE - BLACK)), 0, 65535).astype(
-        np.uint16
-    )
-    write_dng(path, levels, [BLACK] * 4, WHITE, model=camera)
+    levels = np.clip(
+        np.round(BLACK_LEVEL + mosaic_rggb(colors) * (WHITE_LEVEL - BLACK_LEVEL)), 0, 65535
+    ).astype(np.uint16)
+    write_dng(path, levels, [BLACK_LEVEL] * 4, WHITE_LEVEL, model=camera)

@@ -14,7 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from data_pipelines.color.nus import CAMERAS, load_official
-from data_pipelines.color.photographs import checked_lights, linear, read_picture, read_thumbnails
+from data_pipelines.color.photographs import (
+    checked_illuminants,
+    linear,
+    read_picture,
+    read_thumbnails,
+)
 from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import read_text, refusing
 from data_pipelines.matlab import read_mat
@@ -47,7 +52,9 @@ def thumbnail_set(path: Path) -> dict[str, ConstancySet]:
       MissingDataError: there is no such file.
       DataError: it is damaged, lacks an array, or its arrays do not go together.
     """
-    images, lights, names = read_thumbnails(path, "docs/guide/data.md says what belongs in it.")
+    images, illuminants, names = read_thumbnails(
+        path, "docs/guide/data.md says what belongs in it."
+    )
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
     own = np.array([path.stem if match is None else match[1] for match in named])
     # Folders are named after cameras.
@@ -57,7 +64,7 @@ def thumbnail_set(path: Path) -> dict[str, ConstancySet]:
     return {
         str(camera): ConstancySet(
             tuple(np.array(names)[own == camera].tolist()),
-            lights[own == camera],
+            illuminants[own == camera],
             partial(_masked_thumbnail, images[own == camera]),
         )
         for camera in np.unique(own)
@@ -89,14 +96,14 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
       DataError: a damaged file, not as many lights as images, or a name of neither camera.
     """
     truth = _only_file(folder, "real_illum_568*.mat", GEHLER_SHI)
-    (lights,) = read_mat(truth, ["real_rgb"])
+    (illuminants,) = read_mat(truth, ["real_rgb"])
     paths = sorted(folder.glob("**/png/**/*.png"), key=lambda path: path.name)
     charts = {path.name: path for path in folder.glob("**/*_macbeth.txt")}
     with refusing(truth, f"Get it again from {GEHLER_SHI}."):
-        lights = checked_lights(lights)
-    if len(paths) != len(lights):
+        illuminants = checked_illuminants(illuminants)
+    if len(paths) != len(illuminants):
         raise DataError(
-            f"{folder} has {len(paths)} images below png/, {truth} has {len(lights)} lights. Get "
+            f"{folder} has {len(paths)} images below png/, {truth} has {len(illuminants)} lights. Get "
             f"both whole from {GEHLER_SHI}."
         )
     sets = {}
@@ -105,7 +112,7 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         own = [paths[i] for i in rows]
         if own:
             read = partial(_read_gehler_shi, own, charts, black)
-            sets[camera] = ConstancySet(tuple(p.stem for p in own), lights[rows], read)
+            sets[camera] = ConstancySet(tuple(p.stem for p in own), illuminants[rows], read)
     if sum(len(each.names) for each in sets.values()) < len(paths):
         raise DataError(f"{folder}: an image's name begins with neither 8D5U (1D) nor IMG_ (5D).")
     return sets
@@ -157,9 +164,9 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
       DataError: a damaged file.
     """
     truth = _only_file(folder, "cube+_gt.txt", CUBE_PLUS)
-    lights = _numbers(truth, CUBE_PLUS)
+    illuminants = _numbers(truth, CUBE_PLUS)
     paths = {path.stem: path for path in folder.glob("**/*.[pP][nN][gG]")}
-    names = tuple(str(number) for number in range(1, len(lights) + 1))
+    names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:
         raise MissingDataError(
@@ -167,7 +174,7 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
             f"{len(names)} that {truth.name} has lights of. Get them from {CUBE_PLUS}."
         )
     read = partial(_read_cube_plus, [paths[name] for name in names])
-    return {"Canon550D": ConstancySet(names, lights, read)}
+    return {"Canon550D": ConstancySet(names, illuminants, read)}
 
 
 def _read_cube_plus(paths: list[Path], index: int) -> Photograph:
@@ -199,11 +206,13 @@ def intel_tau(folder: Path) -> dict[str, ConstancySet]:
     for camera in sorted(path for path in folder.glob("*") if path.is_dir()):
         paths = sorted(camera.glob("*/*.tif*"))
         if paths:
-            lights = np.concatenate([_numbers(_white_point(path), INTEL_TAU) for path in paths])
-            if len(lights) != len(paths):
+            illuminants = np.concatenate(
+                [_numbers(_white_point(path), INTEL_TAU) for path in paths]
+            )
+            if len(illuminants) != len(paths):
                 raise DataError(f"{camera}: a .wp file has not one light. Get it again.")
             names = tuple(str(path.relative_to(camera).with_suffix("")) for path in paths)
-            sets[camera.name] = ConstancySet(names, lights, partial(_read_intel_tau, paths))
+            sets[camera.name] = ConstancySet(names, illuminants, partial(_read_intel_tau, paths))
     if not sets:
         raise MissingDataError(
             f"{folder} has no <camera>/<set>/<name>.tiff. Get them from {INTEL_TAU}."
@@ -267,4 +276,6 @@ def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:
     way_out = f"It has R G B a line. Get it again from {source}."
     text = read_text(path, way_out).replace(",", " ")
     with refusing(path, way_out):
-        return checked_lights(np.array([line.split() for line in text.splitlines() if line], float))
+        return checked_illuminants(
+            np.array([line.split() for line in text.splitlines() if line], float)
+        )

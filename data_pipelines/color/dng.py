@@ -99,7 +99,9 @@ def write_dng(
         )
 
 
-def rewrite_with_light(photo: RawImage, illuminant: Float[np.ndarray, "3"], path: Path) -> None:
+def rewrite_with_illuminant(
+    photo: RawImage, illuminant: Float[np.ndarray, "3"], path: Path
+) -> None:
     """The photo's raw file as a DNG whose AsShotNeutral is the light.
 
     The sensor's numbers, as LibRaw decodes them, stay as they are; of the file's other tags its

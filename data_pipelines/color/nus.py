@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from data_pipelines.color.photographs import (
-    checked_lights,
+    checked_illuminants,
     linear,
     read_picture,
 )
@@ -168,7 +168,7 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
             f"{rectangles.shape}; expected (n, 3) and (n, 4). Get it again."
         )
     with refusing(path, f"Get it again from {RELEASE_SOURCE}."):
-        illuminants = checked_lights(illuminants)
+        illuminants = checked_illuminants(illuminants)
         if any(leads_outside(name) for name in names):
             raise ValueError("an image's name leads out of the folder")
         if not darkness.item() < saturation.item():

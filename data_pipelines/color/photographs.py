@@ -11,7 +11,7 @@ from data_pipelines.arrays import read_npz
 from data_pipelines.errors import DataError
 from data_pipelines.files import png_size, read_bytes, refusing, tiff_size
 
-BYTES, PIXELS = 500_000_000, 60_000_000
+MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Of an image, of which the largest have 24 megapixels."""
 
 
@@ -43,35 +43,37 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             f"has {', '.join(arrays) or 'nothing'}. {way_out}"
         )
     with refusing(path, way_out):
-        lights = checked_lights(arrays["illuminant_rgb"])
+        illuminants = checked_illuminants(arrays["illuminant_rgb"])
         whole = images.dtype == np.uint16
         if images.ndim != 4 or images.shape[3] != 3 or not (whole or images.dtype.kind == "f"):
             raise ValueError(f"images are {images.dtype} of {images.shape}")
         names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
-        if not len(images) or not len(images) == len(lights) == len(names) == names.size:
-            raise ValueError(f"{len(images)} images, {len(lights)} lights, {names.shape} names")
+        if not len(images) or not len(images) == len(illuminants) == len(names) == names.size:
+            raise ValueError(
+                f"{len(images)} images, {len(illuminants)} lights, {names.shape} names"
+            )
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
-    return Thumbnails(scaled, lights, tuple(names.tolist()))
+    return Thumbnails(scaled, illuminants, tuple(names.tolist()))
 
 
-def checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
+def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
     """Illuminants as float32.
 
     Raises:
       ValueError: one is no light.
     """
-    if lights.ndim != 2 or lights.shape[1] != 3 or lights.dtype.kind not in "fiu":
+    if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
-            f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
+            f"illuminants are {illuminants.dtype} of {illuminants.shape}, not three numbers each"
         )
     with np.errstate(over="ignore"):
-        lights = lights.astype(np.float32)
-    if not (np.isfinite(lights) & (lights > 0)).all():
+        illuminants = illuminants.astype(np.float32)
+    if not (np.isfinite(illuminants) & (illuminants > 0)).all():
         raise ValueError("an illuminant is not above 0 or not finite")
-    return lights
+    return illuminants
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
@@ -82,11 +84,11 @@ def read_picture(path: Path, source: str) -> np.ndarray:
       DataError: it is damaged, too large, or of another kind.
     """
     way_out = f"Get it again from {source}."
-    content = read_bytes(path, BYTES, way_out)
+    content = read_bytes(path, MAX_BYTES, way_out)
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, way_out):
         height, width = (tiff_size if tiff else png_size)(content)
-        if height * width > PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1

@@ -13,7 +13,7 @@ from everlight.color.radiometry import response_table
 PATCHES = 24
 Split = Literal["random", "illuminant"]
 
-SAME_LIGHT = 0.999
+SAME_ILLUMINANT_COSINE = 0.999
 """Cosine of two spectra from which they count as one light in the split by illuminant."""
 
 
@@ -57,14 +57,14 @@ def draw_scenes(library: SpectralLibrary, settings: RadiometricSettings) -> Scen
         raise DataError(f"the library has {len(library.reflectances)} surfaces, fewer than 24")
     generator = np.random.default_rng(settings.seed)
     sizes = _part_sizes(settings.scenes, "scenes")
-    clusters = light_clusters(library.illuminants)
+    clusters = illuminant_clusters(library.illuminants)
     pools = _illuminant_pools(clusters, settings.split, generator)
-    lights = [generator.choice(p, size) for p, size in zip(pools, sizes, strict=True)]
+    illuminants = [generator.choice(p, size) for p, size in zip(pools, sizes, strict=True)]
     ranks = generator.random((settings.scenes, len(library.reflectances)), dtype=np.float32)
     surfaces = np.argpartition(ranks, PATCHES - 1, axis=1)[:, :PATCHES]
     first, second = np.cumsum(sizes)[:2]
     parts = slice(0, first), slice(first, second), slice(second, settings.scenes)
-    drawn = np.concatenate(lights)
+    drawn = np.concatenate(illuminants)
     return Scenes(drawn, surfaces, clusters[drawn], *parts)
 
 
@@ -93,7 +93,7 @@ def show_colors(scenes: Scenes, colors: np.ndarray, dominant: int = 0) -> Scenes
     return scenes._replace(surfaces=np.take_along_axis(scenes.surfaces, turns, axis=1))
 
 
-def light_clusters(illuminants: np.ndarray) -> np.ndarray:
+def illuminant_clusters(illuminants: np.ndarray) -> np.ndarray:
     """A number for each light, `[i]`, the same for those that a chain of near twins connects.
 
     Twins are lights whose spectra, `[i, w]`, have a cosine above `SAME_LIGHT`: copies of one
@@ -101,7 +101,7 @@ def light_clusters(illuminants: np.ndarray) -> np.ndarray:
     in two clusters.
     """
     unit = illuminants / np.linalg.norm(illuminants, axis=1, keepdims=True)
-    return connected_components(unit @ unit.T > SAME_LIGHT)[1]
+    return connected_components(unit @ unit.T > SAME_ILLUMINANT_COSINE)[1]
 
 
 def photograph(library: SpectralLibrary, camera: str, scenes: Scenes) -> CameraView:
@@ -112,9 +112,9 @@ def photograph(library: SpectralLibrary, camera: str, scenes: Scenes) -> CameraV
     """
     table = response_table(library.illuminants, library.reflectances, library.sensitivity(camera))
     exposure = np.max(table.illuminants)
-    surfaces, lights = (np.asarray(part / exposure, np.float32) for part in table)
+    surfaces, illuminants = (np.asarray(part / exposure, np.float32) for part in table)
     return CameraView(
-        surfaces[scenes.illuminant[:, None], scenes.surfaces], lights[scenes.illuminant]
+        surfaces[scenes.illuminant[:, None], scenes.surfaces], illuminants[scenes.illuminant]
     )
 
 
@@ -143,6 +143,6 @@ def _illuminant_pools(
     if not all(len(pool) for pool in pools):
         raise DataError(
             f"{len(clusters)} lights make only {count} that differ by more than a cosine of "
-            f"{SAME_LIGHT}, too unevenly to be split 60/20/20; give more different ones"
+            f"{SAME_ILLUMINANT_COSINE}, too unevenly to be split 60/20/20; give more different ones"
         )
     return pools

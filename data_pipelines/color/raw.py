@@ -26,9 +26,9 @@ LIBRAW_SRGB_TO_XYZ = np.array(
 )
 
 
-BYTES = 1_000_000_000
+MAX_BYTES = 1_000_000_000
 """Of a raw file."""
-PIXELS = 200_000_000
+MAX_PIXELS = 200_000_000
 """Of a sensor."""
 
 
@@ -85,7 +85,7 @@ def read_raw(
         square pixels, or its black level is not below its white level.
     """
     path = Path(path)
-    with opened(path, BYTES, "Give the path of a DNG or camera raw file."):
+    with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
     try:
         with rawpy.RawPy() as raw:
@@ -131,7 +131,7 @@ def read_raw(
 
 def _check_size(raw: rawpy.RawPy, path: Path) -> None:
     """Before anything is decoded."""
-    if raw.sizes.raw_height * raw.sizes.raw_width > PIXELS:
+    if raw.sizes.raw_height * raw.sizes.raw_width > MAX_PIXELS:
         raise DataError(
             f"{path} claims {raw.sizes.raw_width}x{raw.sizes.raw_height} pixels, more than any "
             "camera has; copy it again from the camera."

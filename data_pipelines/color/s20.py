@@ -24,7 +24,7 @@ ARCHIVE = "Metadata_Image_Pairs.zip"
 FOLDS = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
 AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
-PAIR_BYTES = 1_000_000
+MAX_PAIR_BYTES = 1_000_000
 """Of a pair's file, which has 2 kB."""
 _AGAIN = f"Get it again from {SOURCE}."
 
@@ -137,13 +137,13 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
     if archive.exists():
         with opened_archive(archive, _AGAIN) as members:
             files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
-            contents = [members.read(file, PAIR_BYTES) for file in files]
+            contents = [members.read(file, MAX_PAIR_BYTES) for file in files]
         names = [f"{archive}/{file}" for file in files]
     else:
         paths = sorted(unpacked.glob("*.npy"))
         names, contents = (
             [str(path) for path in paths],
-            [read_bytes(path, PAIR_BYTES, _AGAIN) for path in paths],
+            [read_bytes(path, MAX_PAIR_BYTES, _AGAIN) for path in paths],
         )
     if not names:
         raise MissingDataError(

@@ -104,7 +104,7 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
         "20 kB",
         ("names", "wavelengths_nm", "sensitivities"),
     )
-    (lights,) = _read_spectra(
+    (illuminants,) = _read_spectra(
         "sfu_illuminants/measured_with_sources.illum.npy",
         "the SFU colour constancy data, set measured_with_sources",
         "80 kB",
@@ -131,16 +131,16 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
     if not 1 <= reflectance_count <= len(surfaces):
         raise DataError(f"reflectance_count={reflectance_count}; take 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
-    light_grid = np.linspace(380.0, 780.0, lights.shape[-1])
+    illuminant_grid = np.linspace(380.0, 780.0, illuminants.shape[-1])
     names = tuple(str(name) for name in camera_names)
     return SpectralLibrary(
-        illuminants=_unit_peak(_on_grid(light_grid, lights, None)),
-        illuminant_names=tuple(f"SFU {i}" for i in range(len(lights))),
+        illuminants=_unit_peak(_on_grid(illuminant_grid, illuminants, None)),
+        illuminant_names=tuple(f"SFU {i}" for i in range(len(illuminants))),
         reflectances=surfaces[drawn],
         sensitivities=_on_grid(camera_grid, sensitivities, 0.0),
         camera_names=names,
         note=(
-            f"{len(names)} cameras (Jiang et al. 2013), {len(lights)} SFU lights, "
+            f"{len(names)} cameras (Jiang et al. 2013), {len(illuminants)} SFU lights, "
             f"{reflectance_count} of {len(surfaces)} surfaces (Munsell, Vrhel, Nickerson, Krinov, "
             "Macbeth)"
         ),

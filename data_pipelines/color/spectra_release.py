@@ -10,8 +10,8 @@ import io
 
 import numpy as np
 
-from data_pipelines.files import TABLE_BYTES, inflate
-from data_pipelines.matlab import BYTES, decode_mat
+from data_pipelines.files import MAX_TEXT_BYTES, inflate
+from data_pipelines.matlab import MAX_BYTES, decode_mat
 from data_pipelines.preparing import Files, Original, Source, find, npz
 
 CAMERAS = "camspec_database.txt"
@@ -19,8 +19,8 @@ CAMERAS_ORIGINAL = Original(
     24_619, "067a7629d0836d0bc95f27b53f157ec0cf7e965beb66074426117c17fe1cda11"
 )
 CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
-LIGHTS = "measured_with_sources.illum"
-LIGHTS_SHAPE = (102, 101)
+ILLUMINANTS = "measured_with_sources.illum"
+ILLUMINANTS_SHAPE = (102, 101)
 MUNSELL = "munsell380_800_1"
 MUNSELL_WAVELENGTHS = np.arange(380, 801)
 SURFACES = ("vrhel", "nickerson", "krinov", "macbeth")
@@ -30,7 +30,7 @@ def cameras(source: Source) -> Files:
     """Sensitivities of the cameras, `[c, 3, 33]`, each as published."""
 
     def make() -> bytes:
-        text = source.read(find(source, CAMERAS), TABLE_BYTES).decode("utf-8")
+        text = source.read(find(source, CAMERAS), MAX_TEXT_BYTES).decode("utf-8")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         # Where they are from stands above a line of dashes.
         rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
@@ -47,16 +47,16 @@ def cameras(source: Source) -> Files:
     return {"camspec.npz": make}
 
 
-def lights(source: Source) -> Files:
+def illuminants(source: Source) -> Files:
     """Spectra of the lights, `[102, 101]`."""
 
     def make() -> bytes:
-        spectra = _numbers(_text(source, LIGHTS)).reshape(LIGHTS_SHAPE)
+        spectra = _numbers(_text(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
         stream = io.BytesIO()
         np.save(stream, spectra)
         return stream.getvalue()
 
-    return {f"{LIGHTS}.npy": make}
+    return {f"{ILLUMINANTS}.npy": make}
 
 
 def munsell(source: Source) -> Files:
@@ -65,7 +65,7 @@ def munsell(source: Source) -> Files:
     def make() -> bytes:
         if any(name.endswith(".mat") for name, _ in source.files()):
             path = find(source, f"{MUNSELL}.mat")
-            (columns,) = decode_mat(source.read(path, BYTES), path, ["munsell"])
+            (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
             spectra = columns.T
         else:
             spectra = _numbers(_text(source, f"{MUNSELL}.asc"))
@@ -84,7 +84,7 @@ def psychtoolbox(source: Source) -> Files:
         arrays = {}
         for name in SURFACES:
             path = find(source, f"sur_{name}.mat")
-            content = source.read(path, BYTES)
+            content = source.read(path, MAX_BYTES)
             sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
             first, step, count = sampling.astype(int).ravel()
             arrays[f"sur_{name}"] = columns.T
@@ -97,9 +97,9 @@ def psychtoolbox(source: Source) -> Files:
 def _text(source: Source, name: str) -> str:
     """A text file, also where it is packed by gzip."""
     packed = any(path.endswith(".gz") for path, _ in source.files())
-    content = source.read(find(source, name + ".gz" * packed), TABLE_BYTES)
+    content = source.read(find(source, name + ".gz" * packed), MAX_TEXT_BYTES)
     if packed:
-        content = inflate(content, TABLE_BYTES, gzip=True)
+        content = inflate(content, MAX_TEXT_BYTES, gzip=True)
     return content.decode("ascii")
 
 

@@ -25,18 +25,18 @@ NUS_FOLDERS = {
 }
 CUBE_FOLDERS = {"Canon550D": "Cube+"}
 _SHAPE = (64, 64, 3)
-_BYTES = 100_000
+_MAX_BYTES = 100_000
 """Of a file; an image has 49,280."""
 
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 PAIRS = f"pairs_{MAIN}_{SECOND}.csv"
-ALIKE = 0.4
+MIN_CORRELATION = 0.4
 """From this correlation on, two photographs count as of one scene."""
 NEIGHBOURS = 5
-BLUR = 1.2
+BLUR_SIGMA = 1.2
 """Standard deviation, in pixels: the cameras do not stand in one place."""
-DARK = 1e-4
+LOG_OFFSET = 1e-4
 
 
 def nus_thumbnails(source: Source) -> Files:
@@ -64,16 +64,16 @@ def same_scenes(
     along = sum(padded[step : step + rows, step : step + columns] for step in steps)
     best = along.argmax(axis=1)
     own = np.arange(rows)
-    found = (along.argmax(axis=0)[best] == own) & (alike[own, best] >= ALIKE)
+    found = (along.argmax(axis=0)[best] == own) & (alike[own, best] >= MIN_CORRELATION)
     return np.stack([own, best], axis=1)[found], alike[own, best][found]
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
     """Logarithms of the brightness, blurred, of mean 0 and length 1; masked ones are the mean."""
     mask = images.any(axis=-1)
-    brightness = np.log(images.mean(axis=-1) + DARK)
+    brightness = np.log(images.mean(axis=-1) + LOG_OFFSET)
     means = np.mean(brightness, axis=(1, 2), where=mask, keepdims=True)
-    blurred = gaussian_filter(np.where(mask, brightness - means, 0), (0, BLUR, BLUR))
+    blurred = gaussian_filter(np.where(mask, brightness - means, 0), (0, BLUR_SIGMA, BLUR_SIGMA))
     flat = blurred.reshape(len(images), -1)
     flat -= flat.mean(axis=1, keepdims=True)
     return flat / np.linalg.norm(flat, axis=1, keepdims=True)
@@ -103,11 +103,11 @@ def cube_thumbnails(source: Source) -> Files:
 
 def _camera(source: Source, folder: str, unit_length: bool) -> bytes:
     """Images as 16-bit numbers, of which 65535 is 1, lights and names."""
-    names, images, lights = _published(source, folder)
+    names, images, illuminants = _published(source, folder)
     if unit_length:
-        lights /= np.linalg.norm(lights, axis=1, keepdims=True)
+        illuminants /= np.linalg.norm(illuminants, axis=1, keepdims=True)
     quantized = np.rint(images * np.float32(65535)).astype(np.uint16)
-    return npz(images_u16=quantized, illuminant_rgb=lights, names=np.array(names))
+    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=np.array(names))
 
 
 def _published(
@@ -120,17 +120,17 @@ def _published(
     names = sorted(PurePosixPath(path).stem for path in paths)
     start = paths[0].rpartition("numpy_data/")[0]
     images = np.empty((len(names), *_SHAPE), np.float32)
-    lights = np.empty((len(names), 3))
+    illuminants = np.empty((len(names), 3))
     for place, name in enumerate(names):
         images[place] = _read(source, f"{start}numpy_data/{name}.npy", _SHAPE)
-        lights[place] = _read(source, f"{start}numpy_labels/{name}.npy", (3,))
+        illuminants[place] = _read(source, f"{start}numpy_labels/{name}.npy", (3,))
     if images.min() < 0 or images.max() > 1:
         raise ValueError(f"{folder} goes from {images.min()} to {images.max()}, not 0 to 1")
-    return names, images, lights
+    return names, images, illuminants
 
 
 def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
-    array = decode_npy(source.read(path, _BYTES), f"{source.path}: {path}", source.way_out)
+    array = decode_npy(source.read(path, _MAX_BYTES), f"{source.path}: {path}", source.way_out)
     if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
         raise ValueError(f"{path} is {array.dtype} of {array.shape}, not {shape} finite numbers")
     return array.reshape(shape)

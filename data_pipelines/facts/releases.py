@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from data_pipelines.facts.vrd import (
     ARCHIVE,
-    BYTES,
+    MAX_BYTES,
     OBJECTS,
     PARTS,
     PREDICATES,
@@ -24,7 +24,7 @@ from data_pipelines.preparing import Files, Source, find, npz
 VECTORS = "vrd_word_embeddings.npz"
 GLOVE_TEXT = "glove.6B.50d.txt"
 GLOVE_WORDS, GLOVE_NUMBERS = 60_000, 50
-GLOVE_BYTES = 250_000_000
+MAX_GLOVE_BYTES = 250_000_000
 """Of the text, which has 171 MB."""
 
 
@@ -36,7 +36,7 @@ def vrd_annotations(source: Source) -> Files:
     """
 
     def make() -> bytes:
-        predicates = json.loads(source.read(find(source, "predicates.json"), BYTES))
+        predicates = json.loads(source.read(find(source, "predicates.json"), MAX_BYTES))
         if sorted(predicates) != sorted(PREDICATES):
             raise ValueError("predicates.json has not the 70 predicates of VRD")
         members = {OBJECTS: "objects.json"}
@@ -47,7 +47,7 @@ def vrd_annotations(source: Source) -> Files:
                 # With a date of its own every call would make other bytes.
                 info = zipfile.ZipInfo(name)
                 info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, source.read(find(source, published), BYTES))
+                archive.writestr(info, source.read(find(source, published), MAX_BYTES))
         return stream.getvalue()
 
     return {ARCHIVE.rpartition("/")[2]: make}
@@ -94,7 +94,7 @@ def glove(source: Source) -> Files:
     """
 
     def make() -> bytes:
-        content = source.read(find(source, GLOVE_TEXT), GLOVE_BYTES)
+        content = source.read(find(source, GLOVE_TEXT), MAX_GLOVE_BYTES)
         words, numbers = [], []
         for line in io.BytesIO(content):
             word, *values = line.decode("utf-8").split(" ")

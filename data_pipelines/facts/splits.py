@@ -22,7 +22,7 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, one_line, read_csv
 from data_pipelines.pictures import opened_image
 
-NAMED = 5
+MAX_NAMED = 5
 """How many of many faulty items a message names."""
 
 
@@ -181,8 +181,8 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
 
 
 def _some(items: Sequence[object]) -> str:
-    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return ", ".join(map(one_line, items[:NAMED])) + more
+    more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
+    return ", ".join(map(one_line, items[:MAX_NAMED])) + more
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

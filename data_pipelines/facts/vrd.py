@@ -39,9 +39,9 @@ ACTIONS = (
 )
 """Predicates that say what a subject does, and give an <S,P,*> too."""
 OBJECTS = "all/objects.json"
-BYTES = 100_000_000
+MAX_BYTES = 100_000_000
 """Of a table in the archive; the largest has 4 MB."""
-MOST_PIXELS = 100_000
+MAX_SIDE = 100_000
 """Of a photograph's side."""
 MARGIN = 0.1
 """Of a sample's square around its boxes, on every side, as a share of their longer side."""
@@ -235,7 +235,7 @@ def _samples(
 
 
 def _read(archive: Archive, name: str) -> Any:
-    return json.loads(archive.read(name, BYTES).decode("utf-8"))
+    return json.loads(archive.read(name, MAX_BYTES).decode("utf-8"))
 
 
 def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
@@ -263,7 +263,7 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
 def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
     """Its category and box."""
     top, bottom, left, right = role["bbox"]
-    box = (_place(edge, MOST_PIXELS) for edge in (top, bottom, left, right))
+    box = (_place(edge, MAX_SIDE) for edge in (top, bottom, left, right))
     return _place(role["category"], categories), *box
 
 

@@ -29,12 +29,12 @@ SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/pr
 GLOVE = "glove_6b_50d_60k/glove6b_50d_subset.npz"
 RANDOM_DIMENSION = 50
 _AGAIN = f"Get word vectors from {SOURCE}."
-BYTES = 20_000_000_000
+MAX_BYTES = 20_000_000_000
 """Of a file; the largest published one has 11 GB."""
-LINE = 1_000_000
+MAX_LINE_BYTES = 1_000_000
 """Bytes of a line of text."""
-MOST_DIMENSIONS = 10_000
-NAMED = 20
+MAX_DIMENSIONS = 10_000
+MAX_NAMED = 20
 """How many of many unknown words a message names."""
 
 
@@ -71,10 +71,10 @@ def load_word_vectors(
     needed = {word for phrase, parts in words.items() if phrase not in found for word in parts}
     missing = tuple(sorted(needed - set(found)))
     if missing and (unknown == "refuse" or not found):
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         raise DataError(
             f"{path} has no vector for {len(missing)} of {len(needed)} words: "
-            f"{', '.join(missing[:NAMED])}{more}. Rename them, or give other vectors or "
+            f"{', '.join(missing[:MAX_NAMED])}{more}. Rename them, or give other vectors or "
             'unknown="zeros".'
         )
     nothing = np.zeros_like(next(iter(found.values())))
@@ -157,10 +157,10 @@ def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray
 def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
     with (
-        opened(path, BYTES, _AGAIN) as file,
+        opened(path, MAX_BYTES, _AGAIN) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        place = content.find(b"\n", 0, LINE) + 1
+        place = content.find(b"\n", 0, MAX_LINE_BYTES) + 1
         count, dimension = map(int, content[:place].split())
         # A word takes a letter and a space beside its numbers.
         most = len(content) // (4 * _checked(dimension) + 2)
@@ -182,16 +182,18 @@ def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndar
 
 def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
-    with opened(path, BYTES, _AGAIN) as lines:
-        first = lines.readline(LINE).split()
+    with opened(path, MAX_BYTES, _AGAIN) as lines:
+        first = lines.readline(MAX_LINE_BYTES).split()
         # word2vec's first line counts words and numbers; GloVe has none.
         counted = len(first) == 2
         dimension = _checked(int(first[1]) if counted else len(first) - 1)
         if not counted:
             lines.seek(0)
-        for number, line in enumerate(iter(partial(lines.readline, LINE), b""), 1 + counted):
-            if len(line) == LINE:
-                raise ValueError(f"line {number} has {LINE:,} bytes or more")
+        for number, line in enumerate(
+            iter(partial(lines.readline, MAX_LINE_BYTES), b""), 1 + counted
+        ):
+            if len(line) == MAX_LINE_BYTES:
+                raise ValueError(f"line {number} has {MAX_LINE_BYTES:,} bytes or more")
             if line.split(b" ", 1)[0] not in encoded:
                 continue
             # GloVe's largest set has words with spaces in them, so that numbers count from the end.
@@ -203,6 +205,6 @@ def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarra
 
 
 def _checked(dimension: int) -> int:
-    if not 1 <= dimension <= MOST_DIMENSIONS:
+    if not 1 <= dimension <= MAX_DIMENSIONS:
         raise ValueError(f"vectors of {dimension} numbers")
     return dimension

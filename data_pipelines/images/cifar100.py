@@ -30,7 +30,7 @@ ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
 """By which the authors of IIRC normalise; over all training pixels the deviations are greater, .267
 for red."""
-BYTES = 200_000_000
+MAX_BYTES = 200_000_000
 """More than any of these files has."""
 # Training samples, test samples, classes.
 SIZES = (50_000, 10_000, 100)
@@ -71,14 +71,14 @@ def _read_folder(folder: Path) -> ImageSet:
     contents = []
     for path in (folder / member for member in MEMBERS):
         way_out = f"Unpack {ARCHIVE} again, or get it from {SOURCE}."
-        contents.append(read_bytes(path, BYTES, way_out))
+        contents.append(read_bytes(path, MAX_BYTES, way_out))
         _check_md5(path, contents[-1])
     return _assemble(contents, folder)
 
 
 def _read_archive(path: Path) -> ImageSet:
     way_out = f"Get it again from {SOURCE}."
-    content = read_bytes(path, BYTES, way_out)
+    content = read_bytes(path, MAX_BYTES, way_out)
     _check_md5(path, content)
     with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
@@ -91,7 +91,7 @@ def cifar100_files(source: Source) -> Files:
     Raises:
       DataError: the source is not the archive.
     """
-    content = source.read(find(source, ARCHIVE), BYTES)
+    content = source.read(find(source, ARCHIVE), MAX_BYTES)
     check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}

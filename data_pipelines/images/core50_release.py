@@ -22,9 +22,9 @@ SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
 _AGAIN = f"Get it again: {SOURCE}."
 SIZE = "about 6 GB, and 8.1 GB more when prepared"
 SIDE = 128
-FRAME_BYTES = 200_000
+MAX_FRAME_BYTES = 200_000
 """Of a frame's PNG; unpacked, the pixels have 49,152."""
-MOST_PIXELS = 1_000_000
+MAX_PIXELS = 1_000_000
 """Of what is decoded at all."""
 
 # How many frames each object (digit) of each session (row) lacks of 300, by the authors' table.
@@ -44,7 +44,7 @@ _SHORT = (
 FRAME_COUNTS: Int[np.ndarray, "11 50"] = 300 - np.array([[*map(int, row)] for row in _SHORT])
 """Frames of every session and object in the whole release, 164,866 in all."""
 
-SHOWN_PARTS, SHOWN_SESSIONS, SHOWN_RANGES = 11, 3, 6
+MAX_SHOWN_PARTS, MAX_SHOWN_SESSIONS, MAX_SHOWN_RANGES = 11, 3, 6
 """Of what is missing, in a message: groups of objects, sessions whose objects are named, ranges."""
 
 Read = Callable[[str], bytes]
@@ -89,7 +89,7 @@ def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]
         raise MissingDataError(f"{source} does not exist. Get {SOURCE} ({SIZE}).")
     opening = opened_source if source.is_dir() else opened_archive
     with opening(source, f"Download it to its end: {SOURCE}.") as files:
-        yield files.files(), lambda name: files.read(name, FRAME_BYTES)
+        yield files.files(), lambda name: files.read(name, MAX_FRAME_BYTES)
 
 
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
@@ -167,12 +167,12 @@ def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
     short = [np.flatnonzero(lacks) for lacks in counts < FRAME_COUNTS]
     sessions = [session for session, objects in enumerate(short) if len(objects)]
     parts = {session: _by_object(counts[session], session, short[session]) for session in sessions}
-    if sum(map(len, parts.values())) <= SHOWN_PARTS:
+    if sum(map(len, parts.values())) <= MAX_SHOWN_PARTS:
         return "; ".join(f"s{each + 1}: {', '.join(parts[each])}" for each in sessions)
     totals = []
     for place, each in enumerate(sessions):
         missing, official = (FRAME_COUNTS - counts)[each].sum(), FRAME_COUNTS[each].sum()
-        named = f" ({_ranges(short[each])})" if place < SHOWN_SESSIONS else ""
+        named = f" ({_ranges(short[each])})" if place < MAX_SHOWN_SESSIONS else ""
         objects = f"{len(short[each])} object{'s' * (len(short[each]) > 1)}"
         totals.append(f"s{each + 1}: {missing} of {official} missing, {objects} short{named}")
     return "; ".join(totals)
@@ -193,7 +193,7 @@ def _by_object(
 def _ranges(short: Int[np.ndarray, "k"]) -> str:
     """The first ranges of objects, as in `o1-o2, o4`."""
     names = [_name(run) for run in _runs(short, np.diff(short) == 1)]
-    return ", ".join(names[:SHOWN_RANGES] + ["..."] * (len(names) > SHOWN_RANGES))
+    return ", ".join(names[:MAX_SHOWN_RANGES] + ["..."] * (len(names) > MAX_SHOWN_RANGES))
 
 
 def _runs(
@@ -215,7 +215,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
     with refusing(f"{source}: {name}", _AGAIN):
         content = read(name)
         height, width = png_size(content)
-        if height * width > MOST_PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = imagecodecs.png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:

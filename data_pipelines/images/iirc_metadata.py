@@ -20,7 +20,7 @@ from data_pipelines.procedural.shapes import SHAPES
 from data_pipelines.procedural.world import class_names, superclass_of
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 
-ATTEMPTS = 1000
+MAX_ATTEMPTS = 1000
 TASK_CLASSES = 5
 """Classes of every task but the first and perhaps the last, as in IIRC-CIFAR."""
 TINY_IMAGENET_FIRST = 14
@@ -149,7 +149,7 @@ def draw_configuration(
     if not 1 <= first <= len(hierarchy):
         raise DataError(f"first={first}; give 1 to {len(hierarchy)}, the superclasses there are")
     generator = np.random.default_rng(seed)
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         superclasses = generator.permutation(list(hierarchy)).tolist()
         rest = generator.permutation([*superclasses[first:], *data_classes]).tolist()
         tasks = _fill([superclasses[:first]], rest, hierarchy)

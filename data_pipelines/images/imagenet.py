@@ -18,7 +18,7 @@ from data_pipelines.locations import locate
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
 SUFFIX = ".JPEG"
-NAMED = 5
+MAX_NAMED = 5
 """At most so many of what is wrong are named in a message."""
 
 
@@ -65,7 +65,7 @@ def list_imagenet(
     unknown = set(classes or ()) - set(order)
     if unknown:
         raise DataError(
-            f"{benchmark} lists no class {', '.join(sorted(unknown)[:NAMED])}; give WordNet ids of "
+            f"{benchmark} lists no class {', '.join(sorted(unknown)[:MAX_NAMED])}; give WordNet ids of "
             f"its {len(order)} classes"
         )
     folder = locate("imagenet", SOURCE, "144 GB")
@@ -118,7 +118,7 @@ def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
     there = {place.name for place in folder.iterdir()}
     missing = [name for name in wanted if name not in there]
     if missing:
-        named = ", ".join(missing[:NAMED]) + (", ..." if missing[NAMED:] else "")
+        named = ", ".join(missing[:MAX_NAMED]) + (", ..." if missing[MAX_NAMED:] else "")
         raise MissingDataError(
             f"{folder} lacks {named}: {len(wanted) - len(missing)} of {len(wanted)} folders of "
             f"classes are there; get the others from {SOURCE}"

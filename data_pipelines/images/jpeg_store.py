@@ -17,11 +17,11 @@ from data_pipelines.errors import DataError
 from data_pipelines.files import one_line
 from data_pipelines.pictures import open_image
 
-AREA = (0.08, 1.0)
+CROP_AREA = (0.08, 1.0)
 """Share of the image that a training crop covers."""
-ASPECT = (3 / 4, 4 / 3)
+CROP_ASPECT = (3 / 4, 4 / 3)
 """Width over height of a training crop."""
-ATTEMPTS = 10
+MAX_ATTEMPTS = 10
 RESIZED, CROPPED = 256, 224
 """In evaluation, the shorter side and the crop from it; other crops scale both."""
 
@@ -265,16 +265,19 @@ def draw_box(width: int, height: int, key: UInt32[np.ndarray, "words"]) -> tuple
     """A training crop of an image, and whether it is mirrored, from a sample's key."""
     generator = np.random.default_rng(key)
     mirrored = bool(generator.random() < 0.5)
-    for _ in range(ATTEMPTS):
-        area = width * height * generator.uniform(*AREA)
-        aspect = np.exp(generator.uniform(*np.log(ASPECT)))
+    for _ in range(MAX_ATTEMPTS):
+        area = width * height * generator.uniform(*CROP_AREA)
+        aspect = np.exp(generator.uniform(*np.log(CROP_ASPECT)))
         wide, high = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
         if 0 < wide <= width and 0 < high <= height:
             left = int(generator.integers(width - wide + 1))
             upper = int(generator.integers(height - high + 1))
             return (left, upper, left + wide, upper + high), mirrored
     # An image much wider or higher than any crop: the middle, at the aspect nearest to its own.
-    wide, high = min(width, round(height * ASPECT[1])), min(height, round(width / ASPECT[0]))
+    wide, high = (
+        min(width, round(height * CROP_ASPECT[1])),
+        min(height, round(width / CROP_ASPECT[0])),
+    )
     left, upper = (width - wide) // 2, (height - high) // 2
     return (left, upper, left + wide, upper + high), mirrored
 

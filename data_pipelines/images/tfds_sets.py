@@ -20,7 +20,7 @@ from data_pipelines.locations import locate
 from data_pipelines.pictures import square
 
 FOLDER = "tensorflow_datasets"
-BYTES = 8_000_000_000
+MAX_BYTES = 8_000_000_000
 """Of all images."""
 _TRAIN, _TESTS = "train", ("test", "validation")
 _NAME = re.compile(r"([a-z]\w*(?:/[\w.-]+)?)(?::(\d+\.\d+\.\d+))?")
@@ -171,8 +171,8 @@ def _read(
             image = square(Image.fromarray(image), side)
         if images is None:
             shape = (len(source), *image.shape)
-            if np.prod(shape, dtype=float) > BYTES:
-                raise DataError(f"images of {shape} take more than {BYTES:,} bytes")
+            if np.prod(shape, dtype=float) > MAX_BYTES:
+                raise DataError(f"images of {shape} take more than {MAX_BYTES:,} bytes")
             images = np.empty(shape, np.uint8)
         if image.shape != images.shape[1:]:
             raise DataError("images of several sizes; give --side")

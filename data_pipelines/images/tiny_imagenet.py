@@ -24,7 +24,7 @@ FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
 TEST_FILE = "val.npz"
 CLASSES_FILE = "classes.json"
-MOST_PIXELS = 1_000_000
+MAX_PIXELS = 1_000_000
 """Of what is decoded at all."""
 _AGAIN = f"Get it again: {SOURCE}."
 
@@ -113,7 +113,7 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
         raise DataError(f"{name} does not end as a JPEG does. Get the file again: {SOURCE}.")
     with refusing(name, f"Get the file again: {SOURCE}."):
         height, width = jpeg_size(jpeg.tobytes())
-        if height * width > MOST_PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = imagecodecs.jpeg8_decode(jpeg)
     if pixels.shape != (32, 32, 3):

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from data_pipelines.files import TABLE_BYTES
+from data_pipelines.files import MAX_TEXT_BYTES
 from data_pipelines.images.tiny_imagenet import CLASSES_FILE, TEST_FILE, TRAIN_FILES
 from data_pipelines.preparing import Files, Original, Source, find, matching, npz
 
 ZIP = "tiny-imagenet-200.zip"
 ORIGINAL = Original(248_100_043, "90528d7ca1a48142e341f4ef8d21d0de")
 SIDE = 64
-IMAGE_BYTES = 200_000
+MAX_IMAGE_BYTES = 200_000
 CUTS = (0, 110, 250)
 """Of each class's training images, in the order of their numbers, the first file has the first 110
 and the second the next 140: as many as CIFAR-100 has of all."""
@@ -68,7 +68,7 @@ def tiny_imagenet(source: Source) -> Files:
 
 
 def _text(source: Source, name: str) -> str:
-    return source.read(find(source, name), TABLE_BYTES).decode("utf-8")
+    return source.read(find(source, name), MAX_TEXT_BYTES).decode("utf-8")
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -96,7 +96,7 @@ def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> byte
 
 
 def _shrunk(source: Source, path: str) -> bytes:
-    content = source.read(path, IMAGE_BYTES)
+    content = source.read(path, MAX_IMAGE_BYTES)
     with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
         if image.size != (SIDE, SIDE):
             raise ValueError(f"{path} has {image.width}x{image.height} pixels")

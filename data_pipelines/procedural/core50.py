@@ -16,7 +16,7 @@ from data_pipelines.procedural.world import class_names, render_frames
 SESSIONS = 11
 RECORDED = 300
 """Frames of a whole recording."""
-WORLD = World(superclasses=10, subclasses=5, pose=0.4, background=0.75, light=0.6, noise=0.15)
+WORLD = World(superclasses=10, subclasses=5, pose=0.4, background=0.75, illuminant=0.6, noise=0.15)
 """Of 8 frames each at 32x32, a linear SVM on features learnt on other objects names 92% of the
 objects in sessions 2, 6 and 9 after the eight training sessions, 76% of all later sessions' after
 the first; a small net that begins at random and trains for 480 steps, 67%; one seed."""

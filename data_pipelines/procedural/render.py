@@ -48,7 +48,7 @@ class World(NamedTuple):
     """How far objects move, turn and grow."""
     background: float = 0.5
     """Contrast and colour of backgrounds."""
-    light: float = 0.4
+    illuminant: float = 0.4
     """How much of the light's colour the camera leaves; 0 is perfect white balance."""
     noise: float = 0.25
     """Sensor noise; 1 is a standard deviation of 0.2 of the range."""
@@ -75,7 +75,7 @@ class Pose(NamedTuple):
 
 
 # Independent streams of random numbers of one world.
-_CLASS, _SHAPE, _HUE, _PATH, _BACKGROUND, _WALL, _LIGHT, _NOISE = range(8)
+_CLASS, _SHAPE, _HUE, _PATH, _BACKGROUND, _WALL, _ILLUMINANT, _NOISE = range(8)
 
 
 def _key(world: World, stream: int, *ids: Int[Array, ""]) -> PRNGKeyArray:
@@ -175,7 +175,7 @@ def _background(
 
 
 def colored(
-    world: World, lights: Float[Array, "l 3"], ids: Ids, layers: Layers
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> Float[Array, "3 h w"]:
     """The frame that its layers make, encoded for a screen, in [0, 1], channels first."""
     size = layers.distance.shape[0]
@@ -186,7 +186,9 @@ def colored(
     cover = smoothstep(-layers.distance, 1 / size)
     surface = first + layers.second * (second - first)
     behind = (near + layers.mixed * (far - near)) * shadow
-    scene = (behind + cover * (surface - behind)) * _light(world, lights, ids)[:, None, None]
+    scene = (behind + cover * (surface - behind)) * _illuminant(world, illuminants, ids)[
+        :, None, None
+    ]
     encoded = jnp.moveaxis(encode_srgb(jnp.moveaxis(jnp.clip(scene, 0, 1), 0, -1)), -1, 0)
     # 1024 levels of a normal number for each channel of one random word: words cost the time.
     level = layers.noise >> jnp.array([0, 10, 20], jnp.uint32)[:, None, None] & 1023
@@ -214,14 +216,16 @@ def _background_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
     return oklab_to_linear(jnp.stack([0.58 + world.background * lightness, a, b], axis=-1))
 
 
-def _light(world: World, lights: Float[Array, "l 3"], ids: Ids) -> Float[Array, "3"]:
+def _illuminant(world: World, illuminants: Float[Array, "l 3"], ids: Ids) -> Float[Array, "3"]:
     """The session's light as the camera leaves it, with some jitter of exposure."""
-    which, exposure = jax.random.split(_key(world, _LIGHT, ids.session))
-    drawn = jax.random.choice(which, lights) ** world.light
-    return drawn * jnp.exp(0.25 * world.light * jax.random.uniform(exposure, minval=-1))
+    which, exposure = jax.random.split(_key(world, _ILLUMINANT, ids.session))
+    drawn = jax.random.choice(which, illuminants) ** world.illuminant
+    return drawn * jnp.exp(0.25 * world.illuminant * jax.random.uniform(exposure, minval=-1))
 
 
-def render(world: World, lights: Float[Array, "l 3"], ids: Ids, size: int) -> Float[Array, "h w 3"]:
+def render(
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, size: int
+) -> Float[Array, "h w 3"]:
     """One frame, pure: to be vmapped, jitted, or called inside a training step.
 
     Args:
@@ -233,4 +237,4 @@ def render(world: World, lights: Float[Array, "l 3"], ids: Ids, size: int) -> Fl
     Returns:
       The image encoded for a screen, in [0, 1].
     """
-    return jnp.moveaxis(colored(world, lights, ids, layers(world, ids, size)), 0, -1)
+    return jnp.moveaxis(colored(world, illuminants, ids, layers(world, ids, size)), 0, -1)

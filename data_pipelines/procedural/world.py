@@ -39,7 +39,7 @@ def superclass_of(world: World, subclass: Int[np.ndarray, "*n"]) -> Int[np.ndarr
 
 
 @functools.cache
-def light_colors() -> Float[np.ndarray, "l 3"]:
+def illuminant_colors() -> Float[np.ndarray, "l 3"]:
     """Colours of the embedded measured lights to a camera balanced for D65, of mean 1, `[l, 3]`."""
     library = embedded_library()
     sensitivity = jnp.asarray(library.sensitivities[0], jnp.float32)
@@ -57,9 +57,9 @@ def _layers_of_block(world: World, ids: Ids, size: int) -> Layers:
 
 @jax.jit
 def _colored_block(
-    world: World, lights: Float[Array, "l 3"], ids: Ids, layers: Layers
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> UInt8[Array, "n 3 h w"]:
-    images = jax.vmap(colored, (None, None, 0, 0))(world, lights, ids, layers)
+    images = jax.vmap(colored, (None, None, 0, 0))(world, illuminants, ids, layers)
     return jnp.round(255 * images).astype(jnp.uint8)
 
 
@@ -84,7 +84,7 @@ def render_frames(
         # The last block is filled up, so that one program serves any number of frames.
         filled = Ids(*np.pad(part, ((0, 0), (0, block - part.shape[1]))))
         geometry = _layers_of_block(world, filled, size=world.size)
-        rendered = _colored_block(world, light_colors(), filled, geometry)
+        rendered = _colored_block(world, illuminant_colors(), filled, geometry)
         # Channels go last here, where it costs little; the program would take twice the time.
         images[start : start + block] = np.moveaxis(np.asarray(rendered), 1, -1)[: part.shape[1]]
     return images

@@ -98,7 +98,7 @@ def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
     spectra = rng.random((102, 101))
     text = "# 102 spectra\n" + "\n".join(map(repr, spectra.ravel().tolist()))
     (tmp_path / "measured_with_sources.illum.gz").write_bytes(gzip.compress(text.encode()))
-    folder = prepare(root, "lights", tmp_path / "measured_with_sources.illum.gz")
+    folder = prepare(root, "illuminants", tmp_path / "measured_with_sources.illum.gz")
     np.testing.assert_array_equal(np.load(folder / "measured_with_sources.illum.npy"), spectra)
 
 
@@ -131,7 +131,7 @@ def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
     cli.main(["data", "prepare", "cameras", str(published)])
     assert_same_arrays(root / "camspec_jiang2013/camspec.npz", published.parent / "camspec.npz")
     published = at_hand("sfu_illuminants/measured_with_sources.illum")
-    cli.main(["data", "prepare", "lights", str(published)])
+    cli.main(["data", "prepare", "illuminants", str(published)])
     name = "sfu_illuminants/measured_with_sources.illum.npy"
     np.testing.assert_array_equal(np.load(root / name), np.load(at_hand(name)))
 

@@ -17,11 +17,11 @@ from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
-OBJECTS, OBJECTS_A_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
+OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
 TRAIN_SESSIONS = (0, 1, 3, 4, 5, 7, 8, 10)
 TEST_SESSIONS = (2, 6, 9)
 """Sessions 3, 7 and 10 of the paper, which counts from 1."""
-FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_A_CATEGORY))
+FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_PER_CATEGORY))
 """One of each category: the first batch of NC and NIC in every run."""
 
 Scenario = Literal["NI", "NC", "NIC", "static"]
@@ -73,14 +73,14 @@ def core50(
         raise ValueError(f"session {min(both)} is in train_sessions and in test_sessions")
     _check_frames(objects, sessions, [*train_sessions, *test_sessions])
 
-    labels = objects if level == "object" else objects // OBJECTS_A_CATEGORY
+    labels = objects if level == "object" else objects // OBJECTS_PER_CATEGORY
     groups = [
         np.flatnonzero(np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
         for batch in batches
     ]
     held = np.stack([np.isin(np.arange(OBJECTS), batch.objects) for batch in batches])
     if level == "category":
-        held = held.reshape(len(batches), -1, OBJECTS_A_CATEGORY).any(axis=2)
+        held = held.reshape(len(batches), -1, OBJECTS_PER_CATEGORY).any(axis=2)
     class_task = held.argmax(axis=0)
     number = np.arange(len(batches))
     stream = Task(
@@ -142,7 +142,7 @@ def _new_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]:
     """Batch by batch the same object of five categories, the first five or the last."""
     rest = [
         tuple(first + place for first in half)
-        for place in range(1, OBJECTS_A_CATEGORY)
+        for place in range(1, OBJECTS_PER_CATEGORY)
         for half in (FIRST_OBJECTS[:5], FIRST_OBJECTS[5:])
     ]
     return [TrainingBatch(objects, sessions) for objects in (FIRST_OBJECTS, *rest)]

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines.color.radiometric import (
-    SAME_LIGHT,
+    SAME_ILLUMINANT_COSINE,
     RadiometricSettings,
     draw_color_counts,
     draw_scenes,
-    light_clusters,
+    illuminant_clusters,
     photograph,
     show_colors,
 )
@@ -76,15 +76,15 @@ def test_no_test_light_has_a_twin_in_training(seed):
     unit = LIBRARY.illuminants / np.linalg.norm(LIBRARY.illuminants, axis=1, keepdims=True)
     train, valid, test = (sorted(set(part)) for part in parts_of(scenes, scenes.illuminant))
     for one, other in ((train, test), (valid, test), (train, valid)):
-        assert (unit[one] @ unit[other].T).max() <= SAME_LIGHT
+        assert (unit[one] @ unit[other].T).max() <= SAME_ILLUMINANT_COSINE
 
 
 def test_clusters_are_chains_of_twins():
     """Of five lights the first three hang together, though the first and third are no twins."""
     angles = np.radians([0, 2, 4, 20, 40])
     lights = np.column_stack([np.cos(angles), np.sin(angles)]) * [[1], [5], [1], [1], [2]]
-    assert np.cos(np.radians(2)) > SAME_LIGHT > np.cos(np.radians(4))
-    labels = light_clusters(lights)
+    assert np.cos(np.radians(2)) > SAME_ILLUMINANT_COSINE > np.cos(np.radians(4))
+    labels = illuminant_clusters(lights)
     assert labels[0] == labels[1] == labels[2]
     assert len(set(labels)) == 3
 
