@@ -1,1 +1,1 @@
-"""Readers that turn files, packages and archives into NumPy arrays; the only part that reads disk."""
+"""Readers that turn files, packages and archives into NumPy arrays; the only part that reads files."""

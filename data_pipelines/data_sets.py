@@ -161,7 +161,7 @@ DATA_SETS: dict[str, DataSet] = {
         "s20_two_camera",
         (s20.ARCHIVE, s20.FOLDS),
         "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0",
-        f"the repository's folder data; optionally with {s20.AUGMENTED_ARCHIVE}, linked there, in it",
+        f"the repository's folder data, optionally with {s20.AUGMENTED_ARCHIVE}, linked there",
         200_000,
         file_by_file(copies(_S20_BYTES, _S20_FILES, (s20.AUGMENTED_ARCHIVE, s20.AUGMENTED_FOLDS))),
     ),

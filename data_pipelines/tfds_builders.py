@@ -64,7 +64,7 @@ class Core50(tfds.core.GeneratorBasedBuilder):
 
 
 class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
-    """S20's image pairs (Abdelhamed et al. 2021): illuminants, transforms and the authors' folds."""
+    """S20's image pairs (Abdelhamed et al. 2021): illuminants, transforms and official folds."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar = {"1.0.0": "The release's 162 pairs."}

@@ -162,7 +162,7 @@ class _Machine:
                 return
         if name is None:
             raise DataError(
-                f"{self.name} refers to {one_line(module)}.{one_line(function)}, which is neither a "
+                f"{self.name} names {one_line(module)}.{one_line(function)}, which is neither a "
                 "NumPy array nor a plain container. It was not run; download the file from its "
                 "original source."
             )
@@ -547,6 +547,6 @@ def load_npy_restricted(content: bytes, name: str, encoding: Encoding = "ASCII")
     array = load_restricted(content[header.length :], name, encoding)
     if not isinstance(array, np.ndarray) or array.shape != header.shape:
         raise DataError(
-            f"{name} does not hold an array of the shape {header.shape} given in its header. {_AGAIN}"
+            f"{name} does not hold an array of shape {header.shape} as its header says. {_AGAIN}"
         )
     return array

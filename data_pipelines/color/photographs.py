@@ -1,4 +1,4 @@
-"""What all sets of photographs share: 16-bit pictures, levels, lights."""
+"""Shared readers of photographs: 16-bit images, levels, illuminants."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from data_pipelines.errors import DataError
 from data_pipelines.files import png_size, read_bytes, refusing, tiff_size
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
-"""Of an image, of which the largest have 24 megapixels."""
+"""Limits on the size and pixels of an image; the largest have 24 megapixels."""
 
 
 class Thumbnails(NamedTuple):
-    """Linear images, 1 is white and 0 in all channels masked, with their names and lights."""
+    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked."""
 
     images: Float[np.ndarray, "n h w 3"]
     illuminants: Float[np.ndarray, "n 3"]
@@ -24,16 +24,17 @@ class Thumbnails(NamedTuple):
 
 
 def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
-    """Thumbnails in an `.npz` file, as float32.
+    """Return thumbnails in an `.npz` file, as float32.
 
     Args:
-      path: holds `images_u16` (white at 65535) or `images` (floats; white at 1), `[n, h, w, 3]`,
-        `illuminant_rgb`, `[n, 3]`, and perhaps `names`; without them they are numbers from 1 on.
-      way_out: the sentence that messages end with.
+      path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
+        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names`; the default names are
+        1, 2, ...
+      way_out: sentence that every error message ends with.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is damaged, lacks an array, or its arrays do not go together.
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     arrays = read_npz(path, way_out)
     images = arrays.get("images_u16", arrays.get("images"))
@@ -60,10 +61,10 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
 
 
 def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
-    """Illuminants as float32.
+    """Return illuminants as float32 after checking them.
 
     Raises:
-      ValueError: one is no light.
+      ValueError: the array does not hold three positive finite numbers per illuminant.
     """
     if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
@@ -77,13 +78,13 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
-    """A PNG or TIFF of three channels of 16 bits.
+    """Read a PNG or TIFF with three channels of 16 bits.
 
     Raises:
-      MissingDataError: no such file.
-      DataError: it is damaged, too large, or of another kind.
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, too large, or of another kind.
     """
-    way_out = f"Get it again from {source}."
+    way_out = f"Download it again from {source}."
     content = read_bytes(path, MAX_BYTES, way_out)
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, way_out):
@@ -94,13 +95,13 @@ def read_picture(path: Path, source: str) -> np.ndarray:
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
         raise DataError(
-            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; it is not "
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; use "
             "the release's linear image."
         )
     return pixels
 
 
 def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:
-    """0 at the black level, and below it, and 1 at the white one, as float32."""
+    """Scale raw values to 0 at the black level and below and 1 at the white level, as float32."""
     scaled = (raw.astype(np.float32) - black) / (white - black)
     return np.maximum(scaled, 0, dtype=np.float32)

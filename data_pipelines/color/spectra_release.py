@@ -1,8 +1,10 @@
-"""Measured spectra as their owners publish them, and the arrays that `spectra` reads.
+"""Recipes that turn published measured spectra into the arrays that `spectra` reads.
 
-- Jiang et al. 2013: text, a camera's name and then rows of red, green, blue, 400 to 720 nm by 10.
-- Barnard et al. 2002: text of numbers, 102 lights at 380 to 780 nm by 4; lines of # are remarks.
-- University of Eastern Finland: text of numbers, colour after colour, or a `.mat` with `munsell`.
+- Jiang et al. 2013: text with a camera's name, then rows of red, green, blue at 400 to 720 nm in
+steps of 10 nm.
+- Barnard et al. 2002: text with 102 illuminants at 380 to 780 nm in steps of 4 nm; lines of # are
+comments.
+- University of Eastern Finland: text with all colours in sequence, or a `.mat` with `munsell`.
 - Psychtoolbox: `.mat` files with `sur_NAME` and `S_NAME`: first wavelength, step and number.
 """
 
@@ -27,17 +29,17 @@ SURFACES = ("vrhel", "nickerson", "krinov", "macbeth")
 
 
 def cameras(source: Source) -> Files:
-    """Sensitivities of the cameras, `[c, 3, 33]`, each as published."""
+    """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
 
     def make() -> bytes:
         text = source.read(find(source, CAMERAS), MAX_TEXT_BYTES).decode("utf-8")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        # Where they are from stands above a line of dashes.
+        # A line of dashes ends the description of the source.
         rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
         rows = lines[rule + 1 :]
         names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
         if not names or len(rows) % 4:
-            raise ValueError(f"{len(rows)} lines, not four for each camera")
+            raise ValueError(f"{len(rows)} lines, not four per camera")
         return npz(
             names=np.array(names),
             wavelengths_nm=CAMERA_WAVELENGTHS,
@@ -48,7 +50,7 @@ def cameras(source: Source) -> Files:
 
 
 def illuminants(source: Source) -> Files:
-    """Spectra of the lights, `[102, 101]`."""
+    """Return the recipe of the illuminants' spectra, `[102, 101]`."""
 
     def make() -> bytes:
         spectra = _numbers(_text(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
@@ -60,7 +62,7 @@ def illuminants(source: Source) -> Files:
 
 
 def munsell(source: Source) -> Files:
-    """Reflectances of the chips, `[1269, 421]`."""
+    """Return the recipe of the chips' reflectances, `[1269, 421]`."""
 
     def make() -> bytes:
         if any(name.endswith(".mat") for name, _ in source.files()):
@@ -78,7 +80,7 @@ def munsell(source: Source) -> Files:
 
 
 def psychtoolbox(source: Source) -> Files:
-    """Reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
+    """Return the recipe of the reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
 
     def make() -> bytes:
         arrays = {}
@@ -95,7 +97,7 @@ def psychtoolbox(source: Source) -> Files:
 
 
 def _text(source: Source, name: str) -> str:
-    """A text file, also where it is packed by gzip."""
+    """Return a text file's content, decompressed if it is a gzip file."""
     packed = any(path.endswith(".gz") for path, _ in source.files())
     content = source.read(find(source, name + ".gz" * packed), MAX_TEXT_BYTES)
     if packed:
@@ -104,6 +106,6 @@ def _text(source: Source, name: str) -> str:
 
 
 def _numbers(text: str) -> np.ndarray:
-    """All numbers of a text, but those of lines that begin with #."""
+    """Return all numbers of a text, without lines that begin with #."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return np.array(" ".join(lines).split(), float)
