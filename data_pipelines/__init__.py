@@ -1,1 +1,1 @@
-"""Readers that turn files, packages and archives into NumPy arrays; the only part that reads files."""
+"""Readers that turn files, packages and archives into NumPy arrays; all file input is here."""

@@ -39,7 +39,7 @@ The unit is root intensity per pixel, relative to the image's 99th percentile.
 MIN_PATCHES = 9
 """Minimum number of uniform areas on a grid."""
 MAX_RESIDUAL = 0.12
-"""Maximum residual of fitting a 3x3 matrix from the chart's 24 colours, relative to their length."""
+"""Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
 
 
 def reference_colors() -> Float[np.ndarray, "24 3"]:

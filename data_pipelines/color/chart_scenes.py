@@ -1,5 +1,4 @@
-"""Synthetic raw pairs with a colour chart under known illuminants, to rehearse and test
-calibration.
+"""Synthetic raw pairs with a colour chart under known illuminants, for rehearsing calibration.
 
 Two measured cameras see tiles of measured surfaces and a chart under measured illuminants. The
 cameras' relative position is fixed, as on a phone; the chart moves from scene to scene.

@@ -158,8 +158,8 @@ _CUBE_TARGET = 1049, 2049
 def cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Cube+ set: `cube+_gt.txt` and `<number>.PNG` at any depth of the folder.
 
-    According to its authors, 2048 is the black level, pixels from two below the image's maximum are
-    saturated, and the lower right corner shows the target.
+    According to its authors, the black level is 2048, and pixels from two below the image's maximum
+    are saturated. The lower right corner shows the target.
 
     Raises:
       MissingDataError: the ground truth or an image is missing.
@@ -278,7 +278,7 @@ def _only_file(folder: Path, pattern: str, source: str) -> Path:
 
 
 def _numbers(path: Path, source: str) -> Float[np.ndarray, "n 3"]:
-    """Return the illuminants of a text file, one per line, channels separated by spaces or commas."""
+    """Return the illuminants of a text file, one per line, separated by spaces or commas."""
     way_out = f"It should hold R G B on each line. Download it again from {source}."
     text = read_text(path, way_out).replace(",", " ")
     with refusing(path, way_out):

@@ -33,7 +33,7 @@ _PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
 
 
 class SameScenePairs(NamedTuple):
-    """Names of two cameras' images of the same scenes, with their structural similarity, at most 1."""
+    """Names of two cameras' images of the same scenes, with structural similarity up to 1."""
 
     main: tuple[str, ...]
     second: tuple[str, ...]
@@ -119,11 +119,11 @@ class OfficialNus(NamedTuple):
         return self._linear(raw), mask
 
     def read_chart(self, i: int) -> tuple[Float[np.ndarray, "24 3"], Bool[np.ndarray, "24"]]:
-        """Return the chart's 24 colours in image i, on `read_image`'s scale, and which are
-        unsaturated.
+        """Return the chart's 24 colours in image i and which of them are unsaturated.
 
-        They are part of the release: `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line,
-        grey row first. The darkness level is included, as FFCC's published code assumes.
+        The scale is that of `read_image`. The release contains the colours:
+        `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line, grey row first. The darkness
+        level is included, as FFCC's published code assumes.
 
         Raises:
           MissingDataError: the file does not exist.

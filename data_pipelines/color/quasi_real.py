@@ -142,8 +142,8 @@ def reilluminate_training(
     train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
     if reilluminations > len(train) - 1:
         raise DataError(
-            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs, "
-            f"so each has {len(train) - 1} others. Give at most this number."
+            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
+            f"give at most {len(train) - 1}, the number of other pairs."
         )
     weights = jnp.asarray(data.usable[train], jnp.float32)
     first, second = (
@@ -161,7 +161,7 @@ def reilluminate_training(
     if faulty.any():
         names = ", ".join(data.names[i][0] for i in train[faulty])
         raise DataError(
-            f"Too few unsaturated patches to re-illuminate {names}; remove these pairs from the list."
+            f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
         )
     return Augmented(
         chosen.reshape(-1, 3, 3),

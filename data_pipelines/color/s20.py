@@ -147,7 +147,8 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
         )
     if not names:
         raise MissingDataError(
-            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from {SOURCE}."
+            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
+            f"{SOURCE}."
         )
     return zip(names, contents, strict=True)
 
@@ -211,14 +212,15 @@ def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
             cameras.setdefault(match[1], {})[match[2]] = path
     if not cameras:
         raise MissingDataError(
-            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Download them from {SOURCE}."
+            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Download them from "
+            f"{SOURCE}."
         )
     alone = sorted(
         path.name for pair in cameras.values() if len(pair) < 2 for path in pair.values()
     )
     if alone:
         raise DataError(
-            f"{folder}: the other camera's file is missing for {', '.join(alone)}. Add it or remove "
-            "these files."
+            f"{folder}: the other camera's file is missing for {', '.join(alone)}. Add it or "
+            "remove these files."
         )
     return [(name, pair["0"], pair["1"]) for name, pair in sorted(cameras.items())]
