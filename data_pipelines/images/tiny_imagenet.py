@@ -111,7 +111,7 @@ def _contradiction(
 def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
     # The decoder fills truncated images with grey, so the end is checked here.
     if jpeg[-2:].tobytes() != b"\xff\xd9":
-        raise DataError(f"{name} is a truncated JPEG. Download the file again: {SOURCE}.")
+        raise DataError(f"{name} does not end like a JPEG. Download the file again: {SOURCE}.")
     with refusing(name, f"Download the file again: {SOURCE}."):
         height, width = jpeg_size(jpeg.tobytes())
         if height * width > MAX_PIXELS:

@@ -349,7 +349,7 @@ def word2vec(path, vectors):
 
 def test_other_predicates_are_refused(root, tmp_path):
     source = zipped(tmp_path / "a.zip", ANNOTATIONS | {"predicates.json": '["on"]'})
-    with pytest.raises(DataError, match="has not the 70 predicates"):
+    with pytest.raises(DataError, match="does not list the 70 predicates"):
         prepare(root, "vrd", source)
 
 
@@ -470,7 +470,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, mon
     run, made, _ = two_files
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000_500))
-    with pytest.raises(DataError, match=r"out: 1\.0 MB are needed in .*out, but 1\.0 MB are free"):
+    with pytest.raises(DataError, match=r"out needs 1\.0 MB in .*out, but 1\.0 MB are free"):
         run()
     assert made == []
 
@@ -516,7 +516,7 @@ def test_no_source_fit_for_it_is_one_line_and_leaves_nothing(root, tmp_path, nam
 
 
 def test_partial_is_for_core50_only(root, tmp_path):
-    with pytest.raises(SystemExit, match="--partial is for core50"):
+    with pytest.raises(SystemExit, match="--partial works for core50 only"):
         cli.main(["data", "prepare", "glove", str(tmp_path), "--partial"])
 
 
@@ -530,11 +530,11 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     (root / "cifar-100-python.tar.gz").write_text("")
     cli.main(["data", "list"])
     said = capsys.readouterr().out
-    assert "cameras: there\n" in said
-    assert "tiny-imagenet: incomplete, without train_0.npz, train_1.npz, val.npz\n" in said
-    assert "cifar100: there\n" in said
+    assert "cameras: present\n" in said
+    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
+    assert "cifar100: present\n" in said
     assert "core50: missing\n" in said
-    assert "8.1 GB in core50/; python -m experiments data prepare core50 SOURCE" in said
+    assert "preparation: python -m experiments data prepare core50 SOURCE" in said
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

@@ -98,7 +98,7 @@ def test_scenes_say_which_lights_are_the_same():
 
 def test_lights_that_are_all_alike_are_refused():
     alike = LIBRARY._replace(illuminants=LIBRARY.illuminants[[3] * 20])
-    with pytest.raises(DataError, match="1 different lights cannot be split"):
+    with pytest.raises(DataError, match="1 different illuminants cannot be split"):
         draw_scenes(alike, RadiometricSettings(50, "illuminant"))
 
 
@@ -127,7 +127,7 @@ def test_a_dominant_colour_takes_its_patches():
 
 @pytest.mark.parametrize(("colors", "dominant"), [(0, 0), (25, 0), (4, 24), (4, -1)])
 def test_more_or_fewer_colours_than_patches_are_refused(colors, dominant):
-    with pytest.raises(DataError, match="24 patches show 1 to 24 colours"):
+    with pytest.raises(DataError, match="give 1 to 24 colours"):
         show_colors(draw_scenes(LIBRARY, RadiometricSettings(50)), np.full(50, colors), dominant)
 
 
@@ -180,11 +180,11 @@ def test_too_few_scenes_are_refused(count):
 
 def test_too_few_lights_or_surfaces_are_refused():
     few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[:4])
-    with pytest.raises(DataError, match=r"4 different lights cannot be split"):
+    with pytest.raises(DataError, match=r"4 different illuminants cannot be split"):
         draw_scenes(few_lights, RadiometricSettings(50, "illuminant"))
     assert draw_scenes(few_lights, RadiometricSettings(50)).illuminant.max() == 3
     few_surfaces = LIBRARY._replace(reflectances=LIBRARY.reflectances[:23])
-    with pytest.raises(DataError, match=r"23 surfaces, fewer than 24"):
+    with pytest.raises(DataError, match=r"23 surfaces; give at least 24"):
         draw_scenes(few_surfaces, RadiometricSettings(50))
 
 

@@ -307,9 +307,9 @@ def test_no_image_is_refused(name):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("subclass", [20], "subclass holds 20; ids go from 0 to 19"),
+        ("subclass", [20], "subclass holds 20; give 0 to 19"),
         ("session", [-1], "session holds -1"),
-        ("instance", [0, 1], r"instance is int64 of shape \(2,\); give 1 whole number"),
+        ("instance", [0, 1], r"instance is int64 of shape \(2,\); give 1 integer"),
         ("frame", [0.5], "frame is float64"),
     ],
 )
