@@ -144,8 +144,8 @@ def check_room(folder: Path, needed: int, what: str) -> None:
         raise cannot_write(folder, error) from error
     if needed + RESERVED_BYTES > free:
         raise DataError(
-            f"{what} needs {amount(needed + RESERVED_BYTES)} in {folder}, but {amount(free)} are "
-            "free. Free disk space and run the same command again."
+            f"{what}: {amount(needed + RESERVED_BYTES)} are needed in {folder}, but {amount(free)} "
+            "are free. Free disk space and run the same command again."
         )
 
 

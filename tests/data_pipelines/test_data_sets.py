@@ -470,7 +470,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, mon
     run, made, _ = two_files
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000_500))
-    with pytest.raises(DataError, match=r"out needs 1\.0 MB in .*out, but 1\.0 MB are free"):
+    with pytest.raises(DataError, match=r"out: 1\.0 MB are needed in .*out, but 1\.0 MB are free"):
         run()
     assert made == []
 

@@ -113,7 +113,7 @@ def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
     monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
     check_room(tmp_path, 4_000_000, "a checkpoint")
-    with pytest.raises(DataError, match=r"a checkpoint needs 5\.0 MB in .* 5\.0 MB are free"):
+    with pytest.raises(DataError, match=r"a checkpoint: 5\.0 MB are needed .* 5\.0 MB are free"):
         check_room(tmp_path, 4_000_001, "a checkpoint")
 
 

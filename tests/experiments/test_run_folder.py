@@ -227,7 +227,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     [
         ({"seed": -1}, "--seed -1; give 0 or more"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
-        ({"runs": Path("/dev/null/runs")}, "cannot be written .*give another place"),
+        ({"runs": Path("/dev/null/runs")}, "cannot be written .*choose another folder"),
     ],
 )
 def test_what_makes_no_folder_is_named(settings, change, message):

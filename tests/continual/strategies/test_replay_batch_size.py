@@ -75,7 +75,7 @@ def many_draws(name, size, keys=3000):
 @pytest.mark.parametrize("size", [2, 12])
 @pytest.mark.parametrize("name", MAKE)
 def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance(name, size):
-    """Half of the batch and three times it, without duplicates; a chi-square test of 15 degrees of freedom.
+    """Half of the batch and three times it, none twice; a chi-square test of 15 degrees of freedom.
 
     The sum of (count - 3000 p)² / (3000 p (1 - p)), times 15/16 since the counts add up to a
     constant, p being size / 16.
@@ -148,7 +148,7 @@ TRAININGS = {
         functools.partial(two_softmaxes, absent=~AMONG, active=ALL),
     ),
 }
-# Samples of the seen classes, without duplicates; the last batch has three and one that fills up.
+# Samples of the seen classes, none twice; the last batch has three and one that fills up.
 STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, BATCH)
 
 
