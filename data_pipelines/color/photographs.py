@@ -51,7 +51,7 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
         names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
         if not len(images) or not len(images) == len(illuminants) == len(names) == names.size:
             raise ValueError(
-                f"{len(images)} images, {len(illuminants)} lights, {names.shape} names"
+                f"{len(images)} images, {len(illuminants)} illuminants, {names.shape} names"
             )
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if whole else 1)
