@@ -40,16 +40,16 @@ def locate(relative: str, source: str, size: str) -> Path:
     root = data_root()
     if root is None:
         raise MissingDataError(
-            f"{relative} is needed, but EVERLIGHT_DATA is not set. Get it ({size}) from {source}, "
-            f"put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
+            f"{relative} is needed, but EVERLIGHT_DATA is not set. Download it ({size}) from "
+            f"{source}, put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
         )
     path = root / relative
-    with refusing(path, f"Get it ({size}) from {source}."):
+    with refusing(path, f"Download it ({size}) from {source}."):
         there = path.exists()
     if not there:
         absent = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
         raise MissingDataError(
-            f"{absent} does not exist. Get it ({size}) from {source} and put it there, "
+            f"{absent} does not exist. Download it ({size}) from {source} and put it there, "
             "or point EVERLIGHT_DATA at the folder that holds it."
         )
     return path

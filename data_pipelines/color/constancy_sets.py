@@ -99,7 +99,7 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     (illuminants,) = read_mat(truth, ["real_rgb"])
     paths = sorted(folder.glob("**/png/**/*.png"), key=lambda path: path.name)
     charts = {path.name: path for path in folder.glob("**/*_macbeth.txt")}
-    with refusing(truth, f"Get it again from {GEHLER_SHI}."):
+    with refusing(truth, f"Download it again from {GEHLER_SHI}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
         raise DataError(
@@ -126,7 +126,7 @@ def _read_gehler_shi(
     name = f"{path.stem}_macbeth.txt"
     if name not in charts:
         raise MissingDataError(f"{name} for {path} is missing. Download it from {GEHLER_SHI}.")
-    text = read_text(charts[name], f"Get it again from {GEHLER_SHI}.")
+    text = read_text(charts[name], f"Download it again from {GEHLER_SHI}.")
     with refusing(
         charts[name], "It should hold a size, then the chart's corners, one pair per line."
     ):

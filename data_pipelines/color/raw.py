@@ -185,8 +185,8 @@ def _levels(
 def _demosaic(
     raw: rawpy.RawPy, black: Int[np.ndarray, "4"], white: int, half_size: bool
 ) -> Float[np.ndarray, "h w 3"]:
-    # LibRaw cuts off what is below the black level that it is told. So it is told the channels'
-    # differences only, and the pedestal that they share is subtracted afterwards. It scales by
+    # LibRaw clips values below the given black level. So it gets only the channels' differences,
+    # and the common pedestal is subtracted afterwards. It scales by
     # user_sat, and raises the exposure of dim images unless adjust_maximum_thr is 0.
     pedestal = int(black.min())
     scaled = raw.postprocess(

@@ -74,7 +74,7 @@ def vrd_vectors(source: Source) -> Files:
 
     def make() -> bytes:
         path = locate(ARCHIVE, f"{SOURCE}; prepare vrd first", "0.6 MB")
-        with opened_archive(path, f"Get it again: {SOURCE}.") as archive:
+        with opened_archive(path, f"Download it again: {SOURCE}.") as archive:
             objects = object_names(archive)
         predicates = list(PREDICATES)
         return npz(

@@ -249,7 +249,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _decoded_bytes(image: Image.Image) -> int:
-    # Pillow holds four bytes a pixel, and for a moment what it converts from as well.
+    # Pillow holds four bytes per pixel, and briefly the image that it converts from as well.
     return image.width * image.height * (4 if image.mode == "RGB" else 8)
 
 

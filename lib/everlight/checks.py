@@ -156,9 +156,9 @@ class _MisfitError(ValueError):
 
     def __init__(self, name: str, value: Any, hint: Any):
         plain = value is None or isinstance(value, numbers.Real | str)
-        said = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
+        shown = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
-        super().__init__(f"{said}; {verb} {_wanted(hint)}")
+        super().__init__(f"{shown}; {verb} {_wanted(hint)}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -253,8 +253,8 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        said = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ValueError(f"{said}; give {bounds}")
+        shown = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ValueError(f"{shown}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:
