@@ -1,1 +1,1 @@
-"""Files, packages and archives in, NumPy arrays out; the only part that reads from disk."""
+"""Readers that turn files, packages and archives into NumPy arrays; all file input is here."""

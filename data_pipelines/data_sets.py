@@ -1,4 +1,4 @@
-"""The table of all data sets: what each is, where it lies, who publishes it, how it is prepared."""
+"""Table of all data sets: content, location, publisher and preparation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ from data_pipelines.color import s20
 from data_pipelines.color.spectra_release import (
     CAMERAS_ORIGINAL,
     cameras,
-    lights,
+    illuminants,
     munsell,
     psychtoolbox,
 )
@@ -33,39 +33,42 @@ from data_pipelines.images.tiny_imagenet_release import tiny_imagenet as tiny_im
 from data_pipelines.preparing import Files, Original, Source, copies, prepare_files, read_manifest
 
 Prepare = Callable[[Path, Path, "DataSet", bool], str]
-"""From the source, the folder to prepare in, the data set, and whether an incomplete source will
-do, to a sentence on what was found."""
+"""Function that prepares a data set and returns a sentence about the result.
+
+Its arguments are the source, the destination folder, the data set, and whether an incomplete source
+is allowed.
+"""
 
 
 class DataSet(NamedTuple):
-    """A data set."""
+    """Description of a data set and of the files that its loader needs."""
 
-    what: str
+    description: str
     folder: str
-    """Below EVERLIGHT_DATA."""
+    """Path below EVERLIGHT_DATA."""
     files: tuple[str, ...]
-    """That the loaders need there; folders count too."""
+    """Names of the files and folders that the loaders need."""
     owner: str
-    """Who publishes it, and where."""
+    """Publisher of the data set and place of publication."""
     source: str
-    """What is to be got there."""
+    """Files to download from the publisher."""
     bytes: int | None
-    """That the prepared files take, or what is read as it is published; None is not known."""
+    """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
-    """None: it is read as it is published."""
+    """Preparation function; None if the release is read as published."""
     original: Original | None = None
-    """What is known of the source, where it is one file."""
-    instead: tuple[str, ...] = ()
-    """Below EVERLIGHT_DATA, what loaders read in its place."""
+    """Size and hash of the source, if it is a single file and they are known."""
+    alternatives: tuple[str, ...] = ()
+    """Paths below EVERLIGHT_DATA that loaders read in place of `files`."""
 
     def missing(self, root: Path) -> list[str]:
-        """Which of its files are not there, nor anything instead."""
-        if any((root / place).exists() for place in self.instead):
+        """Return the files that are missing; none if one of the alternatives exists."""
+        if any((root / place).exists() for place in self.alternatives):
             return []
         return [name for name in self.files if not (root / self.folder / name).exists()]
 
     def altered(self, root: Path) -> list[str]:
-        """Which of its files have another size than they were prepared with.
+        """Return the files whose size differs from the manifest's.
 
         Raises:
           DataError: the manifest is damaged.
@@ -80,15 +83,17 @@ class DataSet(NamedTuple):
         ]
 
 
-def by_files(recipe: Callable[[Source], Files]) -> Prepare:
-    """Prepares file by file."""
+def file_by_file(recipe: Callable[[Source], Files]) -> Prepare:
+    """Return a preparation function that makes the files of a recipe one by one."""
 
     def prepare(source: Path, folder: Path, data: DataSet, partial: bool) -> str:
         if partial:
-            raise DataError("--partial is for core50; other data sets are prepared whole")
-        way_out = f"Get {data.source} again: {data.owner}."
+            raise DataError(
+                "--partial works for core50 only; every other data set must be complete"
+            )
+        way_out = f"Download {data.source} again: {data.owner}."
         made = prepare_files(source, folder, recipe, way_out, data.bytes or 0, data.original)
-        return f"made {', '.join(made)}" if made else "was there already, whole"
+        return f"created {', '.join(made)}" if made else "already prepared, nothing to do"
 
     return prepare
 
@@ -99,7 +104,7 @@ def _core50(source: Path, folder: Path, data: DataSet, partial: bool) -> str:
     return (
         f"{len(manifest.frame):,} of {FRAME_COUNTS.sum():,} frames, "
         f"{len(set(manifest.object.tolist()))} objects in "
-        f"{len(set(manifest.session.tolist()))} sessions; files left aside: {aside}"
+        f"{len(set(manifest.session.tolist()))} sessions; ignored files: {aside}"
     )
 
 
@@ -111,36 +116,36 @@ _S20_FILES = {
     s20.FOLDS: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
 }
 _S20_BYTES = 100_000_000
-"""Of the augmented metadata, the largest file of S20's."""
+"""Size limit of a file of S20; the largest one is the augmented metadata."""
 
 DATA_SETS: dict[str, DataSet] = {
     "cameras": DataSet(
-        "28 camera sensitivities, 400 to 720 nm by 10 nm",
+        "28 camera sensitivities, 400 to 720 nm in steps of 10 nm",
         "camspec_jiang2013",
         ("camspec.npz",),
         "Jiang et al. 2013, camera spectral sensitivity database (gujinwei.org/research/camspec)",
         "camspec_database.txt",
         20_000,
-        by_files(cameras),
+        file_by_file(cameras),
         CAMERAS_ORIGINAL,
     ),
-    "lights": DataSet(
-        "102 illuminant spectra, 380 to 780 nm by 4 nm",
+    "illuminants": DataSet(
+        "102 illuminant spectra, 380 to 780 nm in steps of 4 nm",
         "sfu_illuminants",
         ("measured_with_sources.illum.npy",),
         "Barnard et al. 2002, SFU colour constancy data (cs.sfu.ca/~colour/data)",
         "measured_with_sources.illum, or .illum.gz",
         83_000,
-        by_files(lights),
+        file_by_file(illuminants),
     ),
     "munsell": DataSet(
-        "1,269 Munsell matte reflectances, 380 to 800 nm by 1 nm",
+        "1,269 Munsell matte reflectances, 380 to 800 nm in steps of 1 nm",
         "munsell_matte_1269",
         ("munsell380_800_1nm.npz",),
         "University of Eastern Finland, spectral color research group",
         "munsell380_800_1.asc, .asc.gz or .mat (MATLAB 5)",
         1_400_000,
-        by_files(munsell),
+        file_by_file(munsell),
     ),
     "psychtoolbox": DataSet(
         "Vrhel, Nickerson, Krinov and Macbeth reflectances",
@@ -149,34 +154,34 @@ DATA_SETS: dict[str, DataSet] = {
         "Psychtoolbox (psychtoolbox.org; Debian's package psychtoolbox-3-common)",
         "the folder PsychColorimetricMatFiles",
         500_000,
-        by_files(psychtoolbox),
+        file_by_file(psychtoolbox),
     ),
     "s20": DataSet(
-        "S20: lights, transforms and folds of 162 pairs of a phone's two cameras",
+        "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
         "s20_two_camera",
         (s20.ARCHIVE, s20.FOLDS),
         "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0",
-        f"the repository's folder data; {s20.AUGMENTED_ARCHIVE}, linked there, may lie in it",
+        f"the repository's folder data, optionally with {s20.AUGMENTED_ARCHIVE}, linked there",
         200_000,
-        by_files(copies(_S20_BYTES, _S20_FILES, (s20.AUGMENTED_ARCHIVE, s20.AUGMENTED_FOLDS))),
+        file_by_file(copies(_S20_BYTES, _S20_FILES, (s20.AUGMENTED_ARCHIVE, s20.AUGMENTED_FOLDS))),
     ),
     "nus-thumbnails": DataSet(
-        "NUS-8: 1,853 linear thumbnails of 64x64 by eight cameras, with lights",
+        "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",
         "nus8_64x64",
         (*(f"{camera}.npz" for camera in NUS_FOLDERS), PAIRS),
         _DMCC,
         "the repository, or its folder dataset",
         40_000_000,
-        by_files(nus_thumbnails),
+        file_by_file(nus_thumbnails),
     ),
     "cube-plus-thumbnails": DataSet(
-        "Cube+: 1,707 linear thumbnails of 64x64 by a Canon 550D, with lights",
+        "Cube+: 1,707 linear 64x64 thumbnails by a Canon 550D, with illuminants",
         "cube_plus_64x64",
         tuple(f"{camera}.npz" for camera in CUBE_FOLDERS),
         _DMCC,
         "the repository, or its folder dataset",
         37_000_000,
-        by_files(cube_thumbnails),
+        file_by_file(cube_thumbnails),
     ),
     "nus8": DataSet(
         "NUS-8: the official release, 16-bit PNG, for nus --scale paper",
@@ -193,29 +198,29 @@ DATA_SETS: dict[str, DataSet] = {
         "Krizhevsky 2009, cs.toronto.edu/~kriz/cifar.html",
         cifar100.ARCHIVE,
         187_000_000,
-        by_files(cifar100.cifar100_files),
-        instead=(cifar100.ARCHIVE, cifar100.PREPARED),
+        file_by_file(cifar100.cifar100_files),
+        alternatives=(cifar100.ARCHIVE, cifar100.PREPARED),
     ),
     "tiny-imagenet": DataSet(
-        "Tiny-ImageNet at 32x32: 200 classes of 250 training and 50 test images",
+        "Tiny-ImageNet at 32x32: 250 training and 50 test images per class, 200 classes",
         tiny_imagenet.FOLDER,
         (*tiny_imagenet.TRAIN_FILES, tiny_imagenet.TEST_FILE, tiny_imagenet.CLASSES_FILE),
         "Stanford CS231n (cs231n.stanford.edu), research use",
         TINY_IMAGENET_ZIP,
         60_000_000,
-        by_files(tiny_imagenet_files),
+        file_by_file(tiny_imagenet_files),
         TINY_IMAGENET_ORIGINAL,
     ),
     "imagenet": DataSet(
-        "ImageNet, ILSVRC 2012: <wnid>/*.JPEG in train and val",
+        "ImageNet (ILSVRC 2012): <wnid>/*.JPEG in the folders train and val",
         "imagenet",
         ("train", "val"),
         "image-net.org",
-        "tasks 1 and 2, unpacked, val sorted into folders by its ground truth",
+        "tasks 1 and 2, unpacked; val images sorted into class folders by the ground truth",
         144_000_000_000,
     ),
     "core50": DataSet(
-        "CORe50: 164,866 frames of 128x128 of 50 objects in 11 sessions",
+        "CORe50: 164,866 frames (128x128) of 50 objects in 11 sessions",
         CORE50_FOLDER,
         (CORE50_MANIFEST, f"images_{SIDE}.npy"),
         "vlomonaco.github.io/core50",
@@ -224,40 +229,40 @@ DATA_SETS: dict[str, DataSet] = {
         _core50,
     ),
     "vrd": DataSet(
-        "Visual Relationship Detection: relations with boxes in 5,000 images",
+        "Visual Relationship Detection (VRD): relations with bounding boxes in 5,000 images",
         "vrd_spo_facts",
         (vrd.ARCHIVE.rpartition("/")[2],),
         "Lu et al. 2016 (cs.stanford.edu/people/ranjaykrishna/vrd)",
         "json_dataset.zip",
         1_000_000,
-        by_files(vrd_annotations),
+        file_by_file(vrd_annotations),
     ),
     "vrd-vectors": DataSet(
-        "word2vec's vectors of VRD's words; prepare vrd first",
+        "word2vec vectors of VRD's words; prepare vrd first",
         "vrd_spo_facts",
         (VECTORS,),
         "Mikolov et al. 2013 (code.google.com/archive/p/word2vec)",
         "GoogleNews-vectors-negative300.bin, unpacked",
         400_000,
-        by_files(vrd_vectors),
+        file_by_file(vrd_vectors),
     ),
     "glove": DataSet(
-        "GloVe 6B, 50 numbers a word, for the procedural facts",
+        "GloVe 6B word vectors of 50 dimensions, for the procedural facts",
         word_vectors.GLOVE.rpartition("/")[0],
         (word_vectors.GLOVE.rpartition("/")[2],),
         "Stanford NLP (nlp.stanford.edu/projects/glove), PDDL",
-        "glove.6B.zip, or glove.6B.50d.txt of it",
+        "glove.6B.zip, or glove.6B.50d.txt from it",
         7_000_000,
-        by_files(glove),
+        file_by_file(glove),
     ),
     "raw": DataSet(
-        "a camera raw file with a colour chart, for tests",
+        "camera raw file with a colour chart, for tests",
         "raw_samples",
         ("colorchart.dng",),
         "syoyo/tinydngloader on GitHub, MIT",
         "colorchart.dng",
         4_000_000,
-        by_files(
+        file_by_file(
             copies(
                 10_000_000,
                 {

@@ -1,9 +1,9 @@
-"""Errors about input from outside, each naming the file or argument and the way out."""
+"""Errors about input from outside; each names the file or argument and a remedy."""
 
 
 class DataError(ValueError):
-    """A file or argument cannot be used as it is; the message names it and says what to do."""
+    """Error about an unusable file or argument; the message names it and says what to do."""
 
 
 class MissingDataError(DataError, FileNotFoundError):
-    """A data set or file is not where it is expected."""
+    """Error about a missing data set or file."""

@@ -1,9 +1,8 @@
-"""Files from outside, read within bounds.
+"""Readers of untrusted files with limits on size and content.
 
-Whoever made a file may have meant harm, and a disk may have damaged it. So every reader goes
-through these: only regular files are opened, nothing larger than a reader's bound is taken into
-memory, whatever a file says of its own size, and each failure is one line with the file's name and
-the way out.
+A file may be malicious or damaged. All readers therefore open regular files only and load nothing
+above their size limit, whatever size the file claims. Each failure is one line with the file's name
+and a remedy.
 """
 
 import csv
@@ -21,60 +20,60 @@ from typing import Any, BinaryIO
 
 from data_pipelines.errors import DataError, MissingDataError
 
-SHOWN = 300
-"""Characters of another library's message that ours repeats."""
-TABLE_BYTES = 256_000_000
-"""Of a text file: a csv, a JSON or a list of numbers."""
-MEMBERS = 1_000_000
-"""Files in an archive; CORe50's has 330,000 with the depth images."""
-RATIO = 1_100
-"""Bytes from one byte of a deflated file; the format itself cannot give more than 1,032."""
+MAX_MESSAGE_LENGTH = 300
+"""Limit on the characters quoted from another library's error message."""
+MAX_TEXT_BYTES = 256_000_000
+"""Limit on the size of a text file: CSV, JSON or a list of numbers."""
+MAX_MEMBERS = 1_000_000
+"""Limit on the files in an archive; CORe50's has 330,000 with the depth images."""
+MAX_INFLATION = 1_100
+"""Limit on the inflation ratio of a deflated file; the format allows at most 1,032."""
 
 _ENCRYPTED = 1
 
 
 def one_line(error: object) -> str:
-    """What an error says, without line breaks and not longer than a message can bear."""
+    """Return an error's text on one line, cut to `MAX_MESSAGE_LENGTH` characters."""
     text = " ".join(str(error).split())
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
 
 def leads_outside(name: str) -> bool:
-    """Whether a file's name that stands in another file leads out of the folder that it is for."""
+    """Return True if a file name read from another file points outside its folder."""
     path = PurePosixPath(name.replace("\\", "/"))
     return path.is_absolute() or ".." in path.parts or "\0" in name
 
 
 @contextmanager
 def refusing(name: object, way_out: str) -> Iterator[None]:
-    """Turns whatever a decoder raises into one line that names the file.
+    """Convert any exception of a decoder into a one-line DataError that names the file.
 
-    Decoders of damaged files raise nearly everything, running out of memory or depth included.
+    Decoders of damaged files raise almost any exception, including MemoryError and RecursionError.
 
     Args:
-      name: of the file, as the message begins.
-      way_out: the sentence that the message ends with.
+      name: name of the file, with which the message begins.
+      way_out: sentence that the message ends with.
 
     Raises:
-      DataError: anything else was raised within; a DataError passes as it is.
+      DataError: any other exception was raised inside; a DataError passes unchanged.
     """
     try:
         yield
     except DataError:
         raise
     except Exception as error:
-        said = one_line(error)
-        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = one_line(error)
+        reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
         raise DataError(f"{name} is damaged or another file ({reason}). {way_out}") from error
 
 
 @contextmanager
 def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
-    """A regular file, open for reading bytes.
+    """Open a regular file for reading bytes.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is a folder, a device or a pipe, larger than `limit` bytes, or cannot be read.
+      MissingDataError: the file does not exist.
+      DataError: the path is a folder, a device or a pipe, larger than `limit` bytes, or unreadable.
     """
     try:
         # A pipe without a writer would be waited for until it has one.
@@ -88,12 +87,12 @@ def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
         os.close(handle)
-        raise DataError(f"{path} is no regular file. {way_out}")
+        raise DataError(f"{path} is not a regular file. {way_out}")
     with os.fdopen(handle, "rb") as stream:
         if status.st_size > limit:
             raise DataError(
-                f"{path} has {status.st_size:,} bytes, more than the {limit:,} that such a file "
-                f"may have. {way_out}"
+                f"{path} has {status.st_size:,} bytes, more than the limit of {limit:,} for such a "
+                f"file. {way_out}"
             )
         try:
             yield stream
@@ -105,66 +104,66 @@ def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
 
 
 def read_bytes(path: Path, limit: int, way_out: str) -> bytes:
-    """All bytes of a regular file; raises as `opened` does."""
+    """Return all bytes of a regular file; raises the same errors as `opened`."""
     with opened(path, limit, way_out) as stream:
         return stream.read(limit + 1)
 
 
-def read_text(path: Path, way_out: str, limit: int = TABLE_BYTES) -> str:
-    """A text file in UTF-8; raises as `opened` does, and DataError for another encoding."""
+def read_text(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> str:
+    """Read a UTF-8 text file; raises as `opened` does, and DataError for another encoding."""
     content = read_bytes(path, limit, way_out)
     with refusing(path, way_out):
         return content.decode("utf-8-sig")
 
 
-def read_json(path: Path, way_out: str, limit: int = TABLE_BYTES) -> Any:
-    """What a JSON file holds; raises as `read_text` does, and DataError where it is no JSON."""
+def read_json(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> Any:
+    """Parse a JSON file; raises as `read_text` does, and DataError for invalid JSON."""
     text = read_text(path, way_out, limit)
     with refusing(path, way_out):
         return json.loads(text)
 
 
-def read_csv(path: Path, way_out: str, limit: int = TABLE_BYTES) -> list[tuple[int, list[str]]]:
-    """Line numbers and cells of a csv file's rows, empty ones left out; raises as `read_text`."""
+def read_csv(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> list[tuple[int, list[str]]]:
+    """Return line number and cells of each non-empty CSV row; raises as `read_text` does."""
     lines = csv.reader(io.StringIO(read_text(path, way_out, limit), newline=""))
     with refusing(path, way_out):
         return [(lines.line_num, row) for row in lines if row]
 
 
 class Archive:
-    """The files in a zip, each read within a bound."""
+    """Files of a zip archive, each read within a size limit."""
 
     def __init__(self, path: Path, opened_zip: zipfile.ZipFile, way_out: str):
-        """Lists the members; see `opened_archive`."""
+        """List the members; see `opened_archive`."""
         self.path, self.way_out = path, way_out
         self._zip = opened_zip
         self._infos = {info.filename: info for info in opened_zip.infolist() if not info.is_dir()}
 
     def files(self) -> list[tuple[str, int]]:
-        """Names and sizes of the files, in the archive's order; the sizes are what it claims."""
+        """Return names and claimed sizes of the files, in the archive's order."""
         return [(name, info.file_size) for name, info in self._infos.items()]
 
     def read(self, name: str, limit: int) -> bytes:
-        """The bytes of a member.
+        """Return the bytes of a member.
 
         Raises:
-          DataError: there is no such member, it is encrypted, packed by another method than
-            deflate, claims more than `limit` bytes or more than deflate can give, or is damaged.
+          DataError: the member is missing, encrypted, damaged or packed by a method other than
+            deflate. Or it claims more than `limit` bytes, or more than deflate can produce.
         """
         full = f"{self.path}/{name}"
         info = self._infos.get(name)
         if info is None:
-            raise DataError(f"{self.path} has no {name}. {self.way_out}")
+            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
         if info.flag_bits & _ENCRYPTED:
             raise DataError(f"{full} is encrypted. {self.way_out}")
         # The other methods give all that one block holds at once, however much that is.
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise DataError(
-                f"{full} is packed by method {info.compress_type}, not by deflate. {self.way_out}"
+                f"{full} is packed by method {info.compress_type}, not deflate. {self.way_out}"
             )
-        if info.file_size > min(limit, RATIO * (info.compress_size + 1)):
+        if info.file_size > min(limit, MAX_INFLATION * (info.compress_size + 1)):
             raise DataError(
-                f"{full} claims {info.file_size:,} bytes, more than such a file may have. "
+                f"{full} claims {info.file_size:,} bytes, more than allowed for such a file. "
                 f"{self.way_out}"
             )
         with refusing(full, self.way_out):
@@ -173,50 +172,51 @@ class Archive:
 
 @contextmanager
 def opened_archive(path: Path, way_out: str, limit: int = 1 << 40) -> Iterator[Archive]:
-    """A zip whose members are read within bounds; nothing is unpacked.
+    """Open a zip archive whose members are read within limits; nothing is unpacked.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is no regular file, no whole zip, or holds too many files or one twice.
+      MissingDataError: the file does not exist.
+      DataError: the path is not a regular file or an intact zip, or the zip holds too many files or
+        duplicate names.
     """
     with opened(path, limit, way_out) as stream:
         with refusing(path, way_out):
             archive = zipfile.ZipFile(stream)
         with archive:
             infos = archive.infolist()
-            if len(infos) > MEMBERS or len({info.filename for info in infos}) < len(infos):
-                raise DataError(f"{path} holds too many files, or one twice. {way_out}")
+            if len(infos) > MAX_MEMBERS or len({info.filename for info in infos}) < len(infos):
+                raise DataError(f"{path} holds too many files or duplicate names. {way_out}")
             yield Archive(path, archive, way_out)
 
 
 class Folder:
-    """The files below a folder, or one file alone, as an `Archive` gives those in a zip."""
+    """Files below a folder, or a single file, with the interface of `Archive`."""
 
     def __init__(self, path: Path, way_out: str):
-        """Lists the files; see `opened_source`."""
+        """List the files; see `opened_source`."""
         self.path, self.way_out = path, way_out
         found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
         base = path.parent if path.is_file() else path
         self._paths = {each.relative_to(base).as_posix(): each for each in found}
 
     def files(self) -> list[tuple[str, int]]:
-        """Names below the folder and sizes of the files, in order."""
+        """Return names relative to the folder and sizes of the files, sorted."""
         return [(name, path.stat().st_size) for name, path in self._paths.items()]
 
     def read(self, name: str, limit: int) -> bytes:
-        """The bytes of a file; raises as `read_bytes` does."""
+        """Return the bytes of a file; raises the same errors as `read_bytes`."""
         if name not in self._paths:
-            raise DataError(f"{self.path} has no {name}. {self.way_out}")
+            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
         return read_bytes(self._paths[name], limit, self.way_out)
 
 
 @contextmanager
 def opened_source(path: Path, way_out: str) -> Iterator[Archive | Folder]:
-    """What somebody publishes: a folder, a zip, or another file alone.
+    """Open a published folder, zip archive or single file.
 
     Raises:
-      MissingDataError: there is no such file or folder.
-      DataError: it is no whole zip, or a device or a pipe.
+      MissingDataError: the file or folder does not exist.
+      DataError: the path is a damaged zip, a device or a pipe.
     """
     with refusing(path, way_out):
         is_folder = path.is_dir()
@@ -231,15 +231,15 @@ def opened_source(path: Path, way_out: str) -> Iterator[Archive | Folder]:
 
 
 def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
-    """What a zlib stream holds, or one with gzip's header.
+    """Decompress a zlib stream, or a gzip stream if `gzip` is set.
 
     Raises:
-      zlib.error, ValueError: it is damaged or cut off, or holds more than `limit` bytes.
+      zlib.error, ValueError: the stream is damaged, truncated, or holds more than `limit` bytes.
     """
     stream = zlib.decompressobj(wbits=31 if gzip else 15)
     found = stream.decompress(content, limit)
     if not stream.eof:
-        raise ValueError(f"a packed part that is cut off, or of more than {limit:,} bytes")
+        raise ValueError(f"a compressed part is truncated or holds more than {limit:,} bytes")
     return found
 
 
@@ -247,13 +247,13 @@ _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 
 def png_size(content: bytes) -> tuple[int, int]:
-    """Height and width that a PNG's header states.
+    """Return height and width stated in a PNG's header.
 
     Raises:
-      ValueError: no PNG.
+      ValueError: the content is not a PNG.
     """
     if not content.startswith(_PNG) or len(content) < 24:
-        raise ValueError("no PNG")
+        raise ValueError("not a PNG file")
     width, height = struct.unpack(">II", content[16:24])
     return height, width
 
@@ -263,14 +263,14 @@ _WIDTH, _HEIGHT, _SHORT, _LONG = 256, 257, 3, 4
 
 
 def tiff_size(content: bytes) -> tuple[int, int]:
-    """Height and width that a TIFF's first directory states.
+    """Return height and width stated in a TIFF's first directory.
 
     Raises:
-      ValueError: no TIFF, or no size in it.
+      ValueError: the content is not a TIFF, or states no size.
     """
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
     if order is None:
-        raise ValueError("no TIFF")
+        raise ValueError("not a TIFF file")
     try:
         (place,) = struct.unpack_from(f"{order}I", content, 4)
         (count,) = struct.unpack_from(f"{order}H", content, place)
@@ -282,7 +282,7 @@ def tiff_size(content: bytes) -> tuple[int, int]:
                 (sizes[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
         return sizes[_HEIGHT], sizes[_WIDTH]
     except (struct.error, KeyError):
-        raise ValueError("a TIFF without a size") from None
+        raise ValueError("the TIFF states no size") from None
 
 
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.
@@ -290,13 +290,13 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def jpeg_size(content: bytes) -> tuple[int, int]:
-    """Height and width that a JPEG's first frame states.
+    """Return height and width stated in a JPEG's first frame.
 
     Raises:
-      ValueError: no JPEG, or no frame in it.
+      ValueError: the content is not a JPEG, or has no frame.
     """
     if not content.startswith(b"\xff\xd8"):
-        raise ValueError("no JPEG")
+        raise ValueError("not a JPEG file")
     place = 2
     while place + 9 <= len(content) and content[place] == 0xFF:
         marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
@@ -305,4 +305,4 @@ def jpeg_size(content: bytes) -> tuple[int, int]:
             return height, width
         # A marker may be filled up with any number of bytes 0xFF before it.
         place += 1 if marker == 0xFF else 2 + length
-    raise ValueError("a JPEG without a frame")
+    raise ValueError("the JPEG has no frame")

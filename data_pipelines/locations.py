@@ -1,4 +1,4 @@
-"""Where data sets lie: the folder named by the environment variable EVERLIGHT_DATA."""
+"""Location of the data sets: the folder in the environment variable EVERLIGHT_DATA."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,10 @@ from data_pipelines.files import one_line, refusing
 
 
 def data_root() -> Path | None:
-    """The folder that EVERLIGHT_DATA names, or None where the variable is not set.
+    """Return the folder named by EVERLIGHT_DATA, or None if the variable is not set.
 
     Raises:
-      DataError: it names something that is no folder.
+      DataError: EVERLIGHT_DATA names something that is not a folder.
     """
     value = os.environ.get("EVERLIGHT_DATA")
     if not value:
@@ -22,34 +22,34 @@ def data_root() -> Path | None:
     except (OSError, RuntimeError) as error:
         raise DataError(f"EVERLIGHT_DATA={value} cannot be read ({one_line(error)}).") from error
     if not usable:
-        raise DataError(f"EVERLIGHT_DATA={value} is no folder; name that of the data sets.")
+        raise DataError(f"EVERLIGHT_DATA={value} is not a folder; set it to the data folder.")
     return root
 
 
 def locate(relative: str, source: str, size: str) -> Path:
-    """The path of a data file or folder below the data root.
+    """Return the path of a data file or folder below the data root.
 
     Args:
       relative: path below EVERLIGHT_DATA, such as ``s20_two_camera/Metadata_Image_Pairs.zip``.
-      source: where a user gets it, for the message.
-      size: its rough size, for the message.
+      source: place to download it from, for the error message.
+      size: approximate size, for the error message.
 
     Raises:
-      MissingDataError: EVERLIGHT_DATA is not set, or nothing lies at that path.
+      MissingDataError: EVERLIGHT_DATA is not set, or the path does not exist.
     """
     root = data_root()
     if root is None:
         raise MissingDataError(
-            f"{relative} is needed, but EVERLIGHT_DATA is not set. Get it ({size}) from {source}, "
-            f"put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
+            f"{relative} is needed, but EVERLIGHT_DATA is not set. Download it ({size}) from "
+            f"{source}, put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
         )
     path = root / relative
-    with refusing(path, f"Get it ({size}) from {source}."):
+    with refusing(path, f"Download it ({size}) from {source}."):
         there = path.exists()
     if not there:
-        lost = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
+        absent = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
         raise MissingDataError(
-            f"{lost} does not exist. Get it ({size}) from {source} and put it there, "
+            f"{absent} does not exist. Download it ({size}) from {source} and put it there, "
             "or point EVERLIGHT_DATA at the folder that holds it."
         )
     return path

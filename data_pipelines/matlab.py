@@ -1,8 +1,8 @@
-"""Variables of MATLAB files, with errors that name the file.
+"""Reader of MATLAB 5 files, with errors that name the file.
 
-SciPy's reader can be made to crash the process by a crafted or damaged file, so the few kinds that
-the data sets hold are read here, from "MAT-File Format" (MathWorks), level 5: full real arrays of
-numbers, text, and cells of these.
+A crafted or damaged file can crash SciPy's reader. This module therefore reads the few kinds of
+variables that the data sets hold, after "MAT-File Format" (MathWorks), level 5. They are full real
+arrays of numbers, text, and cells of these.
 """
 
 import math
@@ -15,12 +15,12 @@ import numpy as np
 from data_pipelines.errors import DataError
 from data_pipelines.files import inflate, read_bytes, refusing
 
-BYTES = 256_000_000
-"""Of a file, and of what is packed in it."""
-CELLS = 100_000
-"""Of all cell arrays in a variable."""
-DEPTH = 5
-"""Of cells in cells."""
+MAX_BYTES = 256_000_000
+"""Limit on the size of a file, and of its decompressed content."""
+MAX_CELLS = 100_000
+"""Limit on the cells of all cell arrays in a variable."""
+MAX_DEPTH = 5
+"""Limit on the nesting of cells."""
 
 _WAY_OUT = "Copy it again from the release."
 _HEADER = 128
@@ -46,7 +46,7 @@ class _Element(NamedTuple):
 
 
 class _Variable(NamedTuple):
-    """An array whose content is not looked at yet."""
+    """Variable whose content has not been decoded yet."""
 
     name: str
     kind: int
@@ -56,41 +56,43 @@ class _Variable(NamedTuple):
 
 
 def read_mat(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    """The named variables of a MATLAB 5 `.mat` file, each as a matrix as MATLAB has it.
+    """Return the named variables of a MATLAB 5 `.mat` file, each as a matrix as in MATLAB.
 
-    Numbers have their class's type, a matrix of text is an array of its rows, a cell array one of
-    objects.
+    Numbers keep their class's type. A matrix of text becomes an array of its rows, and a cell array
+    an array of objects.
 
     Raises:
-      MissingDataError: no such file.
-      DataError: damaged, a variable is missing, or it is sparse, complex or of another kind.
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, or a variable is missing, sparse, complex or of another kind.
     """
-    return decode_mat(read_bytes(path, BYTES, _WAY_OUT), str(path), names)
+    return decode_mat(read_bytes(path, MAX_BYTES, _WAY_OUT), str(path), names)
 
 
 def decode_mat(content: bytes, path: str, names: Sequence[str]) -> list[np.ndarray]:
-    """The same from a file's bytes; `path` names it in messages.
+    """Return the named variables from a file's bytes; `path` names the file in messages.
 
     Raises:
-      DataError: as `read_mat`.
+      DataError: as for `read_mat`.
     """
     with refusing(path, _WAY_OUT):
         order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
         if order is None:
-            raise ValueError("no MATLAB 5 file")
+            raise ValueError("not a MATLAB 5 file")
         found = _Reader(order).variables(content[_HEADER:], frozenset(names))
     missing = [name for name in names if name not in found]
     if missing:
-        raise DataError(f"{path} has no variable {', '.join(missing)}; is it the release's file?")
+        raise DataError(
+            f"{path} has no variable {', '.join(missing)}; check that it is the release's file."
+        )
     return [found[name] for name in names]
 
 
 class _Reader:
-    """Reads one file; what is left of its bounds goes down as it does."""
+    """Reader of one file; its remaining byte and cell budgets decrease as it reads."""
 
     def __init__(self, order: str):
         self.order = order
-        self.bytes, self.cells = BYTES, CELLS
+        self.bytes, self.cells = MAX_BYTES, MAX_CELLS
 
     def variables(self, content: bytes, wanted: frozenset[str]) -> dict[str, np.ndarray]:
         found = {}
@@ -107,22 +109,24 @@ class _Reader:
         return found
 
     def elements(self, content: memoryview, packs: bool = False) -> Iterator[_Element]:
-        """The parts that follow each other; all but packed ones are filled up to 8 bytes."""
+        """Yield consecutive elements; all but compressed ones are padded to 8 bytes."""
         place = 0
         while place < len(content):
             tag = self.numbers(content[place : place + 8], "u4")
             if len(tag) != 2:
-                raise ValueError("a part without its tag")
+                raise ValueError("an element has no tag")
             kind, length = int(tag[0]), int(tag[1])
             start = place + 8
             if kind >> 16:
                 # A short part lies in its own tag.
                 kind, length, start = kind & 0xFFFF, kind >> 16, place + 4
                 if length > 4:
-                    raise ValueError("a short part that is long")
+                    raise ValueError("a short element is longer than 4 bytes")
             end = start + length
             if end > len(content):
-                raise ValueError(f"a part of {length:,} bytes, {len(content) - start:,} are there")
+                raise ValueError(
+                    f"an element claims {length:,} bytes, but {len(content) - start:,} remain"
+                )
             yield _Element(kind, content[start:end])
             place = end if packs and kind == _PACKED else max(end + -end % 8, place + 8)
 
@@ -134,13 +138,13 @@ class _Reader:
         for part in self.elements(element.content):
             parts.append(part)
             if len(parts) > self.cells + 4:
-                raise ValueError(f"more than {CELLS:,} cells")
+                raise ValueError(f"it has more than {MAX_CELLS:,} cells")
         if len(parts) < 3:
-            raise ValueError("a variable without class, shape or name")
+            raise ValueError("a variable has no class, shape or name")
         flags = int(self.numbers(parts[0].content, "u4")[0])
         shape = tuple(self.numbers(parts[1].content, "i4").tolist())
         if len(shape) < 2 or len(shape) > 32 or min(shape) < 0:
-            raise ValueError(f"the shape {shape}")
+            raise ValueError(f"a variable has the invalid shape {shape}")
         name = bytes(parts[2].content).decode("ascii")
         return _Variable(name, flags & 0xFF, flags, shape, tuple(parts[3:]))
 
@@ -148,11 +152,11 @@ class _Reader:
         if variable.kind == _CELL:
             return self.cell_array(variable, depth)
         if variable.flags & _COMPLEX or len(variable.parts) > 1:
-            raise ValueError(f"{variable.name} is complex or more than an array")
+            raise ValueError(f"{variable.name} is complex or more than one array")
         if variable.kind == _TEXT:
             return self.text(variable)
         if variable.kind not in _CLASSES:
-            raise ValueError(f"{variable.name} is of class {variable.kind}, no full array")
+            raise ValueError(f"{variable.name} is of class {variable.kind}, not a full array")
         values = np.zeros(0)
         for part in variable.parts:
             values = self.numbers(part.content, _STORED[part.kind])
@@ -178,14 +182,14 @@ class _Reader:
     def cell_array(self, variable: _Variable, depth: int) -> np.ndarray:
         count = math.prod(variable.shape)
         self.cells -= count
-        if self.cells < 0 or depth > DEPTH or count != len(variable.parts):
+        if self.cells < 0 or depth > MAX_DEPTH or count != len(variable.parts):
             raise ValueError(
-                f"cells of the shape {variable.shape}, {len(variable.parts)} are there"
+                f"{len(variable.parts)} cells for the shape {variable.shape}, or nested too deeply"
             )
         cells = np.empty(count, object)
         for place, part in enumerate(variable.parts):
             if part.kind != _MATRIX:
-                raise ValueError("a cell without an array")
+                raise ValueError("a cell holds no array")
             # MATLAB writes an empty cell as an array without any part.
             cells[place] = (
                 self.array(self.variable(part), depth + 1) if part.content else np.zeros((0, 0))

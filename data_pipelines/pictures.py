@@ -1,4 +1,4 @@
-"""Pictures from outside, opened by Pillow within bounds."""
+"""Reader of untrusted images with Pillow, within size limits."""
 
 import io
 from collections.abc import Iterator
@@ -12,40 +12,42 @@ from PIL import Image, ImageOps
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_bytes, refusing
 
-BYTES = 500_000_000
-"""Of a file."""
-PIXELS = 100_000_000
-"""Of a picture; what it takes decoded is three or four times as many bytes."""
+MAX_BYTES = 500_000_000
+"""Limit on the size of an image file."""
+MAX_PIXELS = 100_000_000
+"""Limit on the pixels of an image; decoded, it takes three or four bytes per pixel."""
 FORMATS = ("JPEG", "PNG", "GIF")
-"""Those in which photographs of the data sets come; Pillow knows forty more."""
+"""Formats of the data sets' photographs; Pillow knows forty more."""
 
 
 @contextmanager
 def opened_image(path: Path, way_out: str) -> Iterator[Image.Image]:
-    """A picture whose header is read; whatever fails while it is used is named too.
+    """Open an image and read its header; every error while it is used names the file.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is no regular file, no whole picture or too large.
+      MissingDataError: the file does not exist.
+      DataError: the file is not a regular file or an intact image, or is too large.
     """
     with refusing(path, way_out), open_image(path, way_out) as image:
         yield image
 
 
 def open_image(path: Path, way_out: str) -> Image.Image:
-    """A picture whose header is read; whoever asks for it closes it.
+    """Open an image and read its header; the caller closes it.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is no regular file or too large.
-      Exception: any that Pillow raises about what is no picture.
+      MissingDataError: the file does not exist.
+      DataError: the file is not a regular file, or is too large.
+      Exception: any error of Pillow about content that is not an image.
     """
-    image = Image.open(io.BytesIO(read_bytes(path, BYTES, way_out)), formats=FORMATS)
-    if image.width * image.height > PIXELS:
-        raise DataError(f"{path} claims {image.width}x{image.height} pixels. {way_out}")
+    image = Image.open(io.BytesIO(read_bytes(path, MAX_BYTES, way_out)), formats=FORMATS)
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(
+            f"{path} has {image.width}x{image.height} pixels, above the limit. {way_out}"
+        )
     return image
 
 
 def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
-    """The middle square of an image in RGB, at so many pixels."""
+    """Return the central square of an image in RGB, resized to `side` pixels."""
     return np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))

@@ -1,7 +1,7 @@
-"""How data sets are made of what their owners publish: by file, checked, and resumed after a kill.
+"""Preparation of data sets from their publishers' files, with checksums and resumption.
 
-A folder's `manifest.json` has the size and the SHA-256 of every file that was prepared in it, and
-what it was made of. A file that is still as the manifest says is not made again.
+A folder's `manifest.json` records size, SHA-256 and source of every prepared file. A file that
+still matches the manifest is not made again.
 """
 
 import hashlib
@@ -27,17 +27,17 @@ MANIFEST = "manifest.json"
 _BUSY = "Wait until it has prepared the data set."
 
 Source = Archive | Folder
-"""What an owner publishes, opened."""
+"""An opened release."""
 Files = Mapping[str, Callable[[], bytes]]
-"""From the name of each file to be made to what makes its content."""
+"""Mapping from the name of each file to a function that makes its content."""
 
 
 class Original(NamedTuple):
-    """A published file as it is known, by those who have it."""
+    """Known size and hash of a published file."""
 
     size: int
     digest: str
-    """Hexadecimal: 32 digits of MD5 or 64 of SHA-256."""
+    """Hexadecimal hash: 32 digits of MD5 or 64 of SHA-256."""
 
 
 def prepare_files(
@@ -48,23 +48,23 @@ def prepare_files(
     room: int,
     original: Original | None = None,
 ) -> list[str]:
-    """Makes a data set's files in a folder; those that are there as they were made are left.
+    """Make a data set's files in a folder, except those that already match the manifest.
 
     Args:
-      source: what the owner publishes, a folder or a file.
-      folder: created where missing.
-      recipe: gives the files of an opened source, and makes one when asked for its content.
-      way_out: the sentence that messages end with.
+      source: the release, a folder or a file.
+      folder: destination folder, created if missing.
+      recipe: function from an opened release to its files; each file's content is made on demand.
+      way_out: sentence that every error message ends with.
       room: bytes that all files take.
-      original: size and hash of the source, where it is one file and they are known.
+      original: size and hash of the source, if it is a single file and they are known.
 
     Returns:
-      The names of the files that were made now.
+      Names of the files that this call made.
 
     Raises:
-      MissingDataError: there is no such source.
-      DataError: the source is damaged, incomplete or another one, the disk is too small, or another
-        process prepares there.
+      MissingDataError: the source does not exist.
+      DataError: the source is damaged, incomplete or another file, the disk is too small, or
+        another process prepares the same folder.
     """
     if original is not None and not source.is_dir():
         with opened(source, 1 << 45, way_out) as stream:
@@ -88,10 +88,10 @@ def prepare_files(
 
 
 def check_original(stream: BinaryIO, name: object, original: Original, way_out: str) -> None:
-    """Whether a file is the one that its owner published.
+    """Check that a file is the one that its publisher released.
 
     Raises:
-      DataError: its size or its hash is another; both are named.
+      DataError: the size or the hash differs; the message gives both values.
     """
     size = stream.seek(0, io.SEEK_END)
     if size != original.size:
@@ -110,10 +110,10 @@ def check_original(stream: BinaryIO, name: object, original: Original, way_out: 
 
 
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
-    """What was prepared in a folder, by file; nothing where there is no manifest.
+    """Return the manifest's entries by file; empty if there is no manifest.
 
     Raises:
-      DataError: it is damaged.
+      DataError: the manifest is damaged.
     """
     path = folder / MANIFEST
     if not path.exists():
@@ -125,33 +125,35 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def find(source: Source, name: str) -> str:
-    """The one file of a source whose path ends with a name; a source of one file is that file.
+    """Return the one file of a source whose path ends with a name.
+
+    A source that is a single file returns that file.
 
     Raises:
-      DataError: it has no such file, or several.
+      DataError: there is no such file, or several.
     """
     if len(source.files()) == 1:
         return source.files()[0][0]
     found = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
     if len(found) != 1:
-        several = f"several, {found[0]} and {found[1]}" if found else "none"
-        raise DataError(f"{source.path}: of {name} there is {several}. {source.way_out}")
+        matches = f"matches several files, {found[0]} and {found[1]}" if found else "was not found"
+        raise DataError(f"{source.path}: {name} {matches}. {source.way_out}")
     return found[0]
 
 
 def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
-    """The names of a source's files that are wanted, in order."""
+    """Return the sorted names of a source's files that satisfy a condition."""
     # Archives made on a Mac hold a copy of every name.
     return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
 
 
 def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Callable:
-    """The recipe of files that loaders read as they are published.
+    """Return the recipe of files that loaders read as published.
 
     Args:
-      limit: bytes of a file.
-      known: the files, with what is known of them.
-      optional: more files, copied where the source has them.
+      limit: maximum number of bytes of a file.
+      known: required files with their known size and hash.
+      optional: further files, copied if the source has them.
     """
 
     def read(source: Source, name: str, path: str) -> bytes:
@@ -175,7 +177,7 @@ def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = 
 
 
 def npz(**arrays: np.ndarray) -> bytes:
-    """The bytes of an `.npz` of arrays, always the same for the same ones."""
+    """Return the bytes of an `.npz` file; equal arrays give equal bytes."""
     stream = io.BytesIO()
     np.savez_compressed(stream, **arrays)
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Builders of TensorFlow Datasets for sets that it lacks, for users of other libraries.
+"""TensorFlow Datasets builders for sets that TFDS lacks, for users of other libraries.
 
     import data_pipelines.tfds_builders
     import tensorflow_datasets as tfds
@@ -8,8 +8,8 @@
     train = builder.as_data_source("train")
 
 Importing the module registers `core50`, `s20_two_camera` and `procedural_world`. Nothing is
-downloaded: the first two read what lies below EVERLIGHT_DATA (`data prepare`). TensorFlow is needed
-for the format tfrecord and for `as_dataset` only.
+downloaded: the first two read the data below EVERLIGHT_DATA (see `data prepare`). Only the format
+tfrecord and `as_dataset` need TensorFlow.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ Samples = Iterator[tuple[int | str, dict[str, Any]]]
 
 
 class Core50(tfds.core.GeneratorBasedBuilder):
-    """CORe50 (Lomonaco and Maltoni 2017): objects are classes; three sessions test, as there."""
+    """CORe50 (Lomonaco and Maltoni 2017) with objects as classes and its three test sessions."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar = {"1.0.0": "The release's 164,866 frames of 128x128."}
@@ -64,19 +64,19 @@ class Core50(tfds.core.GeneratorBasedBuilder):
 
 
 class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
-    """S20's pairs (Abdelhamed et al. 2021): lights, transforms and the authors' fold of each."""
+    """S20's image pairs (Abdelhamed et al. 2021): illuminants, transforms and official folds."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar = {"1.0.0": "The release's 162 pairs."}
 
     def _info(self) -> tfds.core.DatasetInfo:
-        light = tfds.features.Tensor(shape=(3,), dtype=np.float32)
+        illuminant = tfds.features.Tensor(shape=(3,), dtype=np.float32)
         transform = tfds.features.Tensor(shape=(3, 3), dtype=np.float32)
         features = {
             "name": tfds.features.Text(),
             "fold": tfds.features.Scalar(np.int32),
-            "illuminant_main": light,
-            "illuminant_second": light,
+            "illuminant_main": illuminant,
+            "illuminant_second": illuminant,
             "transform_image": transform,
             "transform_chart": transform,
         }
@@ -96,7 +96,7 @@ class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
 
 
 class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
-    """Textured shapes in 20 classes of 4 superclasses, 500 training and 100 test images of each."""
+    """Textured shapes: 20 classes in 4 superclasses, 500 training and 100 test images per class."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES: ClassVar = {"1.0.0": "The world of seed 0."}

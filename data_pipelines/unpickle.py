@@ -1,10 +1,10 @@
-"""Pickles from outside, read without letting them run anything.
+"""Reader of untrusted pickles that runs none of their code.
 
-A pickle is a program for a small machine with a stack. The machine here knows the instructions that
-build numbers, text and plain containers, and a short list of the callables by which NumPy's arrays
-are pickled, which it does not call: it makes the arrays itself, from bytes and a type of a
-whitelist. Whatever else a pickle asks for is refused before it is looked up. How many objects it
-makes, how deep they lie in each other and how many bytes it copies is bounded.
+A pickle is a program for a small stack machine. The machine here implements the instructions that
+build numbers, text and plain containers. It recognizes the callables by which NumPy pickles arrays
+but never calls them: it builds the arrays itself, from bytes and a whitelisted type. All other
+names are refused before they are looked up. The number of objects, their nesting and the bytes
+copied are limited.
 """
 
 import io
@@ -23,52 +23,56 @@ from data_pipelines.files import one_line, read_bytes
 
 Encoding = Literal["ASCII", "latin1", "bytes"]
 
-OBJECTS = 2_000_000
-"""Instructions of a pickle, and objects in what it holds, shared ones counted wherever they stand;
-CIFAR-100's have 400,000."""
-DEPTH = 50
-"""Of containers in containers."""
-BITS = 1_024
-"""Of a whole number."""
-BYTES = 1_000_000_000
-"""Of a pickle."""
+MAX_OBJECTS = 2_000_000
+"""Limit on a pickle's instructions and on the objects it holds.
 
-_AGAIN = "Get it again."
+Shared objects count at every occurrence; CIFAR-100's pickles have 400,000 objects.
+"""
+MAX_DEPTH = 50
+"""Limit on the nesting of containers."""
+MAX_INTEGER_BITS = 1_024
+"""Limit on the bits of an integer."""
+MAX_BYTES = 1_000_000_000
+"""Limit on the size of a pickle."""
+
+_AGAIN = "Download it again."
 _SCALARS = (type(None), bool, int, float, complex, str, bytes)
 
 
 class _Refused(ValueError):
-    """What a pickle of arrays and plain containers does not do."""
+    """Error about content outside arrays and plain containers."""
 
 
 class _Mark:
-    """Where on the stack a container's items begin."""
+    """Marker of a container's first item on the stack."""
 
 
 class _Unbuilt:
-    """An array or a type whose state has not come yet."""
+    """Array or dtype whose state has not been read yet."""
 
     def __init__(self, dtype: np.dtype | None = None, is_object: bool = False):
         self.dtype, self.is_object = dtype, is_object
         self.is_array = dtype is None and not is_object
         self.places: list[int] = []
-        """Of the memo."""
+        """Memo keys that refer to this object."""
 
 
 class Foreign(NamedTuple):
-    """What the pickles of another library may name too; what stands for it is made here."""
+    """Further names that pickles may use, with substitutes made here."""
 
     values: Mapping[tuple[str, str], Any]
-    """By module and name: what stands for a type or constant."""
+    """Substitutes for types or constants, by module and name."""
     calls: Mapping[tuple[str, str], Callable[..., Any]]
-    """What makes an object from a call's arguments, which may be anything that was read. Where it
-    is a dict, a state that the pickle gives it is dropped."""
+    """Functions that make an object from a call's arguments, which may be any value read.
+
+    If the object is a dict, any state that the pickle assigns to it is dropped.
+    """
     reference: Callable[[Any], Any]
-    """What stands for an object that the pickle holds a reference to, its persistent id."""
+    """Function from a persistent id to the substitute of the referenced object."""
 
 
 class _Objects:
-    """The type of Python objects, of which a pickle may hold arrays."""
+    """Dtype of Python objects, of which a pickle may hold arrays."""
 
 
 _OBJECTS = _Objects()
@@ -81,7 +85,7 @@ def _admitted_type(code: str) -> np.dtype:
 
 
 def _text(value: Any) -> str:
-    """Text that Python 2 may have written as bytes."""
+    """Return text, decoded if Python 2 wrote it as bytes."""
     if isinstance(value, bytes):
         value = value.decode("ascii")
     if not isinstance(value, str):
@@ -90,7 +94,7 @@ def _text(value: Any) -> str:
 
 
 class _Machine:
-    """The stack, the memo, and what the instructions do to them."""
+    """Stack machine with a memo and the effects of the instructions."""
 
     def __init__(self, name: str, encoding: Encoding, copied: int, foreign: Foreign | None):
         self.name, self.encoding, self.foreign = name, encoding, foreign
@@ -100,8 +104,8 @@ class _Machine:
 
     def run(self, instructions: Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]) -> Any:
         for count, (operation, argument, _) in enumerate(instructions):
-            if count >= OBJECTS:
-                raise _Refused(f"more than {OBJECTS:,} instructions")
+            if count >= MAX_OBJECTS:
+                raise _Refused(f"more than {MAX_OBJECTS:,} instructions")
             if operation.name == "STOP":
                 return self.pop()
             if operation.name in _PUSHED:
@@ -123,7 +127,7 @@ class _Machine:
         return self.stack[-1]
 
     def items(self) -> list[Any]:
-        """All from the last mark on."""
+        """Pop all items above the last mark."""
         for place in range(len(self.stack) - 1, -1, -1):
             if isinstance(self.stack[place], _Mark):
                 found = self.stack[place + 1 :]
@@ -132,17 +136,17 @@ class _Machine:
         raise _Refused("a container without its beginning")
 
     def copy(self, count: int) -> None:
-        """Notes that so many bytes or items are copied."""
+        """Charge copied bytes or items to the budget."""
         self.left -= count
         if self.left < 0:
             raise _Refused("the same bytes copied over and over")
 
     def constant(self, operation: str, argument: Any) -> Any:
-        """A value that stands in the pickle itself."""
+        """Return a constant that the pickle itself holds."""
         if operation in _OLD_STRINGS and isinstance(argument, str):
             raw = argument.encode("latin1")
             return raw if self.encoding == "bytes" else raw.decode(self.encoding)
-        if isinstance(argument, int) and argument.bit_length() > BITS:
+        if isinstance(argument, int) and argument.bit_length() > MAX_INTEGER_BITS:
             raise _Refused(f"a number of {argument.bit_length():,} bits")
         return argument
 
@@ -158,9 +162,9 @@ class _Machine:
                 return
         if name is None:
             raise DataError(
-                f"{self.name} asks for {one_line(module)}.{one_line(function)}, which is neither a "
-                "NumPy array nor a plain container. It was not run; get the file from its original "
-                "source."
+                f"{self.name} names {one_line(module)}.{one_line(function)}, which is neither a "
+                "NumPy array nor a plain container. It was not run; download the file from its "
+                "original source."
             )
         self.stack.append(_CALLS[name])
 
@@ -213,7 +217,7 @@ class _Machine:
         self.stack.append(self.foreign.reference(self.pop()))
 
     def build(self) -> None:
-        """Gives an array or a type its state."""
+        """Set the state of an array or a dtype."""
         state, unbuilt = self.pop(), self.pop()
         if self.foreign is not None and isinstance(unbuilt, dict):
             self.stack.append(unbuilt)
@@ -238,7 +242,7 @@ class _Machine:
         return self.filled(dtype, shape, bool(columns_first), content)
 
     def filled(self, dtype: Any, shape: Any, columns_first: bool, content: Any) -> np.ndarray:
-        """An array of numbers or text from its bytes."""
+        """Return an array of numbers or text from its bytes."""
         if isinstance(content, (str, bytearray)):
             self.copy(len(content))
         if isinstance(content, str):
@@ -251,7 +255,7 @@ class _Machine:
 
 
 def _with_order(unbuilt: _Unbuilt, version: Any, order: Any, *state: Any) -> np.dtype | _Objects:
-    """A type in a byte order; the rest of its state must be what NumPy itself would write."""
+    """Return a dtype with its byte order; all other state must be what NumPy writes."""
     dtype = np.dtype(object) if unbuilt.is_object else unbuilt.dtype
     known = dtype.__reduce__()[2]
     if version != known[0] or state != known[2:] or _text(order) not in ("<", ">", "|", "="):
@@ -280,7 +284,7 @@ def _object_array(content: list[Any], shape: tuple[int, ...], columns_first: boo
 
 
 def _as_keys(items: Any) -> list[Any]:
-    """Only scalars: what lies in a tuple would be hashed over and over."""
+    """Return the keys if all are scalars; nested tuples could be hashed repeatedly."""
     if not isinstance(items, (list, tuple)) or not all(type(item) in _SCALARS for item in items):
         raise _Refused("a key that is no number and no text")
     return list(items)
@@ -294,7 +298,7 @@ def _as_dict(pairs: list[Any]) -> dict[Any, Any]:
 
 @dataclass(frozen=True)
 class _Call:
-    """What stands in the place of a callable that a pickle may name."""
+    """Substitute for a callable that a pickle may name."""
 
     make: Callable[..., Any]
 
@@ -323,7 +327,7 @@ def _make_from_buffer(
 
 
 def _make_bytes(machine: _Machine, text: Any, encoding: Any) -> bytes:
-    """How protocol 2 spells bytes."""
+    """Return bytes as protocol 2 encodes them."""
     if encoding != "latin1" or not isinstance(text, str):
         raise _Refused(f"bytes encoded as {one_line(encoding)!r}")
     machine.copy(len(text))
@@ -444,22 +448,22 @@ _INSTRUCTIONS: dict[str, Callable[[_Machine, Any], None]] = {
 
 
 class _Extent(NamedTuple):
-    """How many objects a value holds, shared ones counted wherever they stand, and how deep."""
+    """Number of objects in a value, shared ones counted at every occurrence, and nesting depth."""
 
     count: int
     depth: int
 
 
 def _measure(value: Any, depth: int, known: dict[int, _Extent | None]) -> _Extent:
-    """The extent of what was read; refuses what holds itself, or more than the bounds."""
+    """Return the extent of a value; refuse one that contains itself or exceeds the limits."""
     if type(value) in _SCALARS or isinstance(value, (bytearray, np.dtype, np.generic)):
         return _Extent(1, 0)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return _Extent(1, 0)
     if not isinstance(value, (list, tuple, dict, set, frozenset, np.ndarray)):
         raise _Refused("an array, a type or a function that was never made")
-    if depth > DEPTH:
-        raise _Refused(f"containers in containers deeper than {DEPTH}")
+    if depth > MAX_DEPTH:
+        raise _Refused(f"containers in containers deeper than {MAX_DEPTH}")
     if id(value) in known:
         extent = known[id(value)]
         if extent is None:
@@ -475,8 +479,8 @@ def _measure(value: Any, depth: int, known: dict[int, _Extent | None]) -> _Exten
             1 + max((each.depth for each in extents), default=0),
         )
         known[id(value)] = extent
-    if extent.count > OBJECTS or depth + extent.depth > DEPTH + 1:
-        raise _Refused(f"more than {OBJECTS:,} objects, or deeper than {DEPTH}")
+    if extent.count > MAX_OBJECTS or depth + extent.depth > MAX_DEPTH + 1:
+        raise _Refused(f"more than {MAX_OBJECTS:,} objects, or deeper than {MAX_DEPTH}")
     return extent
 
 
@@ -486,24 +490,24 @@ def load_restricted(
     encoding: Encoding = "ASCII",
     foreign: Foreign | None = None,
 ) -> Any:
-    """What a pickle holds, if that is NumPy arrays and scalars and plain containers.
+    """Return the content of a pickle of NumPy arrays, scalars and plain containers.
 
-    Plain are dict, list, tuple, set, frozenset, str, bytes, bytearray, bool, numbers and None; keys
-    are scalars. Arrays are of numbers, truth values, text, bytes or such objects, in one type;
-    those that are not of objects are read-only.
+    Plain types are dict, list, tuple, set, frozenset, str, bytes, bytearray, bool, numbers and
+    None; keys are scalars. Arrays hold numbers, booleans, text, bytes or plain objects. Arrays
+    without objects are read-only.
 
     Args:
-      source: a file, a pickle's bytes, or a stream, which is left where the pickle ends.
-      name: how error messages call it.
-      encoding: what the 8-bit strings of a Python 2 pickle become: "bytes" keeps them (CIFAR),
-        "latin1" decodes them one to one (needed where arrays were pickled by Python 2).
-      foreign: what else the pickle may name.
+      source: a file, a pickle's bytes, or a stream, which is left at the end of the pickle.
+      name: name of the pickle in error messages.
+      encoding: decoding of the 8-bit strings of a Python 2 pickle. "bytes" keeps them (CIFAR);
+        "latin1" decodes them one to one, as arrays pickled by Python 2 need.
+      foreign: further names that the pickle may use.
 
     Raises:
-      MissingDataError: no such file.
-      DataError: the pickle asks for anything else or too much, is truncated or is no pickle.
+      MissingDataError: the file does not exist.
+      DataError: the pickle names anything else, exceeds a limit, is truncated, or is not a pickle.
     """
-    content = read_bytes(source, BYTES, _AGAIN) if isinstance(source, Path) else source
+    content = read_bytes(source, MAX_BYTES, _AGAIN) if isinstance(source, Path) else source
     try:
         size = content.getbuffer().nbytes if isinstance(content, io.BytesIO) else len(content)
         machine = _Machine(name, encoding, 2 * size, foreign)
@@ -514,32 +518,35 @@ def load_restricted(
     # Damaged pickles raise nearly every kind of exception (the pickle module's documentation).
     except Exception as error:
         raise DataError(
-            f"{name} cannot be unpickled; it is truncated, damaged or no pickle of plain data "
+            f"{name} cannot be unpickled; it is truncated, damaged or not a pickle of plain data "
             f"({type(error).__name__.strip('_')}: {one_line(error)}). {_AGAIN}"
         ) from error
     return value
 
 
 def load_npy_restricted(content: bytes, name: str, encoding: Encoding = "ASCII") -> np.ndarray:
-    """The array of a `.npy` file; the objects of an object array go through `load_restricted`.
+    """Return the array of a `.npy` file; objects are read by `load_restricted`.
 
     Args:
       content: the file's bytes.
-      name: how error messages call it.
-      encoding: as for `load_restricted`.
+      name: name of the file in error messages.
+      encoding: string decoding as for `load_restricted`.
 
     Raises:
-      DataError: truncated, not of the `.npy` format, or objects that are not admitted.
+      DataError: the content is truncated, not in the `.npy` format, or holds objects that are not
+        allowed.
     """
     try:
         header = parse_header(content)
         if header.dtype is not None:
             return array_of(content, header)
     except ValueError as error:
-        raise DataError(f"{name} is no whole .npy file ({one_line(error)}). {_AGAIN}") from error
+        raise DataError(
+            f"{name} is not an intact .npy file ({one_line(error)}). {_AGAIN}"
+        ) from error
     array = load_restricted(content[header.length :], name, encoding)
     if not isinstance(array, np.ndarray) or array.shape != header.shape:
         raise DataError(
-            f"{name} does not hold the array of shape {header.shape} that it announces."
+            f"{name} does not hold an array of shape {header.shape} as its header says. {_AGAIN}"
         )
     return array

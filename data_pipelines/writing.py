@@ -1,7 +1,7 @@
-"""How files are written: whole or not at all, by one process, where there is room, with checksums.
+"""Atomic and locked writing of files, with checks of disk space and checksums.
 
-A file gets its name once it is whole and on the disk; until then it ends in `.unfinished`, and what
-a killed process leaves under such a name the next start removes.
+A file gets its name once it is complete and on disk. Until then its name ends in `.unfinished`; the
+next start removes such files of a killed process.
 """
 
 import io
@@ -16,14 +16,14 @@ from pathlib import Path
 import filelock
 import numpy as np
 
-from data_pipelines.arrays import BYTES, read_npz
+from data_pipelines.arrays import MAX_BYTES, read_npz
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_bytes
 
 UNFINISHED = ".unfinished"
 LOCK = ".lock"
-SPARE = 1_000_000
-"""Bytes that notes, logs and the file system itself take."""
+RESERVED_BYTES = 1_000_000
+"""Bytes reserved for notes, logs and the file system itself."""
 
 _SEAL = b"crc32 %08x"
 _DIGITS = 8
@@ -31,10 +31,10 @@ _DIGITS = 8
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A path to write to; what lies there afterwards gets the name of `path`, in one step.
+    """Yield a temporary path that replaces `path` atomically when the block ends.
 
     Raises:
-      DataError: it cannot be written; what was at `path` is still there.
+      DataError: the file cannot be written; the previous content of `path` is kept.
     """
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
@@ -52,10 +52,10 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder, where it is missing, and those above it.
+    """Create a folder and its parents where they are missing.
 
     Raises:
-      DataError: it cannot be made.
+      DataError: the folder cannot be created.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,15 +64,15 @@ def make_folder(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> DataError:
-    """The error about a file that the system does not let be written."""
+    """Return the error for a file that the operating system refuses to write."""
     return DataError(
-        f"{path} cannot be written ({one_line(error.strerror or error)}). What was finished before "
-        "is kept; make room or give another place, and the same command goes on."
+        f"{path} cannot be written ({one_line(error.strerror or error)}). Finished files "
+        "are kept; free disk space or choose another folder, and run the same command again."
     )
 
 
 def remove(path: Path) -> None:
-    """Removes a file, where it is there and the disk lets it go."""
+    """Remove a file if it exists and the disk allows it."""
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -80,24 +80,24 @@ def remove(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what a killed process left half written in a folder; its lock must be held."""
+    """Remove a killed process's unfinished files from a folder, whose lock must be held."""
     for path in folder.glob(f"*{UNFINISHED}"):
         remove(path)
 
 
 def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.BaseFileLock:
-    """Claims a folder for this process, until the lock is released or the process ends.
+    """Lock a folder for this process, until the lock is released or the process ends.
 
-    It is the system's lock of an open file, so that nothing is left of it where a process is
-    killed. The same process may claim a folder more than once.
+    It is the operating system's lock of an open file, so a killed process leaves no lock behind.
+    The same process may lock a folder more than once.
 
     Args:
-      folder: to claim.
-      way_out: what to do where another process has claimed it.
-      patience: seconds to wait for that one, -1 for as long as it takes.
+      folder: folder to lock.
+      way_out: advice for the case that another process holds the lock.
+      patience: seconds to wait for that process, -1 for no limit.
 
     Raises:
-      DataError: another process has claimed it, or the folder cannot be written.
+      DataError: another process holds the lock, or the folder is not writable.
     """
     lock = try_lock(folder / LOCK, patience)
     if lock is None:
@@ -106,10 +106,10 @@ def lock_folder(folder: Path, way_out: str, patience: float = 0) -> filelock.Bas
 
 
 def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
-    """Claims a file made for that; None where another process has.
+    """Lock a lock file; return None if another process holds the lock.
 
     Raises:
-      DataError: it cannot be written.
+      DataError: the file cannot be written.
     """
     # The instance is shared in the process, and by all its threads.
     lock = filelock.FileLock(path, thread_local=False, is_singleton=True)
@@ -124,7 +124,7 @@ def try_lock(path: Path, patience: float = 0) -> filelock.BaseFileLock | None:
 
 @contextmanager
 def locked_folder(folder: Path, way_out: str) -> Iterator[None]:
-    """A folder claimed as by `lock_folder`, while the context lasts."""
+    """Hold the lock of `lock_folder` while the context lasts."""
     lock = lock_folder(folder, way_out)
     try:
         yield
@@ -133,7 +133,7 @@ def locked_folder(folder: Path, way_out: str) -> Iterator[None]:
 
 
 def check_room(folder: Path, needed: int, what: str) -> None:
-    """Refuses to begin what the disk cannot hold.
+    """Check that the disk has enough free space.
 
     Raises:
       DataError: fewer bytes are free than needed.
@@ -142,23 +142,23 @@ def check_room(folder: Path, needed: int, what: str) -> None:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         raise cannot_write(folder, error) from error
-    if needed + SPARE > free:
+    if needed + RESERVED_BYTES > free:
         raise DataError(
-            f"{what}: {amount(needed + SPARE)} are needed in {folder}, but {amount(free)} are "
-            "free. Make room, and the same command goes on."
+            f"{what}: {amount(needed + RESERVED_BYTES)} are needed in {folder}, but {amount(free)} "
+            "are free. Free disk space and run the same command again."
         )
 
 
 def amount(count: int) -> str:
-    """A number of bytes, in MB or GB."""
+    """Format a number of bytes in MB or GB."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def save_sealed(path: Path, **arrays: np.ndarray) -> None:
-    """Writes an `.npz` whose comment is the checksum of all before it; any NumPy reads it.
+    """Write an `.npz` whose comment is the checksum of all preceding bytes; NumPy can read it.
 
     Raises:
-      DataError: it cannot be written.
+      DataError: the file cannot be written.
     """
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
@@ -169,14 +169,14 @@ def save_sealed(path: Path, **arrays: np.ndarray) -> None:
         unfinished.write_bytes(content + b"%08x" % zlib.crc32(content))
 
 
-def read_sealed(path: Path, way_out: str, limit: int = BYTES) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` that `save_sealed` wrote.
+def read_sealed(path: Path, way_out: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
+    """Return the arrays of an `.npz` that `save_sealed` wrote.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: any bit of it is another one than was written, or it has no seal.
+      MissingDataError: the file does not exist.
+      DataError: a bit of the file has changed, or it has no checksum.
     """
     content = read_bytes(path, limit, way_out)
     if content[-_DIGITS:] != b"%08x" % zlib.crc32(content[:-_DIGITS]):
-        raise DataError(f"{path} is not what was written: its checksum differs. {way_out}")
+        raise DataError(f"{path} has changed since it was written: its checksum differs. {way_out}")
     return read_npz(path, way_out, limit)

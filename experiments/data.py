@@ -1,9 +1,9 @@
-"""Data sets: which are there, and those that loaders read made of what their owners publish.
+"""Data sets: list what is present, and prepare what their publishers release.
 
     python -m experiments data list
     EVERLIGHT_DATA=data python -m experiments data prepare tiny-imagenet tiny-imagenet-200.zip
 
-A preparation that was stopped goes on.
+An interrupted preparation continues.
 """
 
 from dataclasses import dataclass
@@ -20,33 +20,33 @@ from experiments.common.settings import check_name
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """Prepare a data set in EVERLIGHT_DATA from what its owner publishes."""
+    """Prepare a data set in EVERLIGHT_DATA from its publisher's files."""
 
     name: tyro.conf.Positional[str]
-    """Of the data set; `data list` has them all."""
+    """Name of the data set; `data list` shows all names."""
     source: tyro.conf.Positional[Path]
-    """The owner's file, or the folder with it."""
+    """Path of the publisher's file, or of the folder with it."""
     partial: bool = False
-    """Prepare an incomplete release too; of core50 only."""
+    """Prepare an incomplete release too; core50 only."""
 
 
 @dataclass(frozen=True)
 class ListSettings:
-    """All data sets: what is there, what is missing, from where and how large."""
+    """List all data sets with their state, source and size."""
 
 
 def prepare(settings: PrepareSettings) -> Path:
-    """Prepares a data set and prints what was found; returns its folder.
+    """Prepare a data set, print the result and return its folder.
 
     Raises:
-      DataError: no such data set, EVERLIGHT_DATA is not set, or the source is missing, incomplete
-        or damaged; named.
+      DataError: the data set is unknown, EVERLIGHT_DATA is not set, or the source is missing,
+        incomplete or damaged; the message names it.
     """
     check_name("data set", settings.name, list(DATA_SETS))
     data = DATA_SETS[settings.name]
     if data.prepare is None:
         raise DataError(
-            f"{settings.name} is read as it is published: put {data.source} ({data.owner}) at "
+            f"{settings.name} needs no preparation: put {data.source} ({data.owner}) at "
             f"EVERLIGHT_DATA/{data.folder}"
         )
     root = data_root()
@@ -57,7 +57,7 @@ def prepare(settings: PrepareSettings) -> Path:
         )
     if not settings.source.exists():
         raise MissingDataError(
-            f"{settings.source} does not exist. Get {data.source} from: {data.owner}."
+            f"{settings.source} does not exist. Download {data.source} from: {data.owner}."
         )
     folder = root / data.folder
     found = data.prepare(settings.source, folder, data, settings.partial)
@@ -66,40 +66,42 @@ def prepare(settings: PrepareSettings) -> Path:
 
 
 def list_data(settings: ListSettings) -> None:
-    """Prints a paragraph for every data set.
+    """Print a paragraph for every data set.
 
     Raises:
-      DataError: EVERLIGHT_DATA names no folder, or a manifest is damaged.
+      DataError: EVERLIGHT_DATA is not a folder, or a manifest is damaged.
     """
     root = data_root()
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
     states = {name: state(data, root) for name, data in DATA_SETS.items()}
     for name, data in DATA_SETS.items():
-        size = "size not known" if data.bytes is None else amount(data.bytes)
+        size = "size unknown" if data.bytes is None else amount(data.bytes)
         how = (
             f"python -m experiments data prepare {name} SOURCE"
             if data.prepare
-            else "read as it is published"
+            else "no preparation needed"
         )
         print(f"\n{name}: {states[name]}")
-        print(f"  {data.what}; {size} in {data.folder}/; {how}")
-        print(f"  from {data.owner}: {data.source}")
-    missing = [name for name, found in states.items() if found != "there"]
-    print(f"\nnot there: {', '.join(missing) or 'none'}")
+        print(f"  content: {data.description}")
+        print(f"  location: {data.folder}/, {size}")
+        print(f"  source: {data.source}, from {data.owner}")
+        print(f"  preparation: {how}")
+    missing = [name for name, found in states.items() if found != "present"]
+    print(f"\nnot present: {', '.join(missing) or 'none'}")
 
 
 def state(data: DataSet, root: Path | None) -> str:
-    """Whether a data set is there, and what of it is not.
+    """Return the state of a data set: present, missing, incomplete or altered.
 
     Raises:
-      DataError: its manifest is damaged.
+      DataError: the data set's manifest is damaged.
     """
     missing = data.files if root is None else data.missing(root)
     if len(missing) == len(data.files):
         return "missing"
     if missing:
-        return f"incomplete, without {', '.join(missing)}"
+        return f"incomplete, {', '.join(missing)} missing"
     altered = data.altered(root)
     if altered:
         return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
-    return "there"
+    return "present"

@@ -1,1 +1,1 @@
-"""Measured spectra, thumbnails, phone pairs and raw photographs: arrays of colours."""
+"""Readers of measured spectra, thumbnails, image pairs of phones and raw photographs."""

@@ -1,11 +1,11 @@
-"""The classic colour chart of 24 patches in a photograph: where it is, and its colours.
+"""Detection and measurement of the classic colour chart of 24 patches in photographs.
 
-A chart is placed by the centres of its four corner patches, (x, y) in pixels: the first (dark
-skin), the sixth (bluish green), the last (black) and the nineteenth (white), in this order. Patches
-are numbered row by row from the first.
+A chart's position is given by the centres of its four corner patches, (x, y) in pixels. They are
+the first patch (dark skin), the sixth (bluish green), the last (black) and the nineteenth (white),
+in this order. Patches are numbered row by row.
 
-It is found as a grid of small even areas whose colours a 3x3 matrix makes of the chart's own; so
-neither the light nor the camera need be known.
+The detector looks for a grid of small uniform areas whose colours a 3x3 matrix maps from the
+chart's own. It needs to know neither the illuminant nor the camera.
 """
 
 import itertools
@@ -23,24 +23,27 @@ from everlight.color.alignment import apply_homography, area_downsample, fit_hom
 
 ROWS, COLUMNS = 4, 6
 NEUTRALS = slice(18, 24)
-"""The patches from white to black."""
+"""Patches from white to black."""
 CORNERS = np.array([[0, 0], [5, 0], [5, 3], [0, 3]], np.float32)
 CENTRES = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
 
-SEARCHED = 1_000
-"""Longest side, in pixels, of the image that a chart is looked for in."""
-INNER = 0.5
-"""Side of what is averaged of a patch, in distances between patches, whose sides are .85."""
-FLAT = (0.02, 0.035, 0.06)
-"""Steepest slopes that count as even, in root intensity a pixel, of the image's 99th percentile."""
-LEAST_PATCHES = 9
-"""Even areas that must lie on the grid for it to be looked at."""
-MOST_MISFIT = 0.12
-"""Of 24 colours from the chart's own by a 3x3 matrix, as a share of their length."""
+MAX_SEARCH_SIDE = 1_000
+"""Longest side, in pixels, of the image in which a chart is searched."""
+SAMPLED_SIDE = 0.5
+"""Side of the averaged part of a patch, in distances between patches; a patch's side is 0.85."""
+SLOPE_LIMITS = (0.02, 0.035, 0.06)
+"""Limits of slope for uniform areas, tried in turn.
+
+The unit is root intensity per pixel, relative to the image's 99th percentile.
+"""
+MIN_PATCHES = 9
+"""Minimum number of uniform areas on a grid."""
+MAX_RESIDUAL = 0.12
+"""Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
 
 
 def reference_colors() -> Float[np.ndarray, "24 3"]:
-    """XYZ of the patches, as colour-science has them (the chart of 2005, under D50)."""
+    """Return XYZ of the patches from colour-science (the chart of 2005, under D50)."""
     import colour
 
     patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()
@@ -48,7 +51,7 @@ def reference_colors() -> Float[np.ndarray, "24 3"]:
 
 
 class ChartColors(NamedTuple):
-    """A chart's colours in one image; `usable` where no pixel of a patch is saturated."""
+    """Chart colours in one image; `usable` is False for patches with a saturated pixel."""
 
     colors: Float[np.ndarray, "24 3"]
     usable: Bool[np.ndarray, "24"]
@@ -59,13 +62,18 @@ _apply = jax.jit(apply_homography)
 
 
 def chart_homography(corners: Float[np.ndarray, "4 2"]) -> Float[np.ndarray, "3 3"] | None:
-    """From places on the chart, a unit from patch to patch, to pixels; None where there is none."""
+    """Return the homography from chart coordinates to pixels, or None if there is none.
+
+    Neighbouring patches are one unit apart in chart coordinates.
+    """
     fit = _fit(CORNERS, np.float32(corners))
     return np.asarray(fit.homography) if fit.valid else None
 
 
-def place(homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]) -> np.ndarray:
-    """Pixels of places on the chart, `[n, 2]`."""
+def map_points(
+    homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]
+) -> np.ndarray:
+    """Map points from chart coordinates to pixels, `[n, 2]`."""
     return np.asarray(_apply(np.float32(homography), np.float32(points)))
 
 
@@ -74,10 +82,10 @@ def read_chart(
     saturated: Bool[np.ndarray, "h w"],
     homography: Float[np.ndarray, "3 3"],
 ) -> ChartColors:
-    """Means over the middle of every patch."""
-    steps = np.linspace(-INNER / 2, INNER / 2, 25)
+    """Return the mean colours of the patches' central areas."""
+    steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
     inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-    x, y = np.round(place(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
+    x, y = np.round(map_points(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
     seen = image[y, x].reshape(24, -1, 3)
     return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
 
@@ -85,7 +93,7 @@ def read_chart(
 def chart_mask(
     shape: tuple[int, int], homography: Float[np.ndarray, "3 3"], margin: float = 1.0
 ) -> Bool[np.ndarray, "h w"]:
-    """False on the chart and up to `margin` patches around it."""
+    """Return a mask that is False on the chart and up to `margin` patches around it."""
     y, x = np.mgrid[: shape[0], : shape[1]]
     back = np.linalg.inv(homography.astype(float))
     mapped = np.stack([x.ravel(), y.ravel(), np.ones(x.size)], axis=1) @ back.T
@@ -95,10 +103,10 @@ def chart_mask(
     return ~on_chart.reshape(shape)
 
 
-def misfit(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
-    """What of the colours no 3x3 matrix makes of the reference, as a share of their length."""
+def fit_residual(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
+    """Return the relative residual of fitting a 3x3 matrix from the reference to the colours."""
     fitted = reference @ np.linalg.lstsq(reference, colors)[0]
-    # Each channel counts alike, however little of the light it sees.
+    # Each channel has equal weight, however weak its response.
     scale = np.linalg.norm(colors, axis=0)
     return float(np.linalg.norm((fitted - colors) / scale) / np.sqrt(3))
 
@@ -106,34 +114,34 @@ def misfit(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3
 def find_chart(
     image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
 ) -> Float[np.ndarray, "4 2"] | None:
-    """The chart's corners in a linear photograph, or None where no grid has its colours.
+    """Return the chart's corners in a linear photograph, or None if no chart is found.
 
     Args:
-      image: linear colours, from 0.
+      image: linear image with 0 at the black level, [h, w, 3].
       reference: linear colours of the 24 patches in any space, such as XYZ.
     """
-    factor = max(1, round(max(image.shape[:2]) / SEARCHED))
+    factor = max(1, round(max(image.shape[:2]) / MAX_SEARCH_SIDE))
     small = np.asarray(area_downsample(jnp.asarray(image), factor).image)
     none = np.zeros(small.shape[:2], bool)
-    for flat in FLAT:
-        best, found = MOST_MISFIT, None
+    for flat in SLOPE_LIMITS:
+        best, found = MAX_RESIDUAL, None
         for to_pixels in _grids(*_even_areas(small, flat)):
             for on_grid in _PLACEMENTS:
                 homography = to_pixels @ on_grid
                 if not _inside(homography, small.shape):
                     continue
-                score = misfit(read_chart(small, none, homography).colors, reference)
+                score = fit_residual(read_chart(small, none, homography).colors, reference)
                 if score < best:
                     best, found = score, homography
         if found is not None:
-            return place(found, CORNERS) * factor + (factor - 1) / 2
+            return map_points(found, CORNERS) * factor + (factor - 1) / 2
     return None
 
 
 def _even_areas(
     image: Float[np.ndarray, "h w 3"], flat: float
 ) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray, "n"]]:
-    """Centres and sides of even areas that are about square."""
+    """Return centres and sides of uniform areas that are roughly square."""
     root = np.sqrt(np.maximum(image, 0))
     root = root / np.quantile(root, 0.99, axis=(0, 1))
     root = ndimage.gaussian_filter(root, (1, 1, 0))
@@ -163,12 +171,11 @@ def _even_areas(
 def _grids(
     centres: Float[np.ndarray, "n 2"], sides: Float[np.ndarray, "n"]
 ) -> Iterator[Float[np.ndarray, "3 3"]]:
-    """Homographies from places to pixels, of sets of areas that lie on one grid.
+    """Yield homographies to pixels from sets of areas that lie on one grid.
 
-    The places are counted from the grid's least ones, so that some placement of `_PLACEMENTS` makes
-    them the chart's.
+    Grid coordinates start at 0, so that one of `_PLACEMENTS` maps the chart to them.
     """
-    if len(centres) < LEAST_PATCHES:
+    if len(centres) < MIN_PATCHES:
         return
     tree, seen = cKDTree(centres), set()
     for start in range(len(centres)):
@@ -189,7 +196,7 @@ def _grids(
             at, rows = _grow(start, steps, centres, tree)
             places = np.array(at, np.float32)
             places -= places.min(axis=0)
-            few = len(rows) < LEAST_PATCHES or frozenset(rows) in seen
+            few = len(rows) < MIN_PATCHES or frozenset(rows) in seen
             if few or len(rows) > ROWS * COLUMNS or places.max() > COLUMNS - 1:
                 continue
             seen.add(frozenset(rows))
@@ -204,7 +211,7 @@ def _grids(
 def _grow(
     start: int, steps: Float[np.ndarray, "2 2"], centres: Float[np.ndarray, "n 2"], tree: cKDTree
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """From one area over its neighbours to theirs, by the steps that led to each."""
+    """Grow a grid from one area to its neighbours, updating the local step vectors."""
     placed = {(0, 0): start}
     local = {(0, 0): steps}
     queue = [(0, 0)]
@@ -226,7 +233,8 @@ def _grow(
 
 
 def _placements() -> Iterator[Float[np.ndarray, "3 3"]]:
-    """From the chart to a grid whose least places are 0: turned by quarters, and moved."""
+    """Yield transforms from the chart to a grid that starts at 0: rotations by 90 degrees and
+    shifts."""
     turn = np.array([[0, -1], [1, 0]])
     for quarters in range(4):
         turned = np.linalg.matrix_power(turn, quarters)
@@ -241,11 +249,11 @@ _PLACEMENTS = tuple(_placements())
 
 
 def _inside(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
-    edge = INNER
+    edge = SAMPLED_SIDE
     low, high = CORNERS.min(axis=0) - edge, CORNERS.max(axis=0) + edge
     outer = np.array([(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])])
     depth = np.column_stack([outer, np.ones(4)]) @ homography[2]
     if not np.all(depth * homography[2, 2] > 0):
         return False
-    pixels = place(homography, outer)
+    pixels = map_points(homography, outer)
     return bool(np.all((pixels >= 0) & (pixels < [shape[1] - 1, shape[0] - 1])))

@@ -1,7 +1,7 @@
-"""Made-up raw pairs with a colour chart under known lights: to rehearse a calibration, and test it.
+"""Synthetic raw pairs with a colour chart under known illuminants, for rehearsing calibration.
 
-Two measured cameras see tiles of measured surfaces, and a chart among them, under measured lights.
-Where each camera looks is fixed, as on a phone; the chart is somewhere else in every scene.
+Two measured cameras see tiles of measured surfaces and a chart under measured illuminants. The
+cameras' relative position is fixed, as on a phone; the chart moves from scene to scene.
 """
 
 from pathlib import Path
@@ -18,12 +18,12 @@ from everlight.color.radiometry import response_table
 
 HEIGHT, WIDTH = 360, 480
 ALIGNMENT = np.array([[0.92, -0.015, 18.0], [0.012, 0.93, 10.0], [1e-5, -2e-5, 1.0]])
-"""From main to second pixels."""
+"""Homography from main to second pixels."""
 TILE = 60
-BLACK, WHITE = 512, 16383
-NOISE = 0.002
-"""Of white, a pixel."""
-LIGHTS = (
+BLACK_LEVEL, WHITE_LEVEL = 512, 16383
+NOISE_STD = 0.002
+"""Standard deviation of the noise per pixel, relative to white."""
+ILLUMINANTS = (
     *("A", "D50", "D65", "D75", "FL2", "FL8", "FL11", "E", "D55", "C", "FL3.10", "B", "FL1"),
     *("FL4", "FL5", "FL7", "FL9", "FL12", "FL3.1", "FL3.5", "FL3.12", "LED-B1", "LED-B3"),
     *("LED-B5", "LED-BH1", "LED-V1", "LED-V2", "HP2", "PHOS-1", "Metal Halide"),
@@ -31,35 +31,37 @@ LIGHTS = (
 
 
 class ChartScenes(NamedTuple):
-    """What is true of the pairs that were written."""
+    """Ground truth of the written pairs."""
 
     names: tuple[str, ...]
     main: Float[np.ndarray, "n 3"]
     second: Float[np.ndarray, "n 3"]
     homography: Float[np.ndarray, "3 3"]
     charts: Float[np.ndarray, "n 3 3"]
-    """From places on the chart to main pixels."""
+    """Homographies from chart coordinates to main pixels."""
     transforms: Float[np.ndarray, "n 3 3"]
-    """Least squares of all surfaces' exact colours, divided by their mean row sum."""
+    """Least-squares transforms of all surfaces' exact colours, divided by their mean row sum."""
 
 
 def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
-    """Writes `main/NAME.dng` and `second/NAME.dng`, each pair under a light of its own.
+    """Write `main/NAME.dng` and `second/NAME.dng`, each pair under a different illuminant.
 
     Args:
-      folder: where.
-      count: pairs, at most as many as `LIGHTS`.
-      seed: of surfaces, places, exposures and noise.
+      folder: destination folder.
+      count: number of pairs, at most the number of `ILLUMINANTS`.
+      seed: random seed of surfaces, positions, exposures and noise.
     """
     library, rng = embedded_library(), np.random.default_rng(seed)
-    lights = [library.illuminant_names.index(name) for name in LIGHTS[:count]]
+    illuminants = [library.illuminant_names.index(name) for name in ILLUMINANTS[:count]]
     tables = [
-        response_table(library.illuminants[lights], library.reflectances, library.sensitivity(each))
+        response_table(
+            library.illuminants[illuminants], library.reflectances, library.sensitivity(each)
+        )
         for each in EMBEDDED_CAMERAS
     ]
     surfaces = [np.asarray(table.surfaces, float) for table in tables]
     whites = [np.asarray(table.illuminants, float) for table in tables]
-    charts = np.stack([_place_chart(rng) for _ in lights])
+    charts = np.stack([_place_chart(rng) for _ in illuminants])
     names = tuple(f"scene-{index:02}" for index in range(count))
     for index, name in enumerate(names):
         shown = _surfaces_of_scene(library, charts[index], rng)
@@ -67,7 +69,7 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
             colors = own[index][shown if view == "main" else _seen_by_second(shown)]
             # Exposed for the brightest surface, up to a stop under.
             colors = colors / white[index].max() * rng.uniform(0.45, 0.95)
-            colors = colors + NOISE * rng.normal(size=colors.shape)
+            colors = colors + NOISE_STD * rng.normal(size=colors.shape)
             make_folder(folder / view)
             _write(folder / view / f"{name}.dng", colors, EMBEDDED_CAMERAS[view == "second"])
     transforms = [np.linalg.lstsq(a, b)[0] for a, b in zip(*surfaces, strict=True)]
@@ -81,7 +83,7 @@ def write_chart_pairs(folder: Path, count: int, seed: int = 0) -> ChartScenes:
 
 
 def _place_chart(rng: np.random.Generator) -> Float[np.ndarray, "3 3"]:
-    """From places on the chart to main pixels: turned and tilted a little."""
+    """Return a homography from chart coordinates to main pixels, slightly rotated and tilted."""
     size, turn = rng.uniform(26, 32), rng.uniform(-0.2, 0.2)
     low, high = (90, 80), (WIDTH - 260, HEIGHT - 190)
     across, down = rng.uniform(low, high)
@@ -93,7 +95,7 @@ def _place_chart(rng: np.random.Generator) -> Float[np.ndarray, "3 3"]:
 def _surfaces_of_scene(
     library: SpectralLibrary, chart: Float[np.ndarray, "3 3"], rng: np.random.Generator
 ) -> Int[np.ndarray, "h w"]:
-    """Which surface each main pixel shows: tiles, the chart's frame, and its patches."""
+    """Return the surface at each main pixel: tiles, the chart's frame, and its patches."""
     count = len(library.reflectances)
     drawn = rng.integers(0, count - 24, (HEIGHT // TILE, WIDTH // TILE))
     shown = drawn.repeat(TILE, axis=0).repeat(TILE, axis=1)
@@ -110,7 +112,7 @@ def _surfaces_of_scene(
 
 
 def _seen_by_second(shown: Int[np.ndarray, "h w"]) -> Int[np.ndarray, "h w"]:
-    """The same on the second camera's pixels; beyond the main view its border goes on."""
+    """Return the surface at each second pixel; beyond the main view, the border is repeated."""
     y, x = np.mgrid[:HEIGHT, :WIDTH]
     places = np.round(_mapped(np.linalg.inv(ALIGNMENT), x, y)).astype(int)
     column = np.clip(places[..., 0], 0, WIDTH - 1)
@@ -126,8 +128,8 @@ def _mapped(
 
 
 def _write(path: Path, colors: Float[np.ndarray, "h w 3"], camera: str) -> None:
-    """As an RGGB sensor sees them."""
-    levels = np.clip(np.round(BLACK + mosaic_rggb(colors) * (WHITE - BLACK)), 0, 65535).astype(
-        np.uint16
-    )
-    write_dng(path, levels, [BLACK] * 4, WHITE, model=camera)
+    """Write colours as an RGGB sensor records them."""
+    levels = np.clip(
+        np.round(BLACK_LEVEL + mosaic_rggb(colors) * (WHITE_LEVEL - BLACK_LEVEL)), 0, 65535
+    ).astype(np.uint16)
+    write_dng(path, levels, [BLACK_LEVEL] * 4, WHITE_LEVEL, model=camera)

@@ -1,4 +1,4 @@
-"""Writes photographs: a sensor's numbers as DNG (Adobe, version 1.4), linear colours as TIFF."""
+"""Writers of photographs: raw sensor values as DNG (Adobe, version 1.4), linear colours as TIFF."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +18,11 @@ COLOR_FILTER_ARRAY, RGB = 32803, 2
 ORIENTATIONS = {0: 1, 1: 2, 3: 3, 2: 4, 4: 5, 6: 6, 7: 7, 5: 8}
 
 RGGB = ((0, 1), (3, 2))
-"""Channels of a sensor's four places: 0 red, 1 green, 2 blue, 3 the other green."""
+"""Channels of a sensor's 2x2 block: 0 red, 1 green, 2 blue, 3 second green."""
 
 
 def mosaic_rggb(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
-    """What a sensor of `RGGB` sees of colours: one channel a pixel."""
+    """Return the mosaic that an `RGGB` sensor records of an image: one channel per pixel."""
     mosaic = image[..., 1].copy()
     mosaic[::2, ::2] = image[::2, ::2, 0]
     mosaic[1::2, 1::2] = image[1::2, 1::2, 2]
@@ -30,7 +30,7 @@ def mosaic_rggb(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
 
 
 def rationals(values: Float[np.ndarray, "..."], denominator: int = 10_000) -> tuple[int, ...]:
-    """TIFF's rationals: numerator, denominator, numerator, denominator, ..."""
+    """Return values as TIFF rationals: numerator, denominator, numerator, denominator, ..."""
     return tuple(
         part
         for value in np.ravel(values)
@@ -50,23 +50,23 @@ def write_dng(
     orientation: int = 1,
     extra_tags: Sequence[tuple] = (),
 ) -> None:
-    """Writes a Bayer sensor's numbers as a DNG.
+    """Write a Bayer sensor's values as a DNG.
 
     Args:
-      path: the file to write, in place of one that is there.
-      mosaic: the sensor's numbers, `[h, w]`. LibRaw opens none with a side below 22 pixels.
-      black: the black levels of red, green, blue and the other green.
-      white: the white level.
-      pattern: the channel of each place of a 2×2 block, as in `RGGB`.
-      color_matrix: XYZ under D65 to camera, `[3, 3]`, as the tag ColorMatrix1. Without it LibRaw
-        opens the file, but not every program does.
+      path: file to write; an existing one is replaced.
+      mosaic: sensor values, `[h, w]`. LibRaw opens none with a side below 22 pixels.
+      black: black levels of red, green, blue and the second green.
+      white: white level.
+      pattern: channel of each position in a 2×2 block, as in `RGGB`.
+      color_matrix: matrix from XYZ under D65 to camera RGB, `[3, 3]`, the tag ColorMatrix1. Without
+        it LibRaw opens the file, but some programs do not.
       as_shot_neutral: camera RGB of a neutral surface, `[3]`.
-      model: the tag UniqueCameraModel.
-      orientation: TIFF's.
-      extra_tags: further tags `(code, type, count, value)`, which win over those written here.
+      model: camera name, the tag UniqueCameraModel.
+      orientation: TIFF orientation.
+      extra_tags: further tags `(code, type, count, value)`, which override those written here.
 
     Raises:
-      DataError: it cannot be written.
+      DataError: the file cannot be written.
     """
     places = np.asarray(pattern).ravel()
     channels = bytes(1 if place == 3 else int(place) for place in places)
@@ -99,20 +99,22 @@ def write_dng(
         )
 
 
-def rewrite_with_light(photo: RawImage, illuminant: Float[np.ndarray, "3"], path: Path) -> None:
-    """The photo's raw file as a DNG whose AsShotNeutral is the light.
+def rewrite_with_illuminant(
+    photo: RawImage, illuminant: Float[np.ndarray, "3"], path: Path
+) -> None:
+    """Write the photo's raw file as a DNG whose AsShotNeutral is the illuminant.
 
-    The sensor's numbers, as LibRaw decodes them, stay as they are; of the file's other tags its
-    size, levels, orientation, ColorMatrix under D65 and camera name are kept. What lies outside of
-    the picture on the sensor, opcode lists, previews and the camera maker's notes are not.
+    Sensor values stay as LibRaw decodes them. Size, levels, orientation, ColorMatrix under D65 and
+    camera name are kept. Pixels outside the visible area, opcode lists, previews and maker notes
+    are dropped.
 
     Args:
-      photo: from `read_raw`; its levels are written.
-      illuminant: (r, g, b) of any scale.
-      path: the file to write.
+      photo: photo from `read_raw`, whose levels are written.
+      illuminant: illuminant (r, g, b) of any scale.
+      path: file to write.
 
     Raises:
-      DataError: it cannot be written.
+      DataError: the file cannot be written.
     """
     with rawpy.imread(str(photo.path)) as raw:
         mosaic = np.array(raw.raw_image_visible)
@@ -131,10 +133,10 @@ def rewrite_with_light(photo: RawImage, illuminant: Float[np.ndarray, "3"], path
 
 
 def write_linear_tiff(path: Path, linear: Float[np.ndarray, "h w 3"], description: str) -> None:
-    """Writes colours in [0, 1], without gamma, as a TIFF of three times 16 bits; 65535 is 1.
+    """Write linear colours in [0, 1] as a TIFF with 16 bits per channel; 65535 is 1.
 
     Raises:
-      DataError: it cannot be written.
+      DataError: the file cannot be written.
     """
     pixels = np.round(np.clip(linear, 0, 1) * 65535).astype(np.uint16)
     with written_whole(path) as unfinished:

@@ -1,4 +1,4 @@
-"""NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
+"""Readers of the NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from data_pipelines.color.photographs import (
-    checked_lights,
+    checked_illuminants,
     linear,
     read_picture,
 )
@@ -33,7 +33,7 @@ _PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
 
 
 class SameScenePairs(NamedTuple):
-    """Names of two cameras' images of one scene, and how alike the images' structure is (to 1)."""
+    """Names of two cameras' images of the same scenes, with structural similarity up to 1."""
 
     main: tuple[str, ...]
     second: tuple[str, ...]
@@ -41,20 +41,20 @@ class SameScenePairs(NamedTuple):
 
 
 def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
-    """Pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
+    """Return pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
 
-    They are derived by comparing the structure of the thumbnails, 163 as `data prepare` does it;
-    they are not the two-camera paper's own list, which has 195 pairs.
+    `data prepare` finds these 163 pairs by comparing the structure of the thumbnails. They are not
+    the two-camera paper's own list, which has 195 pairs.
 
     Args:
       path: folder of the list; None is `nus8_64x64` below EVERLIGHT_DATA.
 
     Raises:
-      MissingDataError: the list is not there.
-      DataError: it has other columns, or an image twice.
+      MissingDataError: the list does not exist.
+      DataError: the list has other columns, or an image twice.
     """
     found = _locate_thumbnails(path, _PAIRS)
-    (_, header), *lines = read_csv(found, f"Get it from {THUMBNAILS_SOURCE}.") or [(0, [])]
+    (_, header), *lines = read_csv(found, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
     rows = [dict(zip(header, line, strict=False)) for _, line in lines]
     try:
         main = tuple(row["nikon"] for row in rows)
@@ -62,11 +62,13 @@ def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
         similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
     except (KeyError, ValueError, TypeError) as error:
         raise DataError(
-            f"{found} has not the columns nikon, canon, structure_similarity ({error}). "
-            "Get it again."
+            f"{found} lacks the columns nikon, canon, structure_similarity ({error}). "
+            "Download it again."
         ) from error
     if not len(set(main)) == len(set(second)) == len(rows):
-        raise DataError(f"{found} pairs an image twice; each may stand in one pair. Get it again.")
+        raise DataError(
+            f"{found} has an image in two pairs; each may be in one only. Download it again."
+        )
     return SameScenePairs(main, second, similarity)
 
 
@@ -74,15 +76,17 @@ def _locate_thumbnails(folder: Path | None, file: str) -> Path:
     if folder is None:
         return locate(f"nus8_64x64/{file}", THUMBNAILS_SOURCE, "37 MB in all")
     if not (folder / file).exists():
-        raise MissingDataError(f"{folder / file} does not exist. Get it from {THUMBNAILS_SOURCE}.")
+        raise MissingDataError(
+            f"{folder / file} does not exist. Download it from {THUMBNAILS_SOURCE}."
+        )
     return folder / file
 
 
 class OfficialNus(NamedTuple):
-    """One camera of the release; images are read when asked for.
+    """One camera of the release; images are read on demand.
 
-    `chart_rectangles` are MATLAB's `[y1 y2 x1 x2]`: from 1, both ends inside. `darkness` and
-    `saturation` are the camera's raw levels.
+    `chart_rectangles` are MATLAB's `[y1 y2 x1 x2]`, counted from 1 with both ends included.
+    `darkness` and `saturation` are the camera's raw levels.
     """
 
     folder: Path
@@ -93,13 +97,14 @@ class OfficialNus(NamedTuple):
     saturation: float
 
     def read_image(self, i: int) -> tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]:
-        """Image i, linear, 0 at the darkness level (and below) and 1 at saturation, and its mask.
+        """Return image i, linear from 0 at the darkness level to 1 at saturation, and its mask.
 
-        The mask is false in the chart's rectangle and where any channel is saturated.
+        Values below the darkness level become 0. The mask is False in the chart's rectangle and
+        where any channel is saturated.
 
         Raises:
-          MissingDataError: no such file.
-          DataError: not a whole 16-bit RGB PNG, or the chart lies outside.
+          MissingDataError: the file does not exist.
+          DataError: the file is not an intact 16-bit RGB PNG, or the chart lies outside.
         """
         path = self.folder / "PNG" / f"{self.names[i]}.PNG"
         raw = read_picture(path, RELEASE_SOURCE)
@@ -114,21 +119,22 @@ class OfficialNus(NamedTuple):
         return self._linear(raw), mask
 
     def read_chart(self, i: int) -> tuple[Float[np.ndarray, "24 3"], Bool[np.ndarray, "24"]]:
-        """The chart's 24 colours in image i, on `read_image`'s scale, and which are unsaturated.
+        """Return the chart's 24 colours in image i and which of them are unsaturated.
 
-        The release measured them: `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line,
-        grey row first, the darkness level still in (so FFCC's published code reads it).
+        The scale is that of `read_image`. The release contains the colours:
+        `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line, grey row first. The darkness
+        level is included, as FFCC's published code assumes.
 
         Raises:
-          MissingDataError: no such file.
-          DataError: not 24 lines of three numbers.
+          MissingDataError: the file does not exist.
+          DataError: the file does not hold 24 lines of three numbers.
         """
         path = self.folder / "CHECKER" / f"{self.names[i]}_color.txt"
-        text = read_text(path, f"Get it from {RELEASE_SOURCE}.")
-        with refusing(path, "It should have R,G,B a line. Get it again."):
+        text = read_text(path, f"Download it from {RELEASE_SOURCE}.")
+        with refusing(path, "It should hold R,G,B on each line. Download it again."):
             raw = np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
         if raw.shape != (24, 3) or not np.isfinite(raw).all():
-            raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Get it again.")
+            raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Download it again.")
         return self._linear(raw), (raw < self.saturation).all(axis=-1)
 
     def _linear(self, raw: np.ndarray) -> np.ndarray:
@@ -136,20 +142,20 @@ class OfficialNus(NamedTuple):
 
 
 def load_official(folder: Path, camera: str) -> OfficialNus:
-    """One camera of the release, unpacked as its archives are.
+    """Load one camera of the release, unpacked from its archives.
 
     `<folder>/<camera>/` holds `<camera>_gt.mat` (ground truth and levels), `PNG/<name>.PNG`
     (demosaiced, linear, 16 bits) and `CHECKER/<name>_color.txt` (colours of the chart's patches).
 
     Raises:
-      MissingDataError: no such ground truth.
-      DataError: it is damaged, lacks a variable or its variables disagree in length.
+      MissingDataError: the ground truth does not exist.
+      DataError: the ground truth is damaged, lacks a variable or its variables differ in length.
     """
     path = folder / camera / f"{camera}_gt.mat"
     if not path.exists():
         raise MissingDataError(
-            f"{path} does not exist. Get the camera's PNG, MASK and GROUNDTRUTH archives from "
-            f"{RELEASE_SOURCE}; about 200 16-bit images of 16 to 24 megapixels a camera."
+            f"{path} does not exist. Download the camera's PNG, MASK and GROUNDTRUTH archives "
+            f"from {RELEASE_SOURCE}; about 200 16-bit images of 16 to 24 megapixels per camera."
         )
     cells, illuminants, rectangles, darkness, saturation = read_mat(
         path,
@@ -165,14 +171,16 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
     if illuminants.shape != (len(names), 3) or rectangles.shape != (len(names), 4):
         raise DataError(
             f"{path}: {len(names)} names, but illuminants {illuminants.shape} and charts "
-            f"{rectangles.shape}; expected (n, 3) and (n, 4). Get it again."
+            f"{rectangles.shape}; expected (n, 3) and (n, 4). Download it again."
         )
-    with refusing(path, f"Get it again from {RELEASE_SOURCE}."):
-        illuminants = checked_lights(illuminants)
+    with refusing(path, f"Download it again from {RELEASE_SOURCE}."):
+        illuminants = checked_illuminants(illuminants)
         if any(leads_outside(name) for name in names):
-            raise ValueError("an image's name leads out of the folder")
+            raise ValueError("an image's name points outside the folder")
         if not darkness.item() < saturation.item():
-            raise ValueError(f"darkness {darkness.item()}, saturation {saturation.item()}")
+            raise ValueError(
+                f"the darkness {darkness.item()} is not below the saturation {saturation.item()}"
+            )
     return OfficialNus(
         folder / camera,
         names,

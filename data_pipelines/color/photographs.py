@@ -1,4 +1,4 @@
-"""What all sets of photographs share: 16-bit pictures, levels, lights."""
+"""Shared readers of photographs: 16-bit images, levels, illuminants."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -11,12 +11,12 @@ from data_pipelines.arrays import read_npz
 from data_pipelines.errors import DataError
 from data_pipelines.files import png_size, read_bytes, refusing, tiff_size
 
-BYTES, PIXELS = 500_000_000, 60_000_000
-"""Of an image, of which the largest have 24 megapixels."""
+MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
+"""Limits on the size and pixels of an image; the largest have 24 megapixels."""
 
 
 class Thumbnails(NamedTuple):
-    """Linear images, 1 is white and 0 in all channels masked, with their names and lights."""
+    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked."""
 
     images: Float[np.ndarray, "n h w 3"]
     illuminants: Float[np.ndarray, "n 3"]
@@ -24,16 +24,17 @@ class Thumbnails(NamedTuple):
 
 
 def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
-    """Thumbnails in an `.npz` file, as float32.
+    """Return thumbnails in an `.npz` file, as float32.
 
     Args:
-      path: holds `images_u16` (white at 65535) or `images` (floats; white at 1), `[n, h, w, 3]`,
-        `illuminant_rgb`, `[n, 3]`, and perhaps `names`; without them they are numbers from 1 on.
-      way_out: the sentence that messages end with.
+      path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
+        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names`; the default names are
+        1, 2, ...
+      way_out: sentence that every error message ends with.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is damaged, lacks an array, or its arrays do not go together.
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     arrays = read_npz(path, way_out)
     images = arrays.get("images_u16", arrays.get("images"))
@@ -43,62 +44,64 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             f"has {', '.join(arrays) or 'nothing'}. {way_out}"
         )
     with refusing(path, way_out):
-        lights = checked_lights(arrays["illuminant_rgb"])
+        illuminants = checked_illuminants(arrays["illuminant_rgb"])
         whole = images.dtype == np.uint16
         if images.ndim != 4 or images.shape[3] != 3 or not (whole or images.dtype.kind == "f"):
             raise ValueError(f"images are {images.dtype} of {images.shape}")
         names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
-        if not len(images) or not len(images) == len(lights) == len(names) == names.size:
-            raise ValueError(f"{len(images)} images, {len(lights)} lights, {names.shape} names")
+        if not len(images) or not len(images) == len(illuminants) == len(names) == names.size:
+            raise ValueError(
+                f"{len(images)} images, {len(illuminants)} illuminants, {names.shape} names"
+            )
         with np.errstate(over="ignore"):
             scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
-    return Thumbnails(scaled, lights, tuple(names.tolist()))
+    return Thumbnails(scaled, illuminants, tuple(names.tolist()))
 
 
-def checked_lights(lights: np.ndarray) -> Float[np.ndarray, "n 3"]:
-    """Illuminants as float32.
+def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
+    """Return illuminants as float32 after checking them.
 
     Raises:
-      ValueError: one is no light.
+      ValueError: the array does not hold three positive finite numbers per illuminant.
     """
-    if lights.ndim != 2 or lights.shape[1] != 3 or lights.dtype.kind not in "fiu":
+    if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
-            f"illuminants are {lights.dtype} of {lights.shape}, not three numbers each"
+            f"illuminants are {illuminants.dtype} of {illuminants.shape}, not three numbers each"
         )
     with np.errstate(over="ignore"):
-        lights = lights.astype(np.float32)
-    if not (np.isfinite(lights) & (lights > 0)).all():
+        illuminants = illuminants.astype(np.float32)
+    if not (np.isfinite(illuminants) & (illuminants > 0)).all():
         raise ValueError("an illuminant is not above 0 or not finite")
-    return lights
+    return illuminants
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
-    """A PNG or TIFF of three channels of 16 bits.
+    """Read a PNG or TIFF with three channels of 16 bits.
 
     Raises:
-      MissingDataError: no such file.
-      DataError: it is damaged, too large, or of another kind.
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, too large, or of another kind.
     """
-    way_out = f"Get it again from {source}."
-    content = read_bytes(path, BYTES, way_out)
+    way_out = f"Download it again from {source}."
+    content = read_bytes(path, MAX_BYTES, way_out)
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, way_out):
         height, width = (tiff_size if tiff else png_size)(content)
-        if height * width > PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
     if channels != 3 or pixels.dtype != np.uint16:
         raise DataError(
-            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; it is not "
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; use "
             "the release's linear image."
         )
     return pixels
 
 
 def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:
-    """0 at the black level, and below it, and 1 at the white one, as float32."""
+    """Scale raw values to 0 at the black level and below and 1 at the white level, as float32."""
     scaled = (raw.astype(np.float32) - black) / (white - black)
     return np.maximum(scaled, 0, dtype=np.float32)

@@ -1,9 +1,9 @@
 """The two-camera paper's quasi-real set (section 4.2), from the NUS 8-camera release.
 
-Two cameras' photographs of one scene are not aligned. So the chart, which both show, gives the
-transform T_M between them, and T_M applied to the main image makes the second one. The thumbnails
-at hand have their charts masked: this set needs the release's full images, and is tested on small
-files in the release's format.
+Two cameras' photographs of one scene are not aligned. The chart, which both show, therefore gives
+the colour transform T_M between them, and T_M applied to the main image gives the second one. In
+the thumbnails the charts are masked: this set needs the release's full images. It is tested on
+small files in the release's format.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ FOLDS = 3
 
 
 class QuasiReal(NamedTuple):
-    """Pairs of a main and a second camera; colours as rows, `second ≈ main @ transform`.
+    """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`.
 
-    `charts_*` are the chart's 24 colours in each image, `usable` where both cameras measured a
-    patch below saturation; `folds` are three sets of test indices.
+    `charts_*` are the chart's 24 colours in each image. `usable` marks patches that both cameras
+    measured below saturation. `folds` are three sets of test indices.
     """
 
     names: tuple[tuple[str, str], ...]
@@ -40,15 +40,15 @@ class QuasiReal(NamedTuple):
 
 
 class Augmented(NamedTuple):
-    """Re-illuminated pairs to train on.
+    """Re-illuminated training pairs.
 
     Attributes:
-      transforms: between the two cameras.
-      illuminants_main: of the main camera.
-      illuminants_second: of the second camera.
-      relights_main: what the main image's colours, as rows, were multiplied by.
-      relights_second: the same of the second image.
-      sources: the pair that each was made of, a row of `QuasiReal`.
+      transforms: colour transforms between the two cameras.
+      illuminants_main: illuminants of the main camera.
+      illuminants_second: illuminants of the second camera.
+      relights_main: matrices that re-illuminate the main image's colours, as rows.
+      relights_second: matrices that re-illuminate the second image's colours, as rows.
+      sources: original pair of each, a row of `QuasiReal`.
     """
 
     transforms: Float[np.ndarray, "n 3 3"]
@@ -66,29 +66,29 @@ def build_quasi_real(
     seed: int,
     normalize: Normalization = None,
 ) -> QuasiReal:
-    """The quasi-real pairs: T of each main image and the second image that its chart makes of it.
+    """Build the quasi-real pairs, with the colour transform T from each main to its second image.
 
     T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
-    The second image is a linear function of the main one, so without normalisation T is T_M itself,
-    up to rounding, whatever the scene shows, and carries the ratio of the two exposures; with
+    The second image is a linear function of the main one. So without normalisation T equals T_M up
+    to rounding, whatever the scene, and carries the ratio of the two exposures. With
     `normalize="sum"` it depends on the scene's content.
 
     Args:
-      main: the camera whose illuminant is to be estimated; the paper's is NikonD5200.
+      main: camera whose illuminant is to be estimated; the paper's is NikonD5200.
       second: the other camera; the paper's is Canon1DsMkIII.
       pairs: names of the two cameras' images of one scene, each in at most one pair.
-      seed: of the random folds.
-      normalize: as for `fit_color_transform`.
+      seed: random seed of the folds.
+      normalize: normalisation as for `fit_color_transform`.
 
     Raises:
-      MissingDataError: an image's files are not there.
-      DataError: a name that a camera does not have, a name twice, too few pairs, a damaged file,
-        or a chart or image whose colours do not determine a transform.
+      MissingDataError: an image's files do not exist.
+      DataError: a name is unknown or repeated, there are too few pairs, or a file is damaged. Or
+        the colours of a chart or image do not determine a transform.
     """
     indices_main = _indices(main, [pair[0] for pair in pairs])
     indices_second = _indices(second, [pair[1] for pair in pairs])
     if len(pairs) < FOLDS:
-        raise DataError(f"{len(pairs)} pairs cannot make {FOLDS} folds; give more pairs.")
+        raise DataError(f"{len(pairs)} pairs do not suffice for {FOLDS} folds; give more pairs.")
     transforms, charts_main, charts_second, usable = [], [], [], []
     for i, j in zip(indices_main, indices_second, strict=True):
         chart_main, below_main = main.read_chart(i)
@@ -121,20 +121,20 @@ def build_quasi_real(
 def reilluminate_training(
     data: QuasiReal, fold: int, seed: int, reilluminations: int = 99
 ) -> Augmented:
-    """Training pairs of a fold, each as it is and re-illuminated as randomly chosen others.
+    """Return a fold's training pairs, each unchanged and re-illuminated as randomly chosen others.
 
-    In closed form, `T' = A⁻¹ T B` with A and B from the charts: the same as re-illuminating the
-    pixels for transforms of pixels that were not normalised, approximate with "sum". The others are
-    training pairs of the same fold, without repetition, so that no test illuminant is seen.
+    The closed form is `T' = A⁻¹ T B` with A and B from the charts. It equals re-illuminating the
+    pixels if T was fitted without normalisation, and is approximate with "sum". The others are
+    distinct training pairs of the same fold, so no test illuminant is seen.
 
     Args:
-      data: from `build_quasi_real`.
-      fold: whose indices are left out, 0 to 2.
-      seed: of the choice.
-      reilluminations: of each pair; the paper's 99.
+      data: pairs from `build_quasi_real`.
+      fold: index of the fold that is left out, 0 to 2.
+      seed: random seed of the choice.
+      reilluminations: number per pair; the paper's is 99.
 
     Returns:
-      For each training pair `1 + reilluminations` rows, the pair itself first.
+      `1 + reilluminations` rows per training pair, the pair itself first.
 
     Raises:
       DataError: the fold has too few training pairs, or a chart determines no transform.
@@ -142,8 +142,8 @@ def reilluminate_training(
     train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
     if reilluminations > len(train) - 1:
         raise DataError(
-            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs, "
-            f"so each has {len(train) - 1} others. Give at most that."
+            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
+            f"give at most {len(train) - 1}, the number of other pairs."
         )
     weights = jnp.asarray(data.usable[train], jnp.float32)
     first, second = (
@@ -161,7 +161,7 @@ def reilluminate_training(
     if faulty.any():
         names = ", ".join(data.names[i][0] for i in train[faulty])
         raise DataError(
-            f"Too few unsaturated patches to re-illuminate {names}; take these pairs off the list."
+            f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
         )
     return Augmented(
         chosen.reshape(-1, 3, 3),
@@ -180,7 +180,7 @@ def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
         raise DataError(f"pairs: {camera.folder} has no image {', '.join(unknown)}.")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DataError(f"pairs: {', '.join(twice)} stands in more than one pair.")
+        raise DataError(f"pairs: {', '.join(twice)} is in more than one pair.")
     return [positions[name] for name in names]
 
 
@@ -190,7 +190,7 @@ def _pair_transform(
     normalize: Normalization,
     pair: str,
 ) -> np.ndarray:
-    """T of the main pixels and the second ones that the charts' transform makes of them."""
+    """Return T between the main pixels and those that the charts' transform makes of them."""
     chart_main, chart_second, usable = (jnp.asarray(each, jnp.float32) for each in charts)
     colors = thumbnail.image.reshape(-1, 3)
     between_charts = fit_color_transform(chart_main, chart_second, usable)
@@ -201,6 +201,6 @@ def _pair_transform(
         if not valid:
             raise DataError(
                 f"{pair}: too few {what} of different colours for a transform; "
-                "take this pair off the list."
+                "remove this pair from the list."
             )
     return np.asarray(fit.transform)

@@ -1,6 +1,6 @@
-"""Raw photos (DNG and the camera makers' formats) as linear camera RGB, decoded by LibRaw.
+"""Raw photos (DNG and camera makers' formats) as linear camera RGB, decoded by LibRaw.
 
-Lens shading (a DNG's opcode lists) is left as it is: LibRaw does not apply it.
+Lens shading (a DNG's opcode lists) is not corrected: LibRaw does not apply it.
 """
 
 from collections.abc import Sequence
@@ -26,26 +26,27 @@ LIBRAW_SRGB_TO_XYZ = np.array(
 )
 
 
-BYTES = 1_000_000_000
-"""Of a raw file."""
-PIXELS = 200_000_000
-"""Of a sensor."""
+MAX_BYTES = 1_000_000_000
+"""Limit on the size of a raw file."""
+MAX_PIXELS = 200_000_000
+"""Limit on the pixels of a sensor."""
 
 
 class RawImage(NamedTuple):
-    """A raw photo, upright.
+    """Raw photo in upright orientation.
 
     Attributes:
       image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
-        Noise brings dark pixels below 0, and is left there: clipped, their mean would be too high.
-      saturated: pixels that a photosite at or above the white level had a part in, `[h, w]`.
-      black_level: the levels used for R, G, B and the second G, `[4]`, in sensor units.
-      white_level: the level used, in sensor units.
-      xyz_to_camera: camera RGB from XYZ under D65 (a DNG's ColorMatrix), `[3, 3]`, or None.
+        Noise makes some dark pixels negative; clipping them would bias their mean.
+      saturated: pixels influenced by a photosite at or above the white level, `[h, w]`.
+      black_level: levels used for R, G, B and the second G, `[4]`, in sensor units.
+      white_level: level used, in sensor units.
+      xyz_to_camera: matrix from XYZ under D65 to camera RGB (a DNG's ColorMatrix), `[3, 3]`, or
+        None.
       as_shot_neutral: the camera's own estimate of the illuminant (r, 1, b), `[3]`, or None.
-      camera: the camera's name as the file gives it, or None.
-      flip: how the sensor was held (LibRaw's number), which is undone: 0 is upright.
-      path: the file.
+      camera: camera name in the file, or None.
+      flip: sensor orientation (LibRaw's number), which has been undone; 0 is upright.
+      path: path of the file.
     """
 
     image: Float[np.ndarray, "h w 3"]
@@ -65,27 +66,28 @@ def read_raw(
     white_level: int | None = None,
     half_size: bool = False,
 ) -> RawImage:
-    """Reads a Bayer raw file: demosaiced and scaled, with no white balance, matrix or gamma.
+    """Read a Bayer raw file: demosaiced and scaled, with no white balance, matrix or gamma.
 
-    The demosaicing is bilinear: it never mixes channels, and keeps the mean colour of a patch,
-    which is all that a colour transform between downsampled images looks at; edge-directed
-    methods (AHD) guess one channel from another. Clipped at white; not at black, where sensors
-    count from a pedestal.
+    Bilinear demosaicing never mixes channels and keeps the mean colour of a patch. That is all that
+    a colour transform between downsampled images uses; edge-directed methods (AHD) guess one
+    channel from another. Values are clipped at white but not at black, where sensors count from a
+    pedestal.
 
     Args:
-      path: the file.
-      black_level: in sensor units, one or for each of R, G, B and the second G, instead of the
-        file's (LibRaw misreads that of some phones).
-      white_level: in sensor units, instead of the file's.
-      half_size: one pixel for each whole 2×2 block of photosites instead of interpolation.
+      path: path of the file.
+      black_level: in sensor units, one value or four for R, G, B and the second G. It replaces the
+        file's level, which LibRaw misreads for some phones.
+      white_level: in sensor units; it replaces the file's.
+      half_size: return one pixel for each complete 2×2 block of photosites instead of
+        interpolating.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is truncated, not a raw file, not of a three-colour 2×2 Bayer sensor with
-        square pixels, or its black level is not below its white level.
+      MissingDataError: the file does not exist.
+      DataError: the file is truncated or not a raw file of a three-colour 2×2 Bayer sensor with
+        square pixels. Or its black level is not below its white level.
     """
     path = Path(path)
-    with opened(path, BYTES, "Give the path of a DNG or camera raw file."):
+    with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
         pass
     try:
         with rawpy.RawPy() as raw:
@@ -130,11 +132,11 @@ def read_raw(
 
 
 def _check_size(raw: rawpy.RawPy, path: Path) -> None:
-    """Before anything is decoded."""
-    if raw.sizes.raw_height * raw.sizes.raw_width > PIXELS:
+    """Refuse too large sensors before anything is decoded."""
+    if raw.sizes.raw_height * raw.sizes.raw_width > MAX_PIXELS:
         raise DataError(
-            f"{path} claims {raw.sizes.raw_width}x{raw.sizes.raw_height} pixels, more than any "
-            "camera has; copy it again from the camera."
+            f"{path} claims {raw.sizes.raw_width}x{raw.sizes.raw_height} pixels, above "
+            "the limit; copy it again from the camera."
         )
 
 
@@ -183,8 +185,8 @@ def _levels(
 def _demosaic(
     raw: rawpy.RawPy, black: Int[np.ndarray, "4"], white: int, half_size: bool
 ) -> Float[np.ndarray, "h w 3"]:
-    # LibRaw cuts off what is below the black level that it is told. So it is told the channels'
-    # differences only, and the pedestal that they share is subtracted afterwards. It scales by
+    # LibRaw clips values below the given black level. So it gets only the channels' differences,
+    # and the common pedestal is subtracted afterwards. It scales by
     # user_sat, and raises the exposure of dim images unless adjust_maximum_thr is 0.
     pedestal = int(black.min())
     scaled = raw.postprocess(
@@ -218,7 +220,7 @@ def _saturated(raw: rawpy.RawPy, white: int, half_size: bool) -> Bool[np.ndarray
 
 
 def _upright(array: np.ndarray, flip: int) -> np.ndarray:
-    """Undoes LibRaw's `flip`: 2 mirrors the rows, 1 the columns, then 4 swaps the axes."""
+    """Undo LibRaw's `flip`: 2 mirrors the rows, 1 the columns, then 4 swaps the axes."""
     if flip & 2:
         array = array[::-1]
     if flip & 1:
@@ -249,7 +251,7 @@ def _as_shot_neutral(raw: rawpy.RawPy) -> Float[np.ndarray, "3"] | None:
 
 
 def _camera_name(path: Path) -> str | None:
-    """UniqueCameraModel, or make and model, of a TIFF-based raw file."""
+    """Return UniqueCameraModel, or make and model, of a TIFF-based raw file."""
     try:
         with tifffile.TiffFile(path) as file:
             tags = file.pages[0].tags

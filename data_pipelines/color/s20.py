@@ -1,8 +1,8 @@
-"""The S20 two-camera set: 162 pairs of a phone's main and wide-angle camera, as released.
+"""The S20 two-camera set: 162 image pairs of a phone's main and wide-angle camera, as released.
 
-From SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurath, Brown, CVPR 2021),
-CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162. Its raw images (DNG) and the
-augmented metadata, 99 re-illuminations of each pair, are offered apart from the repository.
+It is published at SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurath, Brown, CVPR
+2021), CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162. The raw images (DNG) and
+the augmented metadata, 99 re-illuminations of each pair, are not in the repository itself.
 """
 
 import re
@@ -24,18 +24,18 @@ ARCHIVE = "Metadata_Image_Pairs.zip"
 FOLDS = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
 AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
-PAIR_BYTES = 1_000_000
-"""Of a pair's file, which has 2 kB."""
-_AGAIN = f"Get it again from {SOURCE}."
+MAX_PAIR_BYTES = 1_000_000
+"""Limit on the size of a pair's file, which has 2 kB."""
+_AGAIN = f"Download it again from {SOURCE}."
 
 
 class S20(NamedTuple):
-    """The pairs in the order of their names; camera 1 is the main one.
+    """Image pairs sorted by name; camera 1 is the main one.
 
-    `transform_*` map colours as rows from camera 1 to 2, `*_reverse` from 2 to 1, fitted by the
-    authors to the whole image or to the chart, after dividing every pixel by its own R+G+B; rows
-    therefore sum to about 1. Illuminants are the chart's, in the cameras' raw scale. `folds` holds
-    the authors' three sets of test indices.
+    `transform_*` map colours as rows from camera 1 to 2, `*_reverse` from 2 to 1. The authors
+    fitted them to the entire image or to the chart, after dividing every pixel by its R+G+B, so
+    rows sum to about 1. Illuminants are the chart's, in the cameras' raw scale. `folds` holds the
+    authors' three sets of test indices.
     """
 
     names: tuple[str, ...]
@@ -64,16 +64,16 @@ _VALUES = (
 
 
 def load_s20(path: Path | None = None) -> S20:
-    """The released ground truth, transforms and folds of S20, as float32.
+    """Load S20's released ground truth, transforms and folds, as float32.
 
     Args:
-      path: folder that holds `Metadata_Image_Pairs.zip`, or that archive unpacked
-        (`Metadata_Image_Pairs/RAW_xxxx.npy`), and `s20_idx_3_parts_no_rep.mat`;
-        None is `s20_two_camera` below EVERLIGHT_DATA.
+      path: folder with `Metadata_Image_Pairs.zip`, or that archive unpacked
+        (`Metadata_Image_Pairs/RAW_xxxx.npy`), and `s20_idx_3_parts_no_rep.mat`. None is
+        `s20_two_camera` below EVERLIGHT_DATA.
 
     Raises:
-      MissingDataError: the folder or a file is not there.
-      DataError: a damaged file, a pair without one of its values, folds that do not part the set.
+      MissingDataError: the folder or a file does not exist.
+      DataError: a file is damaged, a pair lacks a value, or the folds do not partition the set.
     """
     folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
     names, pairs = [], []
@@ -87,7 +87,7 @@ def load_s20(path: Path | None = None) -> S20:
 class AugmentedS20(NamedTuple):
     """The authors' re-illuminated pairs: row `i * copies + c` is copy c of pair i of `S20`.
 
-    `folds` hold the rows that the authors test each fold on while they train, `[3, k * copies]`.
+    `folds` holds the rows on which the authors test each fold during training, `[3, k * copies]`.
     """
 
     transforms: Float[np.ndarray, "m 3 3"]
@@ -97,19 +97,19 @@ class AugmentedS20(NamedTuple):
 
 
 def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | None:
-    """The released re-illuminations, as the authors' own loader reads them, or None without them.
+    """Return the released re-illuminations as the authors' loader reads them, or None without them.
 
-    Files in the order of their names, each one dictionary with `wb_gt_1` and
-    `transform_image_1to2`; each pair's copies follow each other, the pair itself among them.
+    Files are sorted by name; each holds a dictionary with `wb_gt_1` and `transform_image_1to2`. A
+    pair's copies are consecutive and include the pair itself.
 
     Args:
-      pairs: how many pairs `load_s20` gives.
-      path: as for `load_s20`; the folder may hold `Metadata_Image_Pairs_Augment_99.zip`, or that
+      pairs: number of pairs that `load_s20` gives.
+      path: folder as for `load_s20`. It may hold `Metadata_Image_Pairs_Augment_99.zip`, or that
         archive unpacked, and then `s20_idx_3_parts.mat`.
 
     Raises:
-      MissingDataError: there are re-illuminations but no folds of them.
-      DataError: a damaged file, not equally many copies of every pair, or other folds.
+      MissingDataError: re-illuminations exist without their folds.
+      DataError: a file is damaged, the number of copies varies, or the folds do not match.
     """
     folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
     if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
@@ -119,8 +119,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
     copies, rest = divmod(len(read), pairs)
     if rest:
         raise DataError(
-            f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, no multiple of {pairs} pairs; "
-            f"get it again from {SOURCE}."
+            f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, not a multiple of {pairs} "
+            f"pairs; download it again from {SOURCE}."
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
@@ -132,22 +132,23 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
 
 
 def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every RAW_xxxx.npy, in order of their names."""
+    """Return name and bytes of every RAW_xxxx.npy, sorted by name."""
     archive, unpacked = folder / name, folder / Path(name).stem
     if archive.exists():
         with opened_archive(archive, _AGAIN) as members:
             files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
-            contents = [members.read(file, PAIR_BYTES) for file in files]
+            contents = [members.read(file, MAX_PAIR_BYTES) for file in files]
         names = [f"{archive}/{file}" for file in files]
     else:
         paths = sorted(unpacked.glob("*.npy"))
         names, contents = (
             [str(path) for path in paths],
-            [read_bytes(path, PAIR_BYTES, _AGAIN) for path in paths],
+            [read_bytes(path, MAX_PAIR_BYTES, _AGAIN) for path in paths],
         )
     if not names:
         raise MissingDataError(
-            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Get them from {SOURCE}."
+            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
+            f"{SOURCE}."
         )
     return zip(names, contents, strict=True)
 
@@ -158,16 +159,18 @@ def _read_pair(
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
-        raise DataError(f"{file} does not hold one dictionary; get it again from {SOURCE}.")
+        raise DataError(f"{file} does not hold one dictionary; download it again from {SOURCE}.")
     values = {}
     for field, key, shape in wanted:
         if key not in pair:
-            raise DataError(f"{file} has no {key!r}; get it again from {SOURCE}.")
+            raise DataError(f"{file} has no {key!r}; download it again from {SOURCE}.")
         value = np.asarray(pair[key])
         if value.size == np.prod(shape):
-            value = value.reshape(shape)  # the authors' own loader squeezes lights
+            value = value.reshape(shape)  # the authors' own loader squeezes illuminants
         if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
-            raise DataError(f"{file}: {key!r} is not {shape} finite numbers.")
+            raise DataError(
+                f"{file}: {key!r} is not {shape} finite numbers; download it again from {SOURCE}."
+            )
         values[field] = value.astype(np.float32)
     return values
 
@@ -176,32 +179,32 @@ def _read_folds(
     path: Path, count: int, variable: str = "idx_parts_no_rep"
 ) -> tuple[np.ndarray, ...]:
     if not path.exists():
-        raise MissingDataError(f"{path} does not exist. Get it from {SOURCE}.")
+        raise MissingDataError(f"{path} does not exist. Download it from {SOURCE}.")
     (folds,) = read_mat(path, [variable])
     members, occurrences = np.unique(folds, return_counts=True)
     problems = {
-        "in more than one place": members[occurrences > 1],
+        "more than once": members[occurrences > 1],
         "outside the set": members[(members < 0) | (members >= count)],
         "in no fold": np.setdiff1d(np.arange(count), members),
     }
     found = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
     if found:
         raise DataError(
-            f"The folds of {path} do not part the {count} pairs; {'; '.join(found)}. "
-            f"Take folds and pairs from the same release: {SOURCE}."
+            f"The folds of {path} do not partition the {count} pairs; {'; '.join(found)}. "
+            f"Use folds and pairs of the same release: {SOURCE}."
         )
     return tuple(folds.astype(np.int32))
 
 
 def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
-    """Name, main and second camera's file of the release's raw pairs, in order of their names.
+    """Return name, main file and second file of the release's raw pairs, sorted by name.
 
     Args:
-      folder: holds `RAW_xxxx_CAM_0.dng` (main) and `RAW_xxxx_CAM_1.dng` (second).
+      folder: folder with `RAW_xxxx_CAM_0.dng` (main) and `RAW_xxxx_CAM_1.dng` (second).
 
     Raises:
-      MissingDataError: no such files.
-      DataError: files without their partner, all of them named.
+      MissingDataError: there are no such files.
+      DataError: files lack their partner; the message names all of them.
     """
     cameras: dict[str, dict[str, Path]] = {}
     for path in folder.glob("*.dng"):
@@ -209,13 +212,15 @@ def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
             cameras.setdefault(match[1], {})[match[2]] = path
     if not cameras:
         raise MissingDataError(
-            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Get them from {SOURCE}."
+            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Download them from "
+            f"{SOURCE}."
         )
     alone = sorted(
         path.name for pair in cameras.values() if len(pair) < 2 for path in pair.values()
     )
     if alone:
         raise DataError(
-            f"{folder}: without the other camera's file: {', '.join(alone)}. Add it or move these."
+            f"{folder}: the other camera's file is missing for {', '.join(alone)}. Add it or "
+            "remove these files."
         )
     return [(name, pair["0"], pair["1"]) for name, pair in sorted(cameras.items())]

@@ -1,7 +1,7 @@
-"""Measured spectra of lights, surfaces and cameras on one wavelength grid.
+"""Measured spectra of illuminants, surfaces and cameras on one wavelength grid.
 
-`embedded` needs only the installed package colour-science; `measured` reads the data sets of the
-two-camera paper (or the nearest that are published) below EVERLIGHT_DATA.
+`embedded_library` needs only the package colour-science. `measured_library` reads the two-camera
+paper's data sets, or the nearest published ones, below EVERLIGHT_DATA.
 """
 
 import difflib
@@ -21,7 +21,7 @@ EMBEDDED_CAMERAS = ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
 
 
 class SpectralLibrary(NamedTuple):
-    """Spectra on `WAVELENGTHS` (nm); `note` says where they come from and what was left out."""
+    """Spectra on `WAVELENGTHS` (nm); `note` describes their sources and omissions."""
 
     illuminants: np.ndarray  # [i, w]
     illuminant_names: tuple[str, ...]
@@ -31,7 +31,8 @@ class SpectralLibrary(NamedTuple):
     note: str
 
     def sensitivity(self, camera: str) -> np.ndarray:
-        """A camera's sensitivity `[3, w]`; raises DataError naming the nearest cameras."""
+        """Return a camera's sensitivity `[3, w]`; raise DataError with the nearest names if
+        unknown."""
         if camera not in self.camera_names:
             near = difflib.get_close_matches(camera, self.camera_names, n=3, cutoff=0.3)
             hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"
@@ -40,7 +41,7 @@ class SpectralLibrary(NamedTuple):
 
 
 def _on_grid(wavelengths: np.ndarray, values: np.ndarray, outside: float | None) -> np.ndarray:
-    """Linear interpolation of `[..., w]`; `outside` None holds the end values."""
+    """Interpolate `[..., w]` linearly; with `outside` None, end values are repeated."""
     rows = values.reshape(-1, values.shape[-1])
     grid = [np.interp(WAVELENGTHS, wavelengths, row, left=outside, right=outside) for row in rows]
     return np.stack(grid).reshape(*values.shape[:-1], len(WAVELENGTHS))
@@ -51,11 +52,11 @@ def _unit_peak(spectra: np.ndarray) -> np.ndarray:
 
 
 def embedded_library() -> SpectralLibrary:
-    """The lights, surfaces and two cameras that colour-science ships.
+    """Return the illuminants, surfaces and two cameras that colour-science ships.
 
-    Lights: CIE illuminants and light sources that cover 400 to 720 nm, but for low-pressure
-    sodium, whose single line leaves every surface the same colour, so that no transform exists.
-    Surfaces: the 190 of the rawtoaces training set and the 24 of a ColorChecker.
+    Illuminants are CIE illuminants and light sources that cover 400 to 720 nm. Low-pressure sodium
+    is left out: its single line gives all surfaces the same colour, so no transform exists.
+    Surfaces are the 190 of the rawtoaces training set and the 24 of a ColorChecker.
     """
     import colour
     from colour.characterisation import read_training_data_rawtoaces_v1
@@ -81,22 +82,22 @@ def embedded_library() -> SpectralLibrary:
         sensitivities=sensitivities / sensitivities.max(axis=(1, 2), keepdims=True),
         camera_names=EMBEDDED_CAMERAS,
         note=(
-            f"colour-science: {len(kept)} lights ({len(left_out)} left out: "
+            f"colour-science: {len(kept)} illuminants ({len(left_out)} left out: "
             f"{', '.join(left_out)}), 214 surfaces, 2 cameras"
         ),
     )
 
 
 def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLibrary:
-    """The 28 cameras of Jiang et al. 2013, the SFU lights, and up to 2,116 surfaces.
+    """Return the 28 cameras of Jiang et al. 2013, the SFU illuminants, and up to 2,116 surfaces.
 
-    The paper's 1,995 surfaces (Barnard et al. 2002) are not published as one file; here stand
-    Munsell matte, Vrhel, Nickerson, Krinov and Macbeth measurements, of which
-    `reflectance_count` are drawn by `seed`.
+    The paper's 1,995 surfaces (Barnard et al. 2002) are not published as one file. This library has
+    Munsell matte, Vrhel, Nickerson, Krinov and Macbeth measurements instead, and draws
+    `reflectance_count` of them with `seed`.
 
     Raises:
       MissingDataError: a data set is missing.
-      DataError: no surface is asked for, or more than there are.
+      DataError: `reflectance_count` is below 1 or above the number of surfaces.
     """
     camera_names, camera_grid, sensitivities = _read_spectra(
         "camspec_jiang2013/camspec.npz",
@@ -104,7 +105,7 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
         "20 kB",
         ("names", "wavelengths_nm", "sensitivities"),
     )
-    (lights,) = _read_spectra(
+    (illuminants,) = _read_spectra(
         "sfu_illuminants/measured_with_sources.illum.npy",
         "the SFU colour constancy data, set measured_with_sources",
         "80 kB",
@@ -129,18 +130,18 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
     sets = [_on_grid(grid, values, None) for grid, values in pairs]
     surfaces = np.clip(np.concatenate(sets), 0, None)
     if not 1 <= reflectance_count <= len(surfaces):
-        raise DataError(f"reflectance_count={reflectance_count}; take 1 to {len(surfaces)}")
+        raise DataError(f"reflectance_count={reflectance_count}; give 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
-    light_grid = np.linspace(380.0, 780.0, lights.shape[-1])
+    illuminant_grid = np.linspace(380.0, 780.0, illuminants.shape[-1])
     names = tuple(str(name) for name in camera_names)
     return SpectralLibrary(
-        illuminants=_unit_peak(_on_grid(light_grid, lights, None)),
-        illuminant_names=tuple(f"SFU {i}" for i in range(len(lights))),
+        illuminants=_unit_peak(_on_grid(illuminant_grid, illuminants, None)),
+        illuminant_names=tuple(f"SFU {i}" for i in range(len(illuminants))),
         reflectances=surfaces[drawn],
         sensitivities=_on_grid(camera_grid, sensitivities, 0.0),
         camera_names=names,
         note=(
-            f"{len(names)} cameras (Jiang et al. 2013), {len(lights)} SFU lights, "
+            f"{len(names)} cameras (Jiang et al. 2013), {len(illuminants)} SFU illuminants, "
             f"{reflectance_count} of {len(surfaces)} surfaces (Munsell, Vrhel, Nickerson, Krinov, "
             "Macbeth)"
         ),
@@ -150,14 +151,14 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
 def _read_spectra(
     relative: str, source: str, size: str, names: tuple[str, ...] = ()
 ) -> list[np.ndarray]:
-    """Arrays of a file below EVERLIGHT_DATA, spectra and their wavelengths among them.
+    """Return arrays of a file below EVERLIGHT_DATA, including spectra and their wavelengths.
 
     Raises:
       MissingDataError: the file is missing.
-      DataError: it is damaged, a number is not finite, a spectrum is nowhere above 0, or
-        wavelengths do not rise or are not as many as the spectra behind them have.
+      DataError: the file is damaged, a number is not finite, or a spectrum is nowhere above 0. Or
+        wavelengths do not increase, or their number differs from the spectra's.
     """
-    path, way_out = locate(relative, source, size), f"Get it again from {source}."
+    path, way_out = locate(relative, source, size), f"Download it again from {source}."
     if path.suffix == ".npy":
         arrays = [read_npy(path, way_out)]
     else:
@@ -167,12 +168,12 @@ def _read_spectra(
     spectra = [array for array in numbers if array.ndim > 1]
     with refusing(path, way_out):
         if not spectra or not all(np.isfinite(array).all() for array in numbers):
-            raise ValueError("no spectra, or a number that is not finite")
+            raise ValueError("it has no spectra, or a number is not finite")
         if not all((array.max(axis=-1) > 0).all() for array in spectra):
-            raise ValueError("a spectrum that is nowhere above 0")
+            raise ValueError("a spectrum is nowhere above 0")
         if not all((np.diff(grid) > 0).all() for grid in grids):
-            raise ValueError("wavelengths that do not rise")
+            raise ValueError("its wavelengths do not increase")
         lengths = [values.shape[-1] for values in spectra]
         if grids and [grid.size for grid in grids] != lengths:
-            raise ValueError("spectra of other lengths than their wavelengths")
+            raise ValueError("the numbers of wavelengths and spectral values differ")
     return arrays

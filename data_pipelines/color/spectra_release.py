@@ -1,8 +1,10 @@
-"""Measured spectra as their owners publish them, and the arrays that `spectra` reads.
+"""Recipes that turn published measured spectra into the arrays that `spectra` reads.
 
-- Jiang et al. 2013: text, a camera's name and then rows of red, green, blue, 400 to 720 nm by 10.
-- Barnard et al. 2002: text of numbers, 102 lights at 380 to 780 nm by 4; lines of # are remarks.
-- University of Eastern Finland: text of numbers, colour after colour, or a `.mat` with `munsell`.
+- Jiang et al. 2013: text with a camera's name, then rows of red, green, blue at 400 to 720 nm in
+steps of 10 nm.
+- Barnard et al. 2002: text with 102 illuminants at 380 to 780 nm in steps of 4 nm; lines of # are
+comments.
+- University of Eastern Finland: text with all colours in sequence, or a `.mat` with `munsell`.
 - Psychtoolbox: `.mat` files with `sur_NAME` and `S_NAME`: first wavelength, step and number.
 """
 
@@ -10,8 +12,8 @@ import io
 
 import numpy as np
 
-from data_pipelines.files import TABLE_BYTES, inflate
-from data_pipelines.matlab import BYTES, decode_mat
+from data_pipelines.files import MAX_TEXT_BYTES, inflate
+from data_pipelines.matlab import MAX_BYTES, decode_mat
 from data_pipelines.preparing import Files, Original, Source, find, npz
 
 CAMERAS = "camspec_database.txt"
@@ -19,25 +21,25 @@ CAMERAS_ORIGINAL = Original(
     24_619, "067a7629d0836d0bc95f27b53f157ec0cf7e965beb66074426117c17fe1cda11"
 )
 CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
-LIGHTS = "measured_with_sources.illum"
-LIGHTS_SHAPE = (102, 101)
+ILLUMINANTS = "measured_with_sources.illum"
+ILLUMINANTS_SHAPE = (102, 101)
 MUNSELL = "munsell380_800_1"
 MUNSELL_WAVELENGTHS = np.arange(380, 801)
 SURFACES = ("vrhel", "nickerson", "krinov", "macbeth")
 
 
 def cameras(source: Source) -> Files:
-    """Sensitivities of the cameras, `[c, 3, 33]`, each as published."""
+    """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
 
     def make() -> bytes:
-        text = source.read(find(source, CAMERAS), TABLE_BYTES).decode("utf-8")
+        text = source.read(find(source, CAMERAS), MAX_TEXT_BYTES).decode("utf-8")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        # Where they are from stands above a line of dashes.
+        # A line of dashes ends the description of the source.
         rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
         rows = lines[rule + 1 :]
         names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
         if not names or len(rows) % 4:
-            raise ValueError(f"{len(rows)} lines, not four for each camera")
+            raise ValueError(f"{len(rows)} lines, not four per camera")
         return npz(
             names=np.array(names),
             wavelengths_nm=CAMERA_WAVELENGTHS,
@@ -47,25 +49,25 @@ def cameras(source: Source) -> Files:
     return {"camspec.npz": make}
 
 
-def lights(source: Source) -> Files:
-    """Spectra of the lights, `[102, 101]`."""
+def illuminants(source: Source) -> Files:
+    """Return the recipe of the illuminants' spectra, `[102, 101]`."""
 
     def make() -> bytes:
-        spectra = _numbers(_text(source, LIGHTS)).reshape(LIGHTS_SHAPE)
+        spectra = _numbers(_text(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
         stream = io.BytesIO()
         np.save(stream, spectra)
         return stream.getvalue()
 
-    return {f"{LIGHTS}.npy": make}
+    return {f"{ILLUMINANTS}.npy": make}
 
 
 def munsell(source: Source) -> Files:
-    """Reflectances of the chips, `[1269, 421]`."""
+    """Return the recipe of the chips' reflectances, `[1269, 421]`."""
 
     def make() -> bytes:
         if any(name.endswith(".mat") for name, _ in source.files()):
             path = find(source, f"{MUNSELL}.mat")
-            (columns,) = decode_mat(source.read(path, BYTES), path, ["munsell"])
+            (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
             spectra = columns.T
         else:
             spectra = _numbers(_text(source, f"{MUNSELL}.asc"))
@@ -78,13 +80,13 @@ def munsell(source: Source) -> Files:
 
 
 def psychtoolbox(source: Source) -> Files:
-    """Reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
+    """Return the recipe of the reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
 
     def make() -> bytes:
         arrays = {}
         for name in SURFACES:
             path = find(source, f"sur_{name}.mat")
-            content = source.read(path, BYTES)
+            content = source.read(path, MAX_BYTES)
             sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
             first, step, count = sampling.astype(int).ravel()
             arrays[f"sur_{name}"] = columns.T
@@ -95,15 +97,15 @@ def psychtoolbox(source: Source) -> Files:
 
 
 def _text(source: Source, name: str) -> str:
-    """A text file, also where it is packed by gzip."""
+    """Return a text file's content, decompressed if it is a gzip file."""
     packed = any(path.endswith(".gz") for path, _ in source.files())
-    content = source.read(find(source, name + ".gz" * packed), TABLE_BYTES)
+    content = source.read(find(source, name + ".gz" * packed), MAX_TEXT_BYTES)
     if packed:
-        content = inflate(content, TABLE_BYTES, gzip=True)
+        content = inflate(content, MAX_TEXT_BYTES, gzip=True)
     return content.decode("ascii")
 
 
 def _numbers(text: str) -> np.ndarray:
-    """All numbers of a text, but those of lines that begin with #."""
+    """Return all numbers of a text, without lines that begin with #."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return np.array(" ".join(lines).split(), float)

@@ -1,1 +1,1 @@
-"""Facts as labels of images: split files, scene annotations, word vectors, rendered scenes."""
+"""Structured facts as image labels: split files, annotations, word vectors, rendered scenes."""

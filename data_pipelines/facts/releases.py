@@ -1,4 +1,4 @@
-"""VRD's annotations, its words' vectors and GloVe as published, and the files that loaders read."""
+"""Recipes that turn VRD's annotations, word2vec and GloVe into the files that loaders read."""
 
 import io
 import json
@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from data_pipelines.facts.vrd import (
     ARCHIVE,
-    BYTES,
+    MAX_BYTES,
     OBJECTS,
     PARTS,
     PREDICATES,
@@ -24,21 +24,21 @@ from data_pipelines.preparing import Files, Source, find, npz
 VECTORS = "vrd_word_embeddings.npz"
 GLOVE_TEXT = "glove.6B.50d.txt"
 GLOVE_WORDS, GLOVE_NUMBERS = 60_000, 50
-GLOVE_BYTES = 250_000_000
-"""Of the text, which has 171 MB."""
+MAX_GLOVE_BYTES = 250_000_000
+"""Limit on the size of GloVe's text file, which has 171 MB."""
 
 
 def vrd_annotations(source: Source) -> Files:
-    """The annotations of both parts and the names of the objects, in one zip.
+    """Return the recipe of one zip with both parts' annotations and the object names.
 
-    Published in `json_dataset.zip` as `annotations_train.json`, `annotations_test.json`,
+    The release `json_dataset.zip` holds `annotations_train.json`, `annotations_test.json`,
     `objects.json` and `predicates.json`.
     """
 
     def make() -> bytes:
-        predicates = json.loads(source.read(find(source, "predicates.json"), BYTES))
+        predicates = json.loads(source.read(find(source, "predicates.json"), MAX_BYTES))
         if sorted(predicates) != sorted(PREDICATES):
-            raise ValueError("predicates.json has not the 70 predicates of VRD")
+            raise ValueError("predicates.json does not list the 70 predicates of VRD")
         members = {OBJECTS: "objects.json"}
         members |= {name: name for name in (f"annotations_{part}.json" for part in PARTS)}
         stream = io.BytesIO()
@@ -47,18 +47,18 @@ def vrd_annotations(source: Source) -> Files:
                 # With a date of its own every call would make other bytes.
                 info = zipfile.ZipInfo(name)
                 info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, source.read(find(source, published), BYTES))
+                archive.writestr(info, source.read(find(source, published), MAX_BYTES))
         return stream.getvalue()
 
     return {ARCHIVE.rpartition("/")[2]: make}
 
 
 def vrd_vectors(source: Source) -> Files:
-    """Vectors of the objects' and predicates' names, of unit length.
+    """Return the recipe of unit vectors for the names of objects and predicates.
 
-    Words count with unit length, and a name's vector is the direction of the sum of its words';
-    words without a vector, such as "of", are left out. Published as
-    `GoogleNews-vectors-negative300.bin`, packed by gzip.
+    A name's vector is the normalized sum of its words' unit vectors. Words without a vector, such
+    as "of", are left out. The release is `GoogleNews-vectors-negative300.bin`, compressed with
+    gzip.
     """
 
     def vectors(names: list[str]) -> Float[np.ndarray, "n d"]:
@@ -74,7 +74,7 @@ def vrd_vectors(source: Source) -> Files:
 
     def make() -> bytes:
         path = locate(ARCHIVE, f"{SOURCE}; prepare vrd first", "0.6 MB")
-        with opened_archive(path, f"Get it again: {SOURCE}.") as archive:
+        with opened_archive(path, f"Download it again: {SOURCE}.") as archive:
             objects = object_names(archive)
         predicates = list(PREDICATES)
         return npz(
@@ -88,13 +88,13 @@ def vrd_vectors(source: Source) -> Files:
 
 
 def glove(source: Source) -> Files:
-    """The 60,000 most frequent words, in this order, and their vectors in half precision.
+    """Return the recipe of the 60,000 most frequent words and their vectors, in half precision.
 
-    Published in `glove.6B.zip` as `glove.6B.50d.txt`: a word and its numbers a line.
+    The release `glove.6B.zip` holds `glove.6B.50d.txt`, with a word and its numbers per line.
     """
 
     def make() -> bytes:
-        content = source.read(find(source, GLOVE_TEXT), GLOVE_BYTES)
+        content = source.read(find(source, GLOVE_TEXT), MAX_GLOVE_BYTES)
         words, numbers = [], []
         for line in io.BytesIO(content):
             word, *values = line.decode("utf-8").split(" ")

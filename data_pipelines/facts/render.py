@@ -1,9 +1,11 @@
-"""Rendered pixels for facts with boxes, and the procedural world's own facts, which need no data.
+"""Rendered images for facts with boxes, and procedural facts, which need no data.
 
-A sample's image is the square around its boxes. In it every annotated object of the scene fills its
-box, large ones behind small ones, with an outline, a texture and a palette of the procedural world
-for each category; the background is the scene's own. Real facts rendered so are no photographs: any
-number from them must say so, and stand beside that of `vrd.box_features`, where no pixels are.
+A sample's image is the square around its boxes. Every annotated object of the scene fills its box,
+large ones behind small ones. Each category has an outline, a texture and a palette of the
+procedural world; each scene has its own background.
+
+Renderings of real facts are not photographs. Results on them must say so, and appear beside those
+of `vrd.box_features`, which uses no pixels.
 """
 
 import functools
@@ -38,42 +40,42 @@ from data_pipelines.procedural.shapes import (
 from everlight.color.rendering import encode_srgb
 
 CATEGORIES = 100
-"""As many as there are pairs of a texture and a palette; no two share both."""
+"""Number of pairs of a texture and a palette, and so of distinct categories."""
 BLOCK_PIXELS = 1 << 19
-"""Pixels that are rendered at once: bounds the memory, and makes few programs per image size."""
+"""Pixels rendered at once; limits memory and the number of programs per image size."""
 _LOOKS = World(superclasses=1, subclasses=CATEGORIES, contrast=0.9, saturation=0.9, instances=0.25)
 # The others are hollow or have no width, and would not fill a box of any proportions.
 _FILLING = tuple(name for name in SHAPES if name not in ("crescent", "ring", "pill"))
 _PHASE, _BACKGROUND = range(2)
 PREDICATES = ("left of", "above", "inside", "larger than")
-"""Of the procedural world; each layout is that of one predicate and of no other."""
+"""Predicates of the procedural world; every layout satisfies exactly one."""
 
 
 class Placed(NamedTuple):
-    """What is drawn, back to front, in coordinates (y, x) from -1 to 1 across an image."""
+    """Objects to draw, back to front, in image coordinates (y, x) from -1 to 1."""
 
     center: Float[Array, "n k 2"]
     half: Float[Array, "n k 2"]
-    """Half the height and width; 0 where there is no object."""
+    """Half the height and width; 0 if there is no object."""
     category: Int[Array, "n k"]
     instance: Int[Array, "n k"]
-    """Number of the object, for its hue and its texture's phase."""
+    """Object number, which determines its hue and its texture's phase."""
 
 
 def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side side 3"]:
-    """An image for each sample, the same whatever is rendered beside it.
+    """Render an image for each sample; it does not depend on the other samples.
 
-    VRD's take a core 0.2 ms each at 32x32, 0.6 ms at 64x64. To render some samples, give their rows
-    of `subject` and `other` alone.
+    On one core, VRD's samples take 0.2 ms each at 32x32 and 0.6 ms at 64x64. To render a subset,
+    pass only its rows of `subject` and `other`.
 
     Raises:
-      DataError: more than 100 categories, or a side of no pixel.
+      DataError: there are more than 100 categories, or `side` is below 1.
     """
     scenes = samples.scenes
     if side < 1 or scenes.category.max() >= CATEGORIES:
         raise DataError(
             f"side={side} and {scenes.category.max() + 1} categories; give a side of 1 or more and "
-            f"at most {CATEGORIES} categories, as many as there are looks"
+            f"at most {CATEGORIES} categories, the number of distinct appearances"
         )
     scene = np.array([zlib.crc32(name.encode()) >> 1 for name in scenes.images], np.int32)
     square = squares(samples)
@@ -104,7 +106,7 @@ def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side 
 def _visible(
     samples: BoxedSamples, square: Float[np.ndarray, "n 4"]
 ) -> tuple[Int[np.ndarray, "r"], Int[np.ndarray, "n"]]:
-    """Objects of each sample's scene that reach into its square, largest first; and how many."""
+    """Return the objects that overlap each sample's square, largest first, and their number."""
     scenes = samples.scenes
     starts = np.searchsorted(scenes.image, np.arange(len(scenes.images) + 1))
     own = scenes.image[samples.subject]
@@ -146,7 +148,7 @@ def _rendered(
     count: Int[Array, ""],
     side: int,
 ) -> UInt8[Array, "n 3 h w"]:
-    """Images of blocks; no object stands at place `count` or later."""
+    """Render blocks of images; objects at index `count` or later are absent."""
     axis = (jnp.arange(side) + 0.5) * (2 / side) - 1
 
     def draw(k: Int[Array, ""], scene: Float[Array, "n 3 h w"]) -> Float[Array, "n 3 h w"]:
@@ -172,7 +174,7 @@ def _object_colors(one: Placed) -> Float[Array, "2 3"]:
 
 
 def _outlines() -> tuple[Float[np.ndarray, "s v 2"], Float[np.ndarray, "s"]]:
-    """Vertices (x, y) that reach from -1 to 1 both ways, and the rounding around them."""
+    """Return vertices (x, y) scaled to span -1 to 1, and the rounding around them."""
     chosen = [SHAPES.index(name) for name in _FILLING]
     vertices = OUTLINES.vertices[chosen]
     low, high = vertices.min(axis=1, keepdims=True), vertices.max(axis=1, keepdims=True)
@@ -182,7 +184,7 @@ def _outlines() -> tuple[Float[np.ndarray, "s v 2"], Float[np.ndarray, "s"]]:
 def _object(
     axis: Float[Array, "s"], one: Placed
 ) -> tuple[Float[Array, "s s"], Float[Array, "s s"]]:
-    """Distance to an object's outline, negative inside, and its texture."""
+    """Return the distance to an object's outline, negative inside, and its texture."""
     half = jnp.maximum(one.half, 1 / len(axis))
     x, y = jnp.meshgrid(axis - one.center[1], axis - one.center[0])
     vertices, rounding = (jnp.asarray(part) for part in _outlines())
@@ -210,7 +212,7 @@ def _drawn(stream: int, number: Int[Array, ""], count: int) -> Float[Array, "c"]
 def _background(
     axis: Float[Array, "s"], scene: Int[Array, ""], square: Float[Array, "4"]
 ) -> Float[Array, "3 s s"]:
-    """Crossed slow waves between two muted colours, the same in all squares of a scene."""
+    """Return crossed slow waves between two muted colours, equal in all squares of a scene."""
     turn, slow, fast, *drawn = _drawn(_BACKGROUND, scene, 8)
     y, x = ((square[i] + square[i + 1] + axis * (square[i + 1] - square[i])) / 2 for i in (0, 2))
     x, y = jnp.meshgrid(x, y)
@@ -225,23 +227,23 @@ def _background(
 
 
 def procedural_facts(train: int, test: int, seed: int = 0) -> BoxedFacts:
-    """Facts of the procedural world: shapes in layouts, as <disc, inside, star>.
+    """Return facts of the procedural world: shapes in layouts, such as <disc, inside, star>.
 
-    A scene shows two of nine shapes in one of four relations; the 288 triples are drawn with
-    chances in proportion to 1, 1/2, 1/3, ... in an order of the seed, so that facts are
-    long-tailed. All predicates count as actions: a scene gives one <S,P,O>, one <S,P,*> and two
-    <S,*,*>. No finding is claimed from these facts alone: their difficulty was chosen.
+    A scene shows two of nine shapes in one of four relations. The 288 triples are sampled in
+    proportion to 1, 1/2, 1/3, ... in an order that depends on the seed, so facts are long-tailed.
+    All predicates count as actions: a scene gives one <S,P,O>, one <S,P,*> and two <S,*,*>. These
+    facts alone support no claim: their difficulty was chosen.
 
     Args:
-      train: how many scenes there are for training; more leave the earlier ones as they are.
-      test: and for testing.
-      seed: all choices follow from it.
+      train: number of training scenes; more scenes leave the earlier ones unchanged.
+      test: number of test scenes.
+      seed: random seed of all choices.
 
     Raises:
-      DataError: no scene asked for.
+      DataError: `train` or `test` is below 1.
     """
     if train < 1 or test < 1:
-        raise DataError(f"train={train}, test={test}; give 1 scene or more of each")
+        raise DataError(f"train={train}, test={test}; give at least 1 scene for each")
     kinds, predicates = np.arange(len(_FILLING)), np.arange(len(PREDICATES))
     triples = np.stack(np.meshgrid(kinds, predicates, kinds), axis=-1).reshape(-1, 3)
     triples = triples[triples[:, 0] != triples[:, 2]]
@@ -256,7 +258,7 @@ def procedural_facts(train: int, test: int, seed: int = 0) -> BoxedFacts:
 def _procedural_scenes(
     name: str, triples: Int[np.ndarray, "f 3"], count: int, generator: np.random.Generator
 ) -> Relations:
-    """Scenes of two objects, the subject first, in some 256 pixels."""
+    """Return scenes of two objects, the subject first, within about 256 pixels."""
     chances = np.cumsum(1 / np.arange(1, len(triples) + 1))
     drawn = generator.random((count, 8))
     subject, predicate, other = triples[np.searchsorted(chances / chances[-1], drawn[:, 0])].T

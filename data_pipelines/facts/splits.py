@@ -1,9 +1,9 @@
-"""Facts as labels of images, the split files of lifelong fact learning, and its images.
+"""Facts as image labels, the split files of lifelong fact learning, and its images.
 
-Elhoseiny et al., "Exploring the Challenges towards Lifelong Fact Learning" (2018). A task's folder
-holds, for task k from 1, `B{k}_facts.csv` with columns id, type, S, P, O and, with columns
-image_links and id, `B{k}_train.csv` and `B{k}_test.csv`. The columns are those that the authors'
-loader reads; it also reads NLP_links, w_s, w_p and w_o, which follow from the fact.
+Elhoseiny et al., "Exploring the Challenges towards Lifelong Fact Learning" (2018). A split's folder
+holds three files per task k, from 1. `B{k}_facts.csv` has the columns id, type, S, P and O.
+`B{k}_train.csv` and `B{k}_test.csv` have image_links and id. The authors' loader also reads
+NLP_links, w_s, w_p and w_o, which follow from the fact.
 """
 
 import csv
@@ -22,12 +22,12 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import leads_outside, one_line, read_csv
 from data_pipelines.pictures import opened_image
 
-NAMED = 5
-"""How many of many faulty items a message names."""
+MAX_NAMED = 5
+"""Limit on the faulty items that a message names."""
 
 
 class Fact(NamedTuple):
-    """<S,*,*>, <S,P,*> or <S,P,O>, in words; a piece that is not defined is empty."""
+    """Fact <S,*,*>, <S,P,*> or <S,P,O> in words; an undefined component is empty."""
 
     subject: str
     predicate: str = ""
@@ -35,47 +35,47 @@ class Fact(NamedTuple):
 
     @property
     def type(self) -> str:
-        """S, SP or SPO."""
+        """Type of the fact: S, SP or SPO."""
         return "SPO"[: 1 + bool(self.predicate) + bool(self.object)]
 
 
 class FactSamples(NamedTuple):
-    """Images and the fact that each shows; one image may stand for several facts."""
+    """Images and the fact that each shows; an image may occur with several facts."""
 
     images: tuple[str, ...]
-    """Paths below the folder of images."""
+    """Paths relative to the folder of images."""
     facts: Int[np.ndarray, "n"]
-    """Each sample's fact, its place in `FactSet.facts`."""
+    """Index of each sample's fact in `FactSet.facts`."""
 
 
 class FactSet(NamedTuple):
-    """A label space of distinct facts, with training and test samples."""
+    """Label space of distinct facts, with training and test samples."""
 
     name: str
-    """How a report calls the set."""
+    """Name of the set in reports."""
     facts: tuple[Fact, ...]
     train: FactSamples
     test: FactSamples
 
 
 def write_split(folder: Path, facts: FactSet, task: Int[np.ndarray, "f"]) -> None:
-    """Writes the csv files of a division into tasks; a fact's id is its place in `facts.facts`.
+    """Write the CSV files of a split; a fact's id is its index in `facts.facts`.
 
     Args:
-      folder: the split's own, such as `splits/4tasks_semantic`; made where it is missing.
-      facts: what is divided.
-      task: the task of each fact, from 0, none without a fact.
+      folder: folder of the split, such as `splits/4tasks_semantic`; created if missing.
+      facts: facts and samples to divide.
+      task: task of each fact, from 0; every task needs a fact.
 
     Raises:
-      DataError: duplicate facts, or one that is none of S, SP and SPO; `task` is not of that form;
-        the folder holds a split already.
+      DataError: facts are duplicated or not S, SP or SPO, `task` has another form, or the folder
+        already holds a split.
     """
     _check_facts(facts.facts, facts.name)
     count = len(np.unique(task))
     if task.shape != (len(facts.facts),) or set(task.tolist()) != set(range(count)):
-        raise DataError(f"task: give each of {len(facts.facts)} facts its task, 0, 1, ... in all")
+        raise DataError(f"task: give a task number for each of {len(facts.facts)} facts, 0, 1, ...")
     if any(folder.glob("B*_*.csv")):
-        raise DataError(f"{folder} holds a split already; give another folder or empty this one")
+        raise DataError(f"{folder} already holds a split; give another folder or empty this one")
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         rows = ((i, facts.facts[i].type, *facts.facts[i]) for i in np.flatnonzero(task == number))
@@ -87,18 +87,17 @@ def write_split(folder: Path, facts: FactSet, task: Int[np.ndarray, "f"]) -> Non
 
 
 def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
-    """A split and the task of each fact, from 0.
+    """Return a split and the task of each fact, from 0.
 
-    Facts come in the order of their ids, samples task by task. Further columns are not read, nor is
-    `type`, which follows from the pieces: an undefined one is an empty cell. Where there is no
-    `B{k}_train.csv` or `B{k}_test.csv`, the authors' name for their large semantic split is tried,
+    Facts are sorted by id, samples by task. Other columns are ignored, including `type`, which
+    follows from the components; an undefined component is an empty cell. Without `B{k}_train.csv`
+    or `B{k}_test.csv`, the name in the authors' large semantic split is tried:
     `B{k}_BD_complete_train.csv`.
 
     Raises:
-      MissingDataError: no such folder, or one of a task's three files is missing.
-      DataError: a column or a cell is missing or cannot be read, a fact is none of S, SP and SPO,
-        a fact or an id stands there twice, in one task or in two, or a sample's id is none of its
-        task's facts.
+      MissingDataError: the folder or one of a task's three files is missing.
+      DataError: a column or cell is missing or unreadable, or a fact is not S, SP or SPO. Or a fact
+        or id occurs twice, or a sample's id is not a fact of its task.
     """
     count = _count_tasks(folder)
     tables = [_read_facts(folder / f"B{number}_facts.csv") for number in range(1, count + 1)]
@@ -122,24 +121,24 @@ def read_images(
     side: int,
     squares: Float[np.ndarray, "n 4"] | None = None,
 ) -> UInt8[np.ndarray, "n side side 3"]:
-    """Images of a user's folder as RGB; for many images, called with some of the links at a time.
+    """Read images from a folder as RGB; for many images, call it with batches of links.
 
     Args:
-      folder: what `links` are relative to; the authors' `images`.
-      links: paths as in `FactSamples.images`. Where a file is missing, one that ends in .png
-        stands in for it, as in the authors' loader.
-      side: of the results, in pixels.
-      squares: what to cut out of each image, [ymin, ymax, xmin, xmax] in pixels, black where it
-        leaves the image; None is the largest central square.
+      folder: folder that `links` are relative to; the authors' `images`.
+      links: paths as in `FactSamples.images`. A missing file is replaced by the .png of the same
+        name, as in the authors' loader.
+      side: side of the results in pixels.
+      squares: region to cut from each image, [ymin, ymax, xmin, xmax] in pixels, black outside the
+        image. None is the largest central square.
 
     Raises:
-      MissingDataError: images are missing; says how many, and names the first.
-      DataError: a file is no image; named.
+      MissingDataError: images are missing; the message counts them and names the first.
+      DataError: a file is not an image; the message names it.
     """
     paths = [folder / name for name in find_images(folder, links)]
     images = np.empty((len(paths), side, side, 3), np.uint8)
     for i, path in enumerate(paths):
-        with opened_image(path, "Get it again.") as opened:
+        with opened_image(path, "Download it again.") as opened:
             image = opened.convert("RGB")
         square = _central_square(*image.size) if squares is None else squares[i]
         top, bottom, left, right = (round(float(edge)) for edge in square)
@@ -149,17 +148,17 @@ def read_images(
 
 
 def find_images(folder: Path, links: Sequence[str]) -> list[str]:
-    """The files that links name, below the folder; where one is missing, .png stands in for it.
+    """Return the files that links refer to; a missing file is replaced by its .png version.
 
     Raises:
-      MissingDataError: images are missing; says how many, and names the first.
-      DataError: a link leads out of the folder.
+      MissingDataError: images are missing; the message counts them and names the first.
+      DataError: a link points outside the folder.
     """
     outside = [link for link in links if leads_outside(link)]
     if outside:
         raise DataError(
-            f"{len(outside)} of {len(links)} images lead out of {folder}: {_some(outside)}. Get "
-            "the list again, from its original source."
+            f"{len(outside)} of {len(links)} images point outside {folder}: {_some(outside)}. "
+            "Download the list again from its original source."
         )
     found: dict[str, str | None] = {}
     for link in dict.fromkeys(links):
@@ -169,7 +168,7 @@ def find_images(folder: Path, links: Sequence[str]) -> list[str]:
     if missing:
         raise MissingDataError(
             f"{len(missing)} of {len(found)} images are listed but not below {folder}: "
-            f"{_some(missing)}. Get them, or give the folder that the links start from."
+            f"{_some(missing)}. Download them, or give the folder that the links are relative to."
         )
     return [found[link] for link in links]
 
@@ -181,8 +180,8 @@ def _central_square(width: int, height: int) -> tuple[float, float, float, float
 
 
 def _some(items: Sequence[object]) -> str:
-    more = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
-    return ", ".join(map(one_line, items[:NAMED])) + more
+    more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
+    return ", ".join(map(one_line, items[:MAX_NAMED])) + more
 
 
 def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -193,8 +192,8 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]])
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """The wanted columns of a csv file."""
-    (_, header), *lines = read_csv(path, "Get the split's folder again, whole.") or [(0, [])]
+    """Return the selected columns of a CSV file."""
+    (_, header), *lines = read_csv(path, "Download the split's folder again.") or [(0, [])]
     absent = [name for name in columns if name not in header]
     if absent:
         raise DataError(f"{path} has the columns {one_line(header)}; it lacks {', '.join(absent)}")
@@ -211,11 +210,15 @@ def _rows(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
 
 def _count_tasks(folder: Path) -> int:
     if not folder.is_dir():
-        raise MissingDataError(f"{folder} is no folder. Give that of a split, with B1_facts.csv.")
+        raise MissingDataError(
+            f"{folder} is not a folder. Give a split's folder, with B1_facts.csv."
+        )
     matches = (re.fullmatch(r"B(\d+)_facts\.csv", path.name) for path in folder.iterdir())
     numbers = sorted(int(match[1]) for match in matches if match)
     if not numbers or numbers != list(range(1, len(numbers) + 1)):
-        raise MissingDataError(f"{folder} has B<k>_facts.csv for k in {numbers}; give 1, 2, ...")
+        raise MissingDataError(
+            f"{folder} has B<k>_facts.csv for k in {numbers}; number the tasks 1, 2, ..."
+        )
     return len(numbers)
 
 
@@ -223,7 +226,9 @@ def _number(text: str, path: Path) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise DataError(f"{path} has the id {one_line(text)!r}; an id is a whole number") from error
+        raise DataError(
+            f"{path} has the id {one_line(text)!r}; an id must be an integer"
+        ) from error
 
 
 def _read_facts(path: Path) -> dict[int, Fact]:
@@ -231,20 +236,20 @@ def _read_facts(path: Path) -> dict[int, Fact]:
     for text, *pieces in _rows(path, ("id", "S", "P", "O")):
         number = _number(text, path)
         if number in table:
-            raise DataError(f"{path} has the id {number} twice; give each fact one of its own")
+            raise DataError(f"{path} has the id {number} twice; give each fact a different id")
         table[number] = Fact(*pieces)
     return table
 
 
 def _refuse_shared(folder: Path, tables: Sequence[dict[int, Fact]]) -> None:
-    """Ids and facts of one task must not stand in another."""
+    """Refuse ids or facts that occur in more than one task."""
     for kind, sets in (("id", tables), ("fact", [set(table.values()) for table in tables])):
         for (i, first), (j, second) in itertools.combinations(enumerate(sets, 1), 2):
             shared = [tuple(one) if kind == "fact" else one for one in first if one in second]
             if shared:
                 raise DataError(
                     f"{folder}: tasks {i} and {j} share {len(shared)} {kind}s: {_some(shared)}. "
-                    "Tasks are disjoint; keep each in one of them."
+                    "Tasks must be disjoint; keep each in one of them."
                 )
 
 
@@ -253,7 +258,7 @@ def _check_facts(facts: Sequence[Fact], name: str) -> None:
         tuple(fact) for fact in facts if not fact.subject or (fact.object and not fact.predicate)
     ]
     if odd:
-        raise DataError(f"{name} has {len(odd)} facts that are none of S, SP, SPO: {_some(odd)}")
+        raise DataError(f"{name} has {len(odd)} facts that are not S, SP or SPO: {_some(odd)}")
     twice = [tuple(fact) for fact, count in Counter(facts).items() if count > 1]
     if twice:
         raise DataError(f"{name} has {len(twice)} facts more than once: {_some(twice)}")
@@ -270,7 +275,7 @@ def _read_samples(
     numbers = [_number(text, path) for _, text in rows]
     strange = [number for number in dict.fromkeys(numbers) if number not in table]
     if strange:
-        raise DataError(f"{path} has ids that B{task}_facts.csv has not: {_some(strange)}")
+        raise DataError(f"{path} has ids that are not in B{task}_facts.csv: {_some(strange)}")
     # Some of the authors' links stand in single quotes, which their loader takes away.
     return [link.strip("'") for link, _ in rows], numbers
 

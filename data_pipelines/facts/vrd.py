@@ -1,8 +1,8 @@
-"""Facts with boxes, and those of Visual Relationship Detection (Lu et al. 2016).
+"""Facts with bounding boxes, and those of Visual Relationship Detection (Lu et al. 2016).
 
 VRD's annotations are real, long-tailed facts: 30,355 training and 7,638 test relations between 100
-kinds of objects in 4,000 and 1,000 photographs. They are all full triples; <S,*,*> and <S,P,*> are
-derived from them, as the benchmarks of lifelong fact learning mix the three.
+object categories. They come from 4,000 and 1,000 photographs. All are full triples; <S,*,*> and
+<S,P,*> are derived from them, as benchmarks of lifelong fact learning mix the three.
 """
 
 import json
@@ -37,73 +37,73 @@ ACTIONS = (
     *("play with", "wear", "hold", "ride", "carry", "look", "use", "cover", "touch", "watch"),
     *("drive", "eat", "pull", "talk", "fly", "face", "follow", "hit", "feed", "kick"),
 )
-"""Predicates that say what a subject does, and give an <S,P,*> too."""
+"""Predicates that describe an action of the subject and also give an <S,P,*>."""
 OBJECTS = "all/objects.json"
-BYTES = 100_000_000
-"""Of a table in the archive; the largest has 4 MB."""
-MOST_PIXELS = 100_000
-"""Of a photograph's side."""
+MAX_BYTES = 100_000_000
+"""Limit on the size of a table in the archive; the largest has 4 MB."""
+MAX_SIDE = 100_000
+"""Limit on a photograph's side in pixels."""
 MARGIN = 0.1
-"""Of a sample's square around its boxes, on every side, as a share of their longer side."""
+"""Margin on every side of a sample's square, as a fraction of its boxes' longer side."""
 
 
 class Scenes(NamedTuple):
-    """All annotated objects of a set of images, image after image."""
+    """All annotated objects of a set of images, sorted by image."""
 
     images: tuple[str, ...]
-    """Names of the images, those without an object too."""
+    """Names of the images, including those without objects."""
     image: Int[np.ndarray, "m"]
-    """The image of each object, its place in `images`; ascending."""
+    """Index in `images` of each object's image, ascending."""
     category: Int[np.ndarray, "m"]
     box: Int[np.ndarray, "m 4"]
-    """[ymin, ymax, xmin, xmax] in pixels; edges, so that the height is ymax - ymin."""
+    """Edges [ymin, ymax, xmin, xmax] in pixels; the height is ymax - ymin."""
 
 
 class BoxedSamples(NamedTuple):
-    """What the samples of facts are about: rows of `scenes`."""
+    """Subject and object of each sample, as rows of `scenes`."""
 
     scenes: Scenes
     subject: Int[np.ndarray, "n"]
     other: Int[np.ndarray, "n"]
-    """What the subject is related to, also where the fact leaves it undefined as in <S,P,*>; -1 for
-    <S,*,*>."""
+    """Row of the object, also if the fact leaves it undefined, as in <S,P,*>; -1 for <S,*,*>."""
 
 
 class BoxedFacts(NamedTuple):
-    """Facts with the boxes of their samples, which are in the order of `facts`."""
+    """Facts with the boxes of their samples, in the same order as `facts`."""
 
     facts: FactSet
     categories: tuple[str, ...]
-    """Names of the kinds of objects."""
+    """Names of the object categories."""
     train: BoxedSamples
     test: BoxedSamples
 
 
 class Relations(NamedTuple):
-    """Annotated scenes: rows of subject, predicate, object; the outer two are rows of `scenes`."""
+    """Annotated scenes and their relations: subject, predicate, object; the outer two are rows of
+    `scenes`."""
 
     scenes: Scenes
     rows: Int[np.ndarray, "r 3"]
 
 
 def load_vrd() -> BoxedFacts:
-    """VRD's annotations as facts; the photographs are not needed.
+    """Load VRD's annotations as facts; the photographs are not needed.
 
-    Every one of the 30,355 + 7,638 relations is an <S,P,O>; the 6,074 + 1,460 of them whose
-    predicate is one of 28 actions are each an <S,P,*> too, and the 26,430 + 6,735 different objects
-    of all images each an <S,*,*>. Repeated annotations and objects related to themselves are kept.
-    Distinct facts in training are 6,672 <S,P,O> (3,985 of them seen once), 135 <S,P,*> and 100
-    <S,*,*>; the test images have 1,029, 20 and 0 more.
+    Each of the 30,355 + 7,638 relations is an <S,P,O>. The 6,074 + 1,460 relations with one of 28
+    action predicates are each an <S,P,*> too. The 26,430 + 6,735 distinct objects of all images are
+    each an <S,*,*>. Repeated annotations and objects related to themselves are kept. Training has
+    6,672 distinct <S,P,O> (3,985 of them seen once), 135 <S,P,*> and 100 <S,*,*>. The test images
+    add 1,029, 20 and 0 more.
 
-    Images have the paths of the release's photographs, `sg_train_images/` and `sg_test_images/`;
-    who has these calls `facts.read_images` with `squares` to cut the samples out of them.
+    Image paths are those of the release's photographs, `sg_train_images/` and `sg_test_images/`.
+    With the photographs, `facts.read_images` with `squares` cuts out the samples.
 
     Raises:
       MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.
-      DataError: it is damaged or contradicts itself.
+      DataError: the file is damaged or contradicts itself.
     """
     path = locate(ARCHIVE, SOURCE, "0.6 MB")
-    way_out = f"Get it again: {SOURCE}."
+    way_out = f"Download it again: {SOURCE}."
     with opened_archive(path, way_out) as archive, refusing(path, way_out):
         categories = object_names(archive)
         relations = [
@@ -114,23 +114,23 @@ def load_vrd() -> BoxedFacts:
 
 
 def object_names(archive: Archive) -> list[str]:
-    """The kinds of objects, in the order in which annotations count them.
+    """Return the object categories in the order of their annotation numbers.
 
     Raises:
-      DataError: the archive lacks them.
-      TypeError: they are no list of names.
+      DataError: the archive lacks the list.
+      TypeError: the content is not a list of names.
     """
     categories = _read(archive, OBJECTS)
     if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
-        raise TypeError(f"{OBJECTS} is no list of names")
+        raise TypeError(f"{OBJECTS} is not a list of names")
     return categories
 
 
 def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
-    """What a sample's image shows: [ymin, ymax, xmin, xmax] in pixels, perhaps beyond the scene.
+    """Return each sample's square: [ymin, ymax, xmin, xmax] in pixels, possibly beyond the scene.
 
-    The square is that of the boxes of subject and other object, for <S,*,*> of the subject's alone,
-    with a margin of a tenth; their shorter side is in its middle.
+    The square surrounds the boxes of subject and object, for <S,*,*> the subject's alone, with a
+    margin of 0.1. The shorter side is centred.
     """
     pair = _pair(samples)
     low, high = pair[:, :, [0, 2]].min(axis=0), pair[:, :, [1, 3]].max(axis=0)
@@ -140,12 +140,14 @@ def squares(samples: BoxedSamples) -> Float[np.ndarray, "n 4"]:
 
 
 def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
-    """Where the boxes are, and nothing of what is in them: the layout-only baseline's input.
+    """Return the geometry of the boxes, the input of the layout-only baseline.
 
-    Centre (y, x) and half height and width of the subject, then of the other object, in the square,
-    which spans -1 to 1; the other's centre less the subject's, in the subject's heights and widths;
-    the logarithms of its height and width over the subject's; 1 where there is another object, and
-    where there is none 0 with all that it would have.
+    The features, in coordinates where the square spans -1 to 1, are:
+
+    - Centre (y, x) and half height and width of the subject, then of the object.
+    - Offset of the object's centre in the subject's heights and widths.
+    - Logarithms of the object's height and width over the subject's.
+    - 1 if there is an object; else 0, like all its features.
     """
     square = squares(samples)[None]
     centers, halves = within_squares(_pair(samples), square)
@@ -158,7 +160,7 @@ def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
 
 
 def _pair(samples: BoxedSamples) -> Float[np.ndarray, "2 n 4"]:
-    """The boxes of subject and other object; the subject's twice where it is alone."""
+    """Return the boxes of subject and object; the subject's twice if it is alone."""
     other = np.where(samples.other < 0, samples.subject, samples.other)
     return samples.scenes.box[np.stack([samples.subject, other])].astype(np.float64)
 
@@ -166,7 +168,7 @@ def _pair(samples: BoxedSamples) -> Float[np.ndarray, "2 n 4"]:
 def within_squares(
     box: Float[np.ndarray, "*n 4"], square: Float[np.ndarray, "*n 4"]
 ) -> tuple[Float[np.ndarray, "*n 2"], Float[np.ndarray, "*n 2"]]:
-    """Centres and half sizes (y, x) of boxes in a square that spans -1 to 1."""
+    """Return centres and half sizes (y, x) of boxes, in a square that spans -1 to 1."""
     half = (square[..., 1:2] - square[..., 0:1]) / 2
     low, high = (box[..., edges] for edges in ([0, 2], [1, 3]))
     middle = (square[..., [0, 2]] + square[..., [1, 3]]) / 2
@@ -181,19 +183,19 @@ def boxed_facts(
     train: Relations,
     test: Relations,
 ) -> BoxedFacts:
-    """All facts that relations and objects state.
+    """Return all facts that relations and objects state.
 
-    <S,P,O> from every relation, <S,P,*> from every relation whose predicate is an action, and
-    <S,*,*> from every object, in this order; equal relations stay separate samples. A fact's place
-    is that of its first sample, training before test.
+    They are <S,P,O> from every relation, <S,P,*> from every relation with an action predicate, and
+    <S,*,*> from every object, in this order. Equal relations stay separate samples. Facts are
+    sorted by first sample, training before test.
 
     Args:
-      name: how a report calls the set.
-      categories: names of the kinds of objects.
-      predicates: their names.
-      actions: those of `predicates` that give an <S,P,*>.
-      train: what the training images show.
-      test: what the test images show.
+      name: name of the set in reports.
+      categories: names of the object categories.
+      predicates: names of the predicates.
+      actions: predicates that give an <S,P,*>.
+      train: relations in the training images.
+      test: relations in the test images.
     """
     is_action = np.isin(predicates, actions)
     pieces, samples = zip(*(_samples(part, is_action) for part in (train, test)), strict=True)
@@ -218,7 +220,7 @@ def boxed_facts(
 def _samples(
     relations: Relations, is_action: Bool[np.ndarray, "p"]
 ) -> tuple[Int[np.ndarray, "n 3"], BoxedSamples]:
-    """Pieces of each sample's fact, -1 where undefined, and what it is about."""
+    """Return the components of each sample's fact, -1 if undefined, and its boxes."""
     scenes, rows = relations
     subject, predicate, other = rows.T
     category = scenes.category
@@ -235,11 +237,11 @@ def _samples(
 
 
 def _read(archive: Archive, name: str) -> Any:
-    return json.loads(archive.read(name, BYTES).decode("utf-8"))
+    return json.loads(archive.read(name, MAX_BYTES).decode("utf-8"))
 
 
 def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relations:
-    """The relations of all images; equal boxes of a category in an image are one object."""
+    """Return the relations of all images; equal boxes of a category in an image are one object."""
     rows: dict[tuple[int, ...], int] = {}
     relations = []
     for image, listed in enumerate(annotations.values()):
@@ -261,14 +263,14 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
 
 
 def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
-    """Its category and box."""
+    """Return category and box of an annotated object."""
     top, bottom, left, right = role["bbox"]
-    box = (_place(edge, MOST_PIXELS) for edge in (top, bottom, left, right))
+    box = (_place(edge, MAX_SIDE) for edge in (top, bottom, left, right))
     return _place(role["category"], categories), *box
 
 
 def _place(value: Any, count: int) -> int:
     # A JSON's true, "3" and 1.7 would pass for numbers in an array.
     if type(value) is not int or not 0 <= value < count:
-        raise ValueError(f"{value!r} where a whole number below {count} belongs")
+        raise ValueError(f"{value!r} instead of an integer from 0 to {count - 1}")
     return value

@@ -1,12 +1,12 @@
-"""Word vectors for the words of a vocabulary, from the files in which they are published.
+"""Reader of word vectors for a vocabulary, from the files in which they are published.
 
-| file | what is in it |
+| file | content |
 |---|---|
 | `*.bin` | word2vec's binary format: a line "words dimension", then word, space, float32 numbers |
 | `*.npz` | `words` and `vectors`, or VRD's `objects`, `objects_gnews`, `predicates`, ... |
-| any other | lines of a word and its numbers: GloVe's, or word2vec's with a first line as above |
+| any other | a word and its numbers per line: GloVe's, or word2vec's with a first line as above |
 
-Files may hold millions of words; only the wanted ones are kept.
+Files may hold millions of words; only the requested ones are kept.
 """
 
 import mmap
@@ -28,42 +28,43 @@ from data_pipelines.locations import data_root
 SOURCE = "code.google.com/archive/p/word2vec (GoogleNews) or nlp.stanford.edu/projects/glove"
 GLOVE = "glove_6b_50d_60k/glove6b_50d_subset.npz"
 RANDOM_DIMENSION = 50
-_AGAIN = f"Get word vectors from {SOURCE}."
-BYTES = 20_000_000_000
-"""Of a file; the largest published one has 11 GB."""
-LINE = 1_000_000
-"""Bytes of a line of text."""
-MOST_DIMENSIONS = 10_000
-NAMED = 20
-"""How many of many unknown words a message names."""
+_AGAIN = f"Download word vectors from {SOURCE}."
+MAX_BYTES = 20_000_000_000
+"""Limit on the size of a file; the largest published one has 11 GB."""
+MAX_LINE_BYTES = 1_000_000
+"""Limit on the bytes of a line of text."""
+MAX_DIMENSIONS = 10_000
+MAX_NAMED = 20
+"""Limit on the unknown words that a message names."""
 
 
 class WordVectors(NamedTuple):
-    """Vectors of phrases, in the order in which the phrases were given."""
+    """Vectors of phrases, in the given order of the phrases."""
 
     vectors: Float[np.ndarray, "n d"]
     unknown: tuple[str, ...]
-    """Words without a vector, which count as zeros."""
+    """Words without a vector, replaced by zeros."""
     source: str
-    """Where the vectors are from, for a report."""
+    """Source of the vectors, for reports."""
 
 
 def load_word_vectors(
     path: Path, phrases: Sequence[str], unknown: Literal["refuse", "zeros"] = "refuse"
 ) -> WordVectors:
-    """Float32 vectors of phrases: a phrase's own where the file has one, else its words' mean.
+    """Return float32 vectors of phrases: the phrase's own vector, else the mean of its words'.
 
-    Words are parted by spaces or underscores and looked up as they are written; of a word that the
-    file has twice, the first vector counts.
+    Words are separated by spaces or underscores and matched exactly. If a file has a word twice,
+    the first vector counts.
 
     Args:
       path: a file of one of the module's formats.
       phrases: the vocabulary, such as "dog" and "traffic light".
-      unknown: what to do about words without a vector: refuse them, or take zeros.
+      unknown: handling of words without a vector: "refuse" raises an error, "zeros" uses zeros.
 
     Raises:
-      MissingDataError: no such file.
-      DataError: words without a vector, counted and named; an empty phrase; a damaged file.
+      MissingDataError: the file does not exist.
+      DataError: words have no vector (the message counts and names them), a phrase is empty, or the
+        file is damaged.
     """
     words = _words(phrases)
     with refusing(path, _AGAIN):
@@ -71,10 +72,10 @@ def load_word_vectors(
     needed = {word for phrase, parts in words.items() if phrase not in found for word in parts}
     missing = tuple(sorted(needed - set(found)))
     if missing and (unknown == "refuse" or not found):
-        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        more = f" and {len(missing) - MAX_NAMED} more" if len(missing) > MAX_NAMED else ""
         raise DataError(
             f"{path} has no vector for {len(missing)} of {len(needed)} words: "
-            f"{', '.join(missing[:NAMED])}{more}. Rename them, or give other vectors or "
+            f"{', '.join(missing[:MAX_NAMED])}{more}. Rename them, or use other vectors or "
             'unknown="zeros".'
         )
     nothing = np.zeros_like(next(iter(found.values())))
@@ -86,12 +87,12 @@ def load_word_vectors(
 
 
 def random_word_vectors(phrases: Sequence[str]) -> WordVectors:
-    """Random unit vectors of 50 numbers, always the same for a word; phrases are means over words.
+    """Return random unit vectors of 50 numbers, fixed for each word; phrases average their words.
 
-    They know that phrases share a word, but of no other meaning.
+    They capture words that phrases share, but no other meaning.
 
     Raises:
-      DataError: no phrase, or an empty one.
+      DataError: there is no phrase, or one is empty.
     """
     words = _words(phrases)
     drawn = [
@@ -101,13 +102,13 @@ def random_word_vectors(phrases: Sequence[str]) -> WordVectors:
 
 
 def default_word_vectors(phrases: Sequence[str]) -> WordVectors:
-    """GloVe's where `glove_6b_50d_60k` lies below EVERLIGHT_DATA, else random unit vectors.
+    """Return GloVe vectors if `glove_6b_50d_60k` exists below EVERLIGHT_DATA, else random ones.
 
-    `source` tells which, and a report must repeat it: random vectors make no fact similar to
-    another one that shares no word with it.
+    `source` names the choice and must appear in reports: with random vectors, facts without a
+    common word have no similarity.
 
     Raises:
-      DataError: words without a vector in GloVe, or no phrase.
+      DataError: GloVe lacks a word, or there is no phrase.
     """
     root = data_root()
     if root is not None and (root / GLOVE).exists():
@@ -118,7 +119,7 @@ def default_word_vectors(phrases: Sequence[str]) -> WordVectors:
 def _words(phrases: Sequence[str]) -> dict[str, list[str]]:
     words = {phrase: re.split(r"[\s_]+", phrase.strip(" _")) for phrase in phrases}
     if not words or [""] in words.values():
-        raise DataError(f"phrases: {len(words)} different ones; give some, and each with a word")
+        raise DataError(f"phrases: {len(words)} distinct; give at least one, and none empty")
     return words
 
 
@@ -131,7 +132,7 @@ def _read(path: Path, wanted: set[str]) -> dict[str, np.ndarray]:
     readers = {".npz": _npz_entries, ".bin": _binary_entries}
     found: dict[str, np.ndarray] = {}
     for word, vector in readers.get(path.suffix, _text_entries)(path, wanted):
-        # Zeros say nothing of a word, and no angle to them is defined.
+        # A zero vector carries no meaning and has no direction.
         if vector.any():
             found.setdefault(word, vector)
     shapes = {vector.shape for vector in found.values()}
@@ -148,7 +149,7 @@ def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray
     for pair in pairs:
         names, table = take(arrays, path, pair, _AGAIN)
         if table.ndim != 2 or table.dtype.kind not in "fiu" or names.dtype.kind != "U":
-            raise ValueError(f"{pair[1]} is {table.dtype} of {table.shape}, not a vector a word")
+            raise ValueError(f"{pair[1]} is {table.dtype} of {table.shape}, not a vector per word")
         for word, vector in zip(names.tolist(), table, strict=True):
             if word in wanted:
                 yield word, vector.astype(np.float32)
@@ -157,10 +158,10 @@ def _npz_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray
 def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
     with (
-        opened(path, BYTES, _AGAIN) as file,
+        opened(path, MAX_BYTES, _AGAIN) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
     ):
-        place = content.find(b"\n", 0, LINE) + 1
+        place = content.find(b"\n", 0, MAX_LINE_BYTES) + 1
         count, dimension = map(int, content[:place].split())
         # A word takes a letter and a space beside its numbers.
         most = len(content) // (4 * _checked(dimension) + 2)
@@ -182,16 +183,18 @@ def _binary_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndar
 
 def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarray]]:
     encoded = {word.encode(): word for word in wanted}
-    with opened(path, BYTES, _AGAIN) as lines:
-        first = lines.readline(LINE).split()
+    with opened(path, MAX_BYTES, _AGAIN) as lines:
+        first = lines.readline(MAX_LINE_BYTES).split()
         # word2vec's first line counts words and numbers; GloVe has none.
         counted = len(first) == 2
         dimension = _checked(int(first[1]) if counted else len(first) - 1)
         if not counted:
             lines.seek(0)
-        for number, line in enumerate(iter(partial(lines.readline, LINE), b""), 1 + counted):
-            if len(line) == LINE:
-                raise ValueError(f"line {number} has {LINE:,} bytes or more")
+        for number, line in enumerate(
+            iter(partial(lines.readline, MAX_LINE_BYTES), b""), 1 + counted
+        ):
+            if len(line) == MAX_LINE_BYTES:
+                raise ValueError(f"line {number} has {MAX_LINE_BYTES:,} bytes or more")
             if line.split(b" ", 1)[0] not in encoded:
                 continue
             # GloVe's largest set has words with spaces in them, so that numbers count from the end.
@@ -203,6 +206,6 @@ def _text_entries(path: Path, wanted: set[str]) -> Iterator[tuple[str, np.ndarra
 
 
 def _checked(dimension: int) -> int:
-    if not 1 <= dimension <= MOST_DIMENSIONS:
+    if not 1 <= dimension <= MAX_DIMENSIONS:
         raise ValueError(f"vectors of {dimension} numbers")
     return dimension

@@ -1,1 +1,1 @@
-"""Labelled images that are learnt in turn, and what IIRC says of their classes."""
+"""Readers of labelled images for continual learning and of IIRC's class hierarchies."""

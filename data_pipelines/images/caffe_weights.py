@@ -1,4 +1,4 @@
-"""Weights of a Caffe net that a user has converted: an .npz of arrays by layer name."""
+"""Reader of a Caffe network's weights, converted by the user to an .npz of arrays by layer name."""
 
 from pathlib import Path
 
@@ -9,25 +9,25 @@ from data_pipelines.errors import DataError
 
 
 def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
-    """Arrays "conv1/weight", "conv1/bias" and so on, in Caffe's shapes, float32.
+    """Load arrays "conv1/weight", "conv1/bias" and so on, in Caffe's shapes, as float32.
 
-    Which layers a net has and of which shapes they are, `everlight.models.caffe_nets.with_weights`
-    checks.
+    `everlight.models.caffe_nets.with_weights` checks the layers and their shapes.
 
     Args:
-      path: an .npz of arrays of numbers.
+      path: an .npz of numeric arrays.
 
     Raises:
-      MissingDataError: there is no such file.
-      DataError: it is no .npz, holds nothing, or an array that is not of finite numbers; named.
+      MissingDataError: the file does not exist.
+      DataError: the file is not an .npz, holds no array, or an array is not finite or not numeric;
+        the message names it.
     """
     arrays = read_npz(
         path,
-        "Give an .npz with the arrays LAYER/weight and LAYER/bias of a Caffe net, as Caffe shapes "
-        "them.",
+        "Give an .npz with the arrays LAYER/weight and LAYER/bias of a Caffe network, in Caffe's "
+        "shapes.",
     )
     if not arrays:
-        raise DataError(f"{path} holds no array; give LAYER/weight and LAYER/bias.")
+        raise DataError(f"{path} holds no arrays; give LAYER/weight and LAYER/bias.")
     for name, array in arrays.items():
         if array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
             raise DataError(f"{path}: {name} is {array.dtype}, or not finite; give finite numbers.")

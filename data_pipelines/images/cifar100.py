@@ -1,4 +1,4 @@
-"""CIFAR-100 (Krizhevsky 2009) from its official files, or as TensorFlow Datasets prepares it."""
+"""Reader of CIFAR-100 (Krizhevsky 2009): the official files, or TensorFlow Datasets' version."""
 
 import hashlib
 import io
@@ -28,39 +28,41 @@ MD5 = {
 }
 ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
-"""By which the authors of IIRC normalise; over all training pixels the deviations are greater, .267
-for red."""
-BYTES = 200_000_000
-"""More than any of these files has."""
+"""Mean and deviation by which IIRC's authors normalise.
+
+Over all training pixels the deviations are greater, 0.267 for red.
+"""
+MAX_BYTES = 200_000_000
+"""Limit on the size of a file."""
 # Training samples, test samples, classes.
 SIZES = (50_000, 10_000, 100)
 
 
 def load_cifar100() -> ImageSet:
-    """CIFAR-100 with its 100 fine labels: 50,000 training and 10,000 test images of 32x32.
+    """Load CIFAR-100 with its 100 fine labels: 50,000 training and 10,000 test images of 32x32.
 
-    The first of these that lies below EVERLIGHT_DATA is read, and no other, even if it is faulty:
+    The first of these below EVERLIGHT_DATA is read, and no other, even if it is damaged:
 
     1. `cifar-100-python/`, the official archive unpacked;
-    2. `cifar-100-python.tar.gz`, that archive itself;
+    2. `cifar-100-python.tar.gz`, the archive itself;
     3. `tensorflow_datasets/cifar100/3.0.2/`, prepared by TFDS with `file_format="array_record"`;
-       reading it needs no TensorFlow.
+    reading it needs no TensorFlow.
 
-    1 and 2 give the official files' order, 3 the same training and the same test images in
-    another order, that in which TFDS stores them.
+    1 and 2 keep the official order. 3 has the same training and test images in TFDS's order.
 
     Raises:
-      MissingDataError: none of the three is there, or the folder lacks a file.
-      DataError: an official file's md5 is another, TFDS cannot read its folder or the sizes differ.
+      MissingDataError: none of the three exists, or the folder lacks a file.
+      DataError: the MD5 of an official file differs, TFDS cannot read its folder, or the sizes
+        differ.
     """
     root = data_root()
     readers = {FOLDER: _read_folder, ARCHIVE: _read_archive, PREPARED: _read_prepared}
     for place, read in readers.items():
         if root is not None and (root / place).exists():
             return read(root / place)
-    where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} has none of it"
+    where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} lacks it"
     raise MissingDataError(
-        f"CIFAR-100 is needed, but {where}. Get {ARCHIVE} (161 MB) from {SOURCE} and put it at "
+        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} (161 MB) from {SOURCE}, put it at "
         f"<folder>/{ARCHIVE}, or unpacked (186 MB) at <folder>/{FOLDER}, or prepare cifar100 with "
         f'tensorflow-datasets, file_format="array_record", at <folder>/{PREPARED}; '
         "then set EVERLIGHT_DATA=<folder>."
@@ -70,15 +72,15 @@ def load_cifar100() -> ImageSet:
 def _read_folder(folder: Path) -> ImageSet:
     contents = []
     for path in (folder / member for member in MEMBERS):
-        way_out = f"Unpack {ARCHIVE} again, or get it from {SOURCE}."
-        contents.append(read_bytes(path, BYTES, way_out))
+        way_out = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
+        contents.append(read_bytes(path, MAX_BYTES, way_out))
         _check_md5(path, contents[-1])
     return _assemble(contents, folder)
 
 
 def _read_archive(path: Path) -> ImageSet:
-    way_out = f"Get it again from {SOURCE}."
-    content = read_bytes(path, BYTES, way_out)
+    way_out = f"Download it again from {SOURCE}."
+    content = read_bytes(path, MAX_BYTES, way_out)
     _check_md5(path, content)
     with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
@@ -86,12 +88,12 @@ def _read_archive(path: Path) -> ImageSet:
 
 
 def cifar100_files(source: Source) -> Files:
-    """The three files of the official archive, which `load_cifar100` reads.
+    """Return the recipe of the official archive's three files, which `load_cifar100` reads.
 
     Raises:
-      DataError: the source is not the archive.
+      DataError: the source is not the official archive.
     """
-    content = source.read(find(source, ARCHIVE), BYTES)
+    content = source.read(find(source, ARCHIVE), MAX_BYTES)
     check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
@@ -103,12 +105,12 @@ def _check_md5(path: Path, content: bytes) -> None:
     if found != MD5[path.name]:
         raise DataError(
             f"{path} has md5 {found}, expected {MD5[path.name]}: it is truncated, damaged or "
-            f"another file. Get it again from {SOURCE}."
+            f"another file. Download it again from {SOURCE}."
         )
 
 
 def _assemble(contents: list[bytes], origin: Path) -> ImageSet:
-    """From the bytes of MEMBERS; a row of `data` is the red, then green, then blue plane."""
+    """Decode the bytes of MEMBERS; a row of `data` holds the red, green and blue planes."""
     train, test, meta = (
         load_restricted(content, f"{origin}: {member}", "bytes")
         for member, content in zip(MEMBERS, contents, strict=True)
@@ -129,6 +131,6 @@ def _read_prepared(folder: Path) -> ImageSet:
     if sizes != SIZES:
         raise DataError(
             f"{folder} holds (training, test, classes) {sizes}, expected {SIZES}. "
-            "Prepare it again, whole."
+            "Prepare all of it again."
         )
     return found._replace(name="CIFAR-100")

@@ -1,6 +1,7 @@
-"""CORe50 (Lomonaco and Maltoni, CoRL 2017): 50 objects in 11 sessions of about 300 frames each.
+"""Reader of CORe50 (Lomonaco and Maltoni, CoRL 2017).
 
-`prepare_core50` reads the release once into a folder; `load_core50` maps that folder's files.
+The set has 50 objects in 11 sessions of about 300 frames each. `prepare_core50` reads the release
+once into a folder; `load_core50` maps that folder's files into memory.
 """
 
 import io
@@ -49,8 +50,8 @@ from data_pipelines.writing import (
 FOLDER = "core50"
 MANIFEST = "manifest.npz"
 BLOCK = 512
-"""Frames with a checksum of their own."""
-_AGAIN = "Prepare CORe50 again: only what is damaged is read anew."
+"""Frames per checksum."""
+_AGAIN = "Prepare CORe50 again; only damaged parts are read again."
 _BUSY = "Wait until it has prepared CORe50."
 
 CATEGORIES = (
@@ -61,51 +62,53 @@ OBJECTS = tuple(f"{category}{number}" for category in CATEGORIES for number in r
 
 
 Block = Callable[[int, int], list[np.ndarray] | np.ndarray]
-"""From the first frame and that behind the last to the frames."""
+"""Function from a range of frames, first and end, to the frames."""
 
 
 class Core50(NamedTuple):
-    """Frames in the order of session, object and frame; what each shows, one entry a frame."""
+    """Frames sorted by session, object and time, with one label entry per frame."""
 
     name: str
-    """How a report calls the set."""
+    """Name of the set in reports."""
     images: UInt8[np.ndarray, "n side side 3"]
     session: Int[np.ndarray, "n"]
-    """0 to 10."""
+    """Session of each frame, 0 to 10."""
     object: Int[np.ndarray, "n"]
-    """0 to 49."""
+    """Object of each frame, 0 to 49."""
     frame: Int[np.ndarray, "n"]
-    """Time in the recording, 20 a second; some numbers are missing."""
+    """Time in the recording at 20 frames per second; some numbers are missing."""
     object_names: tuple[str, ...]
     category_names: tuple[str, ...]
 
 
 def category_of(objects: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
-    """The category, 0 to 9, of each object: five that follow each other share one."""
+    """Return the category, 0 to 9, of each object; five consecutive objects share one."""
     return objects // 5
 
 
 def prepare_core50(source: Path | str, destination: Path | str, partial: bool = False) -> Manifest:
-    """Read the release into `destination`: `images_128.npy`, uint8 `[n, 128, 128, 3]`, a manifest.
+    """Convert the release to `images_128.npy`, uint8 `[n, 128, 128, 3]`, and a manifest.
 
-    Done once: a call after a whole one reads the release's list of files and what was prepared, one
-    after a killed one goes on where that stopped, to the same bytes, and other frames in the source
-    start anew. Every block of frames has a checksum, in `images_128.crc32`; a block that is not as
-    it was written is written again.
+    A call after a complete one only compares the release's file list and the prepared files. A call
+    after an interrupted one continues to the same bytes. If the source has other frames,
+    preparation starts over. Every block of frames has a checksum in `images_128.crc32`; damaged
+    blocks are written again.
 
     Args:
-      source: the release's folder or zip, `s{1..11}/o{1..50}/C_{ss}_{oo}_{fff}.png` anywhere in it.
-      destination: a folder, created where missing.
-      partial: prepare an incomplete release too.
+      source: the release's folder or zip, with `s{1..11}/o{1..50}/C_{ss}_{oo}_{fff}.png` at any
+        depth.
+      destination: destination folder, created if missing.
+      partial: accept an incomplete release.
 
     Returns:
-      What was found; it lies in the destination as `manifest.npz`.
+      Manifest of the frames found, which the destination holds as `manifest.npz`.
 
     Raises:
-      MissingDataError: no source, or no frame in it.
-      DataError: the release is incomplete (named: sessions, objects, how many frames of how many)
-        and not `partial`; a file of it is damaged, no 128x128 RGB image, there twice or none of
-        CORe50's (named); the disk is too small, or another process prepares there.
+      MissingDataError: the source does not exist, or holds no frame.
+      DataError: the release is incomplete and `partial` is False; the message gives sessions,
+        objects and counts. Or a file is damaged, not a 128x128 RGB image, duplicated or not
+        CORe50's; the message names it. Or the disk is too small, or another process prepares the
+        same folder.
     """
     source, destination = Path(source), Path(destination)
     with opened_release(source) as (files, read):
@@ -134,7 +137,7 @@ def _prepare_in(folder: Path, manifest: Manifest, block: Block) -> None:
     try:
         _fill(images, len(manifest.frame), SIDE, block)
     except DataError:
-        # What has a checksum is gone on with; less than that is of no use.
+        # Blocks with a checksum can be continued; anything less is useless.
         if not _sums_path(images).exists():
             for path in (images.with_suffix(".part"), folder / MANIFEST):
                 remove(path)
@@ -144,17 +147,18 @@ def _prepare_in(folder: Path, manifest: Manifest, block: Block) -> None:
 def load_core50(
     side: int = SIDE, folder: Path | str | None = None, partial: bool = False
 ) -> Core50:
-    """CORe50 as `prepare_core50` left it; the images are mapped into memory, not read.
+    """Load CORe50 as prepared by `prepare_core50`; images are mapped into memory, not read.
 
     Args:
-      side: of the images; less than 128 is the mean of blocks, computed once, into a file beside.
-      folder: where it was prepared; None is `core50` below EVERLIGHT_DATA.
-      partial: load it even where frames are missing; the result's name counts them.
+      side: side of the images in pixels. Below 128, an image consists of block means, computed once
+        and stored in a file.
+      folder: folder of the prepared set; None is `core50` below EVERLIGHT_DATA.
+      partial: accept missing frames; the result's name states their number.
 
     Raises:
-      MissingDataError: nothing is prepared there, or not to its end.
-      DataError: a side that does not divide 128, missing frames (named) without `partial`, a
-        damaged file (by its checksums), or no room for the smaller images.
+      MissingDataError: the set is not prepared, or not completely.
+      DataError: `side` does not divide 128, frames are missing without `partial`, a checksum
+        differs, or there is no space for the smaller images.
     """
     if side < 1 or SIDE % side:
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
@@ -164,8 +168,8 @@ def load_core50(
     for path in (folder / MANIFEST, whole):
         if not path.exists():
             raise MissingDataError(
-                f"{path} does not exist: CORe50 ({SIZE}) is not prepared there, or not to its end. "
-                f"Prepare it from {how}; a preparation that was stopped goes on."
+                f"{path} does not exist: CORe50 ({SIZE}) is not prepared there, or incompletely. "
+                f"Prepare it from {how}; an interrupted preparation continues."
             )
     manifest = _read_manifest(folder / MANIFEST)
     check_counts(manifest.counts(), folder, partial)
@@ -203,21 +207,21 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def _is_prepared_from(folder: Path, manifest: Manifest) -> bool:
-    """Whether the folder was prepared, wholly or not, from these very frames."""
+    """Return True if the folder was prepared, even incompletely, from the same frames."""
     try:
         earlier = _read_manifest(folder / MANIFEST)
     except MissingDataError:
         return False
     except DataError as error:
-        print(f"{error} It is prepared anew.", flush=True)
+        print(f"{error} It is being prepared again.", flush=True)
         return False
     return all(map(np.array_equal, earlier[1:-1], manifest[1:-1]))
 
 
 def _fill(path: Path, count: int, side: int, block: Block) -> None:
-    """Write blocks of frames into an .npy, which gets its name once it is whole.
+    """Write blocks of frames to an .npy file, which gets its name once it is complete.
 
-    Blocks that are there as their checksums say stay, whoever wrote them.
+    Blocks whose checksums match are kept.
     """
     part, sums_path = path.with_suffix(".part"), _sums_path(path)
     with locked_folder(path.parent, _BUSY):
@@ -244,7 +248,7 @@ def _write_blocks(
     sums: list[int | None],
     block: Block,
 ) -> None:
-    """Write the blocks that are not right, each with its checksum."""
+    """Write the invalid blocks, each with its checksum."""
     (count, side), header = size, _header(*size)
     done = min(BLOCK * right.count(True), count)
     interval = 0.2 if sys.stderr.isatty() else 30.0
@@ -278,15 +282,15 @@ def _sums_path(path: Path) -> Path:
 
 
 def _read_sums(path: Path, blocks: int) -> list[int | None]:
-    """The checksum of each block, None of one that was not written."""
+    """Return the checksum of each block, None for blocks not written yet."""
     sums = read_json(path, _AGAIN)
     if not isinstance(sums, list) or len(sums) != blocks:
-        raise DataError(f"{path} has no checksum for each of {blocks} blocks. {_AGAIN}")
+        raise DataError(f"{path} does not have a checksum for each of {blocks} blocks. {_AGAIN}")
     return sums
 
 
 def _right_blocks(path: Path, count: int, side: int) -> list[bool]:
-    """Which blocks of a file are as they were written; none where there is no such file."""
+    """Return True for each block of a file that matches its checksum; all False without a file."""
     starts = range(0, count, BLOCK)
     header = _header(count, side)
     try:
@@ -311,8 +315,8 @@ def _check_sums(path: Path, count: int) -> None:
     if not all(right):
         first = BLOCK * right.index(False)
         raise DataError(
-            f"{path} is damaged: frames {first} to {min(first + BLOCK, count) - 1} are not what "
-            f"was written ({right.count(False)} of {len(right)} blocks are not). {_AGAIN}"
+            f"{path} is damaged: frames {first} to {min(first + BLOCK, count) - 1} differ from "
+            f"their checksum ({right.count(False)} of {len(right)} blocks do). {_AGAIN}"
         )
 
 
@@ -324,7 +328,7 @@ def _map(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"
     images = map_npy(path, _AGAIN)
     if images.shape != (count, side, side, 3) or images.dtype != np.uint8:
         raise DataError(
-            f"{path} is {images.dtype} of {images.shape}, but the manifest beside it names {count} "
+            f"{path} is {images.dtype} of {images.shape}, but its manifest lists {count} "
             f"frames. {_AGAIN}"
         )
     return images

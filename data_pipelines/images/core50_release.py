@@ -1,7 +1,7 @@
-"""CORe50's release: which frames a folder or zip of it holds, which it lacks, and their pixels.
+"""Reader of CORe50's release: present frames, missing frames and pixels.
 
-In `s{1..11}/o{1..50}/C_{ss}_{oo}_{fff}.png`, s is the session, o the object and f the frame, a
-number of 20 a second with gaps. Session and object count from 0 here.
+In `s{1..11}/o{1..50}/C_{ss}_{oo}_{fff}.png`, s is the session, o the object and f the frame, at 20
+frames per second with gaps. Session and object count from 0 in this module.
 """
 
 import re
@@ -19,13 +19,13 @@ from data_pipelines.errors import DataError, MissingDataError
 from data_pipelines.files import opened_archive, opened_source, png_size, refusing
 
 SOURCE = "core50_128x128.zip from vlomonaco.github.io/core50"
-_AGAIN = f"Get it again: {SOURCE}."
+_AGAIN = f"Download it again: {SOURCE}."
 SIZE = "about 6 GB, and 8.1 GB more when prepared"
 SIDE = 128
-FRAME_BYTES = 200_000
-"""Of a frame's PNG; unpacked, the pixels have 49,152."""
-MOST_PIXELS = 1_000_000
-"""Of what is decoded at all."""
+MAX_FRAME_BYTES = 200_000
+"""Limit on the size of a frame's PNG; its decoded pixels take 49,152 bytes."""
+MAX_PIXELS = 1_000_000
+"""Limit on the pixels of a decoded image."""
 
 # How many frames each object (digit) of each session (row) lacks of 300, by the authors' table.
 _SHORT = (
@@ -42,36 +42,36 @@ _SHORT = (
     "00000003301000000100000000000000000000000000001000",
 )
 FRAME_COUNTS: Int[np.ndarray, "11 50"] = 300 - np.array([[*map(int, row)] for row in _SHORT])
-"""Frames of every session and object in the whole release, 164,866 in all."""
+"""Frames per session and object in the complete release, 164,866 in all."""
 
-SHOWN_PARTS, SHOWN_SESSIONS, SHOWN_RANGES = 11, 3, 6
-"""Of what is missing, in a message: groups of objects, sessions whose objects are named, ranges."""
+MAX_SHOWN_PARTS, MAX_SHOWN_SESSIONS, MAX_SHOWN_RANGES = 11, 3, 6
+"""Limits on the missing parts in a message: object groups, sessions with named objects, ranges."""
 
 Read = Callable[[str], bytes]
 
 
 class Manifest(NamedTuple):
-    """What was found: the frames in order of session, object and frame, one entry each."""
+    """Frames found, sorted by session, object and time, one entry per frame."""
 
     source: str
-    """Name of the folder or zip."""
+    """Name of the folder or zip of the release."""
     session: Int[np.ndarray, "n"]
     object: Int[np.ndarray, "n"]
     frame: Int[np.ndarray, "n"]
     size: Int[np.ndarray, "n"]
-    """Bytes of the PNG."""
+    """Size of the PNG in bytes."""
     aside: dict[str, int]
-    """Files that are no such frames: "depth" images, "350x350" frames and "other" files."""
+    """Numbers of other files: "depth" images, "350x350" frames and "other" files."""
 
     def counts(self) -> Int[np.ndarray, "11 50"]:
-        """Frames found of every session and object."""
+        """Return the number of frames found per session and object."""
         return count_frames(self.session, self.object)
 
 
 def count_frames(
     session: Int[np.ndarray, "n"], number: Int[np.ndarray, "n"]
 ) -> Int[np.ndarray, "11 50"]:
-    """Frames of every session and object, from those of each frame."""
+    """Count the frames per session and object."""
     counts = np.zeros_like(FRAME_COUNTS)
     np.add.at(counts, (session, number), 1)
     return counts
@@ -79,28 +79,28 @@ def count_frames(
 
 @contextmanager
 def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]:
-    """Names and sizes of a folder's or zip's files, and their reader.
+    """Open a folder or zip; yield names and sizes of its files, and their reader.
 
     Raises:
-      MissingDataError: there is no such file or folder.
-      DataError: it is no whole zip.
+      MissingDataError: the file or folder does not exist.
+      DataError: the zip is damaged.
     """
     if not source.exists():
-        raise MissingDataError(f"{source} does not exist. Get {SOURCE} ({SIZE}).")
+        raise MissingDataError(f"{source} does not exist. Download {SOURCE} ({SIZE}).")
     opening = opened_source if source.is_dir() else opened_archive
-    with opening(source, f"Download it to its end: {SOURCE}.") as files:
-        yield files.files(), lambda name: files.read(name, FRAME_BYTES)
+    with opening(source, f"Download it completely: {SOURCE}.") as files:
+        yield files.files(), lambda name: files.read(name, MAX_FRAME_BYTES)
 
 
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
 
 
 def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], Manifest]:
-    """The frames' names in their order, and what they are.
+    """Return the frames' sorted names and their manifest.
 
     Raises:
       MissingDataError: no file is a frame.
-      DataError: a frame twice, or one whose name is none of CORe50's; named.
+      DataError: a frame occurs twice, or its name is not one of CORe50's; the message names it.
     """
     aside = Counter({"depth": 0, "350x350": 0, "other": 0})
     found: dict[tuple[int, int, int], tuple[str, int]] = {}
@@ -115,7 +115,9 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
         else:
             ids = _ids(match, source)
             if ids in found:
-                raise DataError(f"{source} holds a frame twice, {found[ids][0]} and {name}.")
+                raise DataError(
+                    f"{source} holds a frame twice, {found[ids][0]} and {name}. Remove one."
+                )
             found[ids] = name, size
     if not found:
         raise MissingDataError(
@@ -133,46 +135,49 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
 
 def _way_out(files: list[tuple[str, int]], source: Path) -> str:
     zips = [name for name, _ in files if name.lower().endswith(".zip")]
-    return f"Give the zip itself: {source / min(zips)}." if zips else f"Get {SOURCE} ({SIZE})."
+    return f"Give the zip itself: {source / min(zips)}." if zips else f"Download {SOURCE} ({SIZE})."
 
 
 def _ids(match: re.Match[str], source: Path) -> tuple[int, int, int]:
     session, number, *named, frame = (int(part) for part in match.groups())
     if named != [session, number] or not (1 <= session <= 11 and 1 <= number <= 50):
-        raise DataError(f"{source}: {match[0]} is no name of CORe50's. Get {SOURCE} again.")
+        raise DataError(
+            f"{source}: {match[0]} is not a file name of CORe50. Download {SOURCE} again."
+        )
     return session - 1, number - 1, frame
 
 
 def check_counts(counts: Int[np.ndarray, "11 50"], origin: Path, partial: bool) -> None:
-    """Compare the frames found with the authors' table.
+    """Compare the frame counts with the authors' table.
 
     Raises:
-      DataError: more frames than there are, or fewer and not `partial`; named.
+      DataError: there are too many frames, or too few and `partial` is False; the message names
+        them.
     """
     for session, number in np.argwhere(counts > FRAME_COUNTS):
         raise DataError(
             f"{origin}: {counts[session, number]} frames in s{session + 1}/o{number + 1}, but the "
-            f"release has {FRAME_COUNTS[session, number]}. Get {SOURCE} again."
+            f"release has {FRAME_COUNTS[session, number]}. Download {SOURCE} again."
         )
     if not partial and (counts < FRAME_COUNTS).any():
         raise DataError(
             f"{origin} is incomplete, {counts.sum()} of {FRAME_COUNTS.sum()} frames: "
-            f"{_missing(counts)}. Get the rest ({SOURCE}), or give partial (--partial) to go on "
-            "without."
+            f"{_missing(counts)}. Download the rest ({SOURCE}), or give partial (--partial) to "
+            "use what is there."
         )
 
 
 def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
-    """What is missing, object by object where that is short, else session by session."""
+    """Describe the missing frames by object if that is short, else by session."""
     short = [np.flatnonzero(lacks) for lacks in counts < FRAME_COUNTS]
     sessions = [session for session, objects in enumerate(short) if len(objects)]
     parts = {session: _by_object(counts[session], session, short[session]) for session in sessions}
-    if sum(map(len, parts.values())) <= SHOWN_PARTS:
+    if sum(map(len, parts.values())) <= MAX_SHOWN_PARTS:
         return "; ".join(f"s{each + 1}: {', '.join(parts[each])}" for each in sessions)
     totals = []
     for place, each in enumerate(sessions):
         missing, official = (FRAME_COUNTS - counts)[each].sum(), FRAME_COUNTS[each].sum()
-        named = f" ({_ranges(short[each])})" if place < SHOWN_SESSIONS else ""
+        named = f" ({_ranges(short[each])})" if place < MAX_SHOWN_SESSIONS else ""
         objects = f"{len(short[each])} object{'s' * (len(short[each]) > 1)}"
         totals.append(f"s{each + 1}: {missing} of {official} missing, {objects} short{named}")
     return "; ".join(totals)
@@ -181,9 +186,9 @@ def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
 def _by_object(
     found: Int[np.ndarray, "50"], session: int, short: Int[np.ndarray, "k"]
 ) -> list[str]:
-    """Objects that lack frames, as in `o7 20 of 300` and `o9-o50 0 of 12587`."""
+    """Describe objects that lack frames, as in `o7 20 of 300` and `o9-o50 0 of 12587`."""
     official = FRAME_COUNTS[session]
-    # Neighbours are told as one where there is no frame of either.
+    # Neighbours without any frame are described as one range.
     joined = (np.diff(short) == 1) & (found[short[1:]] == 0) & (found[short[:-1]] == 0)
     return [
         f"{_name(run)} {found[run].sum()} of {official[run].sum()}" for run in _runs(short, joined)
@@ -191,9 +196,9 @@ def _by_object(
 
 
 def _ranges(short: Int[np.ndarray, "k"]) -> str:
-    """The first ranges of objects, as in `o1-o2, o4`."""
+    """Return the first ranges of objects, as in `o1-o2, o4`."""
     names = [_name(run) for run in _runs(short, np.diff(short) == 1)]
-    return ", ".join(names[:SHOWN_RANGES] + ["..."] * (len(names) > SHOWN_RANGES))
+    return ", ".join(names[:MAX_SHOWN_RANGES] + ["..."] * (len(names) > MAX_SHOWN_RANGES))
 
 
 def _runs(
@@ -207,20 +212,20 @@ def _name(run: Int[np.ndarray, "j"]) -> str:
 
 
 def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 128 3"]:
-    """The pixels of one frame.
+    """Decode one frame.
 
     Raises:
-      DataError: damaged, or no 128x128 RGB image; named.
+      DataError: the frame is damaged or not a 128x128 RGB image; the message names it.
     """
     with refusing(f"{source}: {name}", _AGAIN):
         content = read(name)
         height, width = png_size(content)
-        if height * width > MOST_PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = imagecodecs.png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
         raise DataError(
             f"{source}: {name} is {pixels.dtype} of {pixels.shape}, not uint8 of (128, 128, 3). "
-            f"Get the 128x128 frames: {SOURCE}."
+            f"Download the 128x128 frames: {SOURCE}."
         )
     return pixels

@@ -1,15 +1,15 @@
-"""Handwritten digits at 8x8, as scikit-learn ships them (Alpaydin and Kaynak 1998)."""
+"""Reader of scikit-learn's handwritten 8x8 digits (Alpaydin and Kaynak 1998)."""
 
 import numpy as np
 
 from data_pipelines.images.image_set import ImageSet, every_nth, split_off
 
 TEST_EVERY = 5
-"""Of every class each fifth image is a test image."""
+"""Interval of test images: every fifth image of a class."""
 
 
 def load_digits() -> ImageSet:
-    """1,797 images of ten digits, values 0 to 255 in three equal channels."""
+    """Load 1,797 images of ten digits, values 0 to 255 in three equal channels."""
     # Slow to import, and not needed by other runs.
     from sklearn.datasets import load_digits as shipped
 

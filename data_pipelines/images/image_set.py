@@ -1,4 +1,4 @@
-"""Labelled images as every loader of a classification set gives them."""
+"""Common format of the classification sets' loaders."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,14 @@ from jaxtyping import Bool, Int, UInt8
 from data_pipelines.errors import DataError
 
 Channels = tuple[tuple[float, float, float], tuple[float, float, float]]
-"""Mean and deviation of red, green and blue, 0 to 1."""
+"""Mean and standard deviation of red, green and blue, on a scale of 0 to 1."""
 
 
 class ImageSet(NamedTuple):
-    """Images as stored, training samples first and test samples after them."""
+    """Labelled images in their stored form, training samples first and test samples after them."""
 
     name: str
-    """How a report calls the set."""
+    """Name of the set in reports."""
     images: UInt8[np.ndarray, "n h w 3"]
     train_labels: Int[np.ndarray, "train"]
     test_labels: Int[np.ndarray, "test"]
@@ -23,7 +23,7 @@ class ImageSet(NamedTuple):
 
 
 def every_nth(labels: Int[np.ndarray, "n"], every: int) -> Bool[np.ndarray, "n"]:
-    """True at each `every`-th image of a class, in their order; of fewer images at the last."""
+    """Return True at every `every`-th image of each class; with fewer images, at the last."""
     chosen = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -38,13 +38,13 @@ def split_off(
     test: Bool[np.ndarray, "n"],
     class_names: tuple[str, ...],
 ) -> ImageSet:
-    """The set of labelled images with those of `test` for its test images."""
+    """Return a set whose test images are those marked in `test`."""
     order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
     return ImageSet(name, images[order], labels[~test], labels[test], class_names)
 
 
 def first_classes(images: ImageSet, count: int) -> ImageSet:
-    """The set with its first classes only; all where it has fewer."""
+    """Return the first `count` classes of a set, or all if it has fewer."""
     labels = np.concatenate([images.train_labels, images.test_labels])
     return images._replace(
         images=images.images[labels < count],
@@ -55,7 +55,7 @@ def first_classes(images: ImageSet, count: int) -> ImageSet:
 
 
 def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
-    """The set with the first images of every class only, in their order; all where it has fewer."""
+    """Return the first images of every class, in their order, or all if there are fewer."""
 
     def first(labels: Int[np.ndarray, "n"], count: int) -> Int[np.ndarray, "k"]:
         members = [np.flatnonzero(labels == label)[:count] for label in np.unique(labels)]
@@ -71,23 +71,23 @@ def first_per_class(images: ImageSet, train: int, test: int) -> ImageSet:
 
 
 def shrink_images(images: ImageSet, side: int) -> ImageSet:
-    """The set with square images of `side` pixels, each the mean of a block.
+    """Shrink a set's images to squares of `side` pixels by block means.
 
     Raises:
-      DataError: the images are no whole number of times as large.
+      DataError: `side` does not divide the images' height and width.
     """
     return images._replace(images=block_means(images.images, side))
 
 
 def block_means(images: UInt8[np.ndarray, "n h w 3"], side: int) -> UInt8[np.ndarray, "n s s 3"]:
-    """Square images of `side` pixels, each the mean of a block.
+    """Shrink images to squares of `side` pixels by block means.
 
     Raises:
-      DataError: the images are no whole number of times as large.
+      DataError: `side` does not divide the images' height and width.
     """
     count, height, width, channels = images.shape
     if not side or height % side or width % side:
-        raise DataError(f"side={side}; images of {height}x{width} shrink by whole factors only")
+        raise DataError(f"side={side}; images of {height}x{width} shrink by integer factors only")
     if (height, width) == (side, side):
         return images
     blocks = images.reshape(count, side, height // side, side, width // side, channels)

@@ -1,6 +1,6 @@
-"""ImageNet (ILSVRC 2012) as a listing of its files; `jpeg_store` reads them.
+"""Listing of ImageNet's files (ILSVRC 2012), which `jpeg_store` reads.
 
-The official layout: `imagenet/train/<wnid>/*.JPEG` and, sorted into the same folders,
+The official layout is `imagenet/train/<wnid>/*.JPEG` and, with equal folders,
 `imagenet/val/<wnid>/*.JPEG`, whose images are the test images.
 """
 
@@ -18,55 +18,55 @@ from data_pipelines.locations import locate
 
 SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
 SUFFIX = ".JPEG"
-NAMED = 5
-"""At most so many of what is wrong are named in a message."""
+MAX_NAMED = 5
+"""Limit on the faulty items that a message names."""
 
 
 class ImageFiles(NamedTuple):
     """Labelled image files in source order, training samples first and test samples after them.
 
-    Fields are those of `ImageSet`, files standing for images.
+    The fields are those of `ImageSet`, with files in place of images.
     """
 
     name: str
     images: Shaped[np.ndarray, "n"]
-    """Names relative to `folder`, as NumPy bytes: ImageNet's are 56 MB."""
+    """File names relative to `folder`, as NumPy bytes: ImageNet's take 56 MB."""
     train_labels: Int[np.ndarray, "train"]
     test_labels: Int[np.ndarray, "test"]
     class_names: tuple[str, ...]
     folder: Path
     remarks: tuple[str, ...] = ()
-    """Sentences on what is not as in the whole set."""
+    """Sentences on deviations from the complete set."""
 
 
 def list_imagenet(
     classes: Collection[str] | None = None, benchmark: OfficialName = "iirc_imagenet_full"
 ) -> ImageFiles:
-    """ImageNet's files in the order of the authors' package `iirc` 1.0.1, on which splits depend.
+    """List ImageNet's files in the order of the authors' package `iirc` 1.0.1.
 
-    That package lists the files of a benchmark's classes one class after the other, and then,
-    meaning to sort them, applies the inverse of the sorting permutation. Where classes are of
-    unequal size this swaps runs of files within a class, by what other classes hold and in which
-    order they were listed. So all classes of the benchmark's listing, 998 or 1,000, are listed
-    where all are there; otherwise the wanted ones alone, and `remarks` says so.
+    The splits depend on this order. The package lists files class by class and then, instead of
+    sorting them, applies the inverse of the sorting permutation. With classes of unequal size, this
+    swaps runs of files within a class. The swaps depend on the other classes' sizes and order. So
+    all 998 or 1,000 classes of the benchmark are listed if all are present. Otherwise only the
+    wanted ones are, and `remarks` states this.
 
     Args:
-      classes: the WordNet ids wanted; None is all of the listing.
-      benchmark: whose listing is followed.
+      classes: WordNet ids wanted; None is all classes of the listing.
+      benchmark: benchmark whose listing is followed.
 
     Raises:
-      MissingDataError: `imagenet/train` or `imagenet/val` below EVERLIGHT_DATA is missing, or
-        lacks folders of wanted classes; named, with the number of those present.
-      DataError: a class is wanted that the listing has not, a folder is empty or holds something
-        that is no `.JPEG`; named.
+      MissingDataError: `imagenet/train` or `imagenet/val` below EVERLIGHT_DATA is missing, or lacks
+        folders of wanted classes; the message names and counts them.
+      DataError: a wanted class is not in the listing, or a folder is empty or holds a file other
+        than `.JPEG`; the message names it.
     """
     order = imagenet_listing(benchmark)
     wanted = order if classes is None else tuple(name for name in order if name in set(classes))
     unknown = set(classes or ()) - set(order)
     if unknown:
         raise DataError(
-            f"{benchmark} lists no class {', '.join(sorted(unknown)[:NAMED])}; give WordNet ids of "
-            f"its {len(order)} classes"
+            f"{benchmark} lists no class {', '.join(sorted(unknown)[:MAX_NAMED])}; give WordNet "
+            f"ids of its {len(order)} classes"
         )
     folder = locate("imagenet", SOURCE, "144 GB")
     present = {split: _present(folder / split, wanted) for split in ("train", "val")}
@@ -83,7 +83,7 @@ def list_imagenet(
     )
     remark = (
         f"{len(wanted)} classes are listed without the other {len(order) - len(wanted)}, so some "
-        "files are in other splits than those of the authors' package, which needs all"
+        "files are in other splits than with the authors' package, which needs all classes"
     )
     return ImageFiles(
         "ImageNet",
@@ -96,7 +96,7 @@ def list_imagenet(
 
 
 def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
-    """The listing without some files, which a remark counts and names."""
+    """Return the listing without some files, which a remark counts and names."""
     if not len(places):
         return listed
     kept = np.ones(len(listed.images), bool)
@@ -114,14 +114,14 @@ def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
 
 def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
     if not folder.is_dir():
-        raise MissingDataError(f"{folder} does not exist; get ImageNet from {SOURCE}")
+        raise MissingDataError(f"{folder} does not exist; download ImageNet from {SOURCE}")
     there = {place.name for place in folder.iterdir()}
     missing = [name for name in wanted if name not in there]
     if missing:
-        named = ", ".join(missing[:NAMED]) + (", ..." if missing[NAMED:] else "")
+        named = ", ".join(missing[:MAX_NAMED]) + (", ..." if missing[MAX_NAMED:] else "")
         raise MissingDataError(
             f"{folder} lacks {named}: {len(wanted) - len(missing)} of {len(wanted)} folders of "
-            f"classes are there; get the others from {SOURCE}"
+            f"classes are there; download the others from {SOURCE}"
         )
     return there
 
@@ -129,7 +129,7 @@ def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
 def _list_split(
     folder: Path, split: str, classes: Sequence[str]
 ) -> tuple[Shaped[np.ndarray, "n"], Int[np.ndarray, "n"]]:
-    """Files of a split and their places in `classes`, in the package's order."""
+    """Return the files of a split and their indices in `classes`, in the package's order."""
     files = [_list_class(folder, f"{split}/{name}") for name in classes]
     labels = np.repeat(np.arange(len(classes)), [len(names) for names in files])
     names = np.concatenate(files)
@@ -140,8 +140,8 @@ def _list_split(
 def _list_class(folder: Path, place: str) -> Shaped[np.ndarray, "k"]:
     names = sorted(path.name for path in (folder / place).iterdir())
     if not names:
-        raise DataError(f"{folder / place} is empty; get its images from {SOURCE}")
+        raise DataError(f"{folder / place} is empty; download its images from {SOURCE}")
     strange = [name for name in names if not name.endswith(SUFFIX)]
     if strange:
-        raise DataError(f"{folder / place}/{strange[0]} is no {SUFFIX}; move it elsewhere")
+        raise DataError(f"{folder / place}/{strange[0]} is not a {SUFFIX} file; move it elsewhere")
     return np.array([os.fsencode(f"{place}/{name}") for name in names])

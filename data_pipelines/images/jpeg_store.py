@@ -1,4 +1,4 @@
-"""Images of JPEG files, decoded when asked for or shortly before, never all at once."""
+"""Store of JPEG files, decoded on demand or shortly before, never all at once."""
 
 import os
 import threading
@@ -17,33 +17,32 @@ from data_pipelines.errors import DataError
 from data_pipelines.files import one_line
 from data_pipelines.pictures import open_image
 
-AREA = (0.08, 1.0)
-"""Share of the image that a training crop covers."""
-ASPECT = (3 / 4, 4 / 3)
-"""Width over height of a training crop."""
-ATTEMPTS = 10
+CROP_AREA = (0.08, 1.0)
+"""Range of the fraction of an image that a training crop covers."""
+CROP_ASPECT = (3 / 4, 4 / 3)
+"""Range of a training crop's width over height."""
+MAX_ATTEMPTS = 10
 RESIZED, CROPPED = 256, 224
-"""In evaluation, the shorter side and the crop from it; other crops scale both."""
+"""Shorter side and crop in evaluation; other crop sizes scale both."""
 
 Box = tuple[float, float, float, float]
-"""Left, upper, right and lower edge in pixels."""
+"""Left, upper, right and lower edge of a crop in pixels."""
 
 
 class UndecodableError(DataError):
-    """A file that is no whole image."""
+    """Error about a file that is not an intact image."""
 
 
 class JpegStore:
-    """Square crops of image files by index, in RGB, with bounded memory.
+    """Square RGB crops of image files by index, with bounded memory.
 
-    Every file is decoded whole, by Pillow, which releases the interpreter meanwhile: 500x375 pixels
-    with their crop took 1.4 to 1.6 ms on one core, as with imagecodecs. A training crop
-    is drawn as for ImageNet (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop and
-    flip), an evaluation crop is the centre of the image brought to 256 / 224 of the side; both are
-    resized by antialiased bilinear interpolation, which at the border reads beyond the crop where
-    the image goes on.
+    Pillow decodes every file completely and releases the interpreter meanwhile. Decoding and
+    cropping 500x375 pixels took 1.4 to 1.6 ms on one core, as with imagecodecs. Training crops
+    follow the ImageNet practice (Szegedy et al. 2015, section 6; torchvision's RandomResizedCrop
+    and flip). An evaluation crop is the centre of the image resized to 256 / 224 of the side. Both
+    use antialiased bilinear interpolation, which at the border reads pixels outside the crop.
 
-    Half the memory is for images decoded ahead of their reading, half for those that were not.
+    Half the memory is for images decoded ahead, half for images decoded on demand.
     """
 
     def __init__(
@@ -54,20 +53,23 @@ class JpegStore:
         memory_limit: int,
         workers: int | None = None,
     ):
-        """Opens no file.
+        """Prepare the store; no file is opened yet.
 
         Args:
-          folder: that the files' names are relative to.
-          files: their names as NumPy bytes, so that a million of them are no million objects.
-          side: of the crops, in pixels.
-          memory_limit: bytes of all decoded images held at a time; batches handed over are the
-            caller's.
-          workers: threads that read, and as many that decode ahead; None is one a core.
+          folder: folder that the file names are relative to.
+          files: file names as NumPy bytes, which need less memory than a million objects.
+          side: side of the crops in pixels.
+          memory_limit: maximum bytes of all decoded images at a time; returned batches do not
+            count.
+          workers: number of reading threads, and of threads that decode ahead; None is one per
+            core.
         """
         self.shape = (side, side, 3)
         self.failure: DataError | None = None
-        """The error of a reading, since JAX passes on its text alone. Every later reading raises it
-        too, so that programs of other devices end as well."""
+        """First reading error, kept because JAX passes on its text only.
+
+        Every later call raises it too, so that programs on other devices end as well.
+        """
         self._folder, self._files = folder, files
         self._workers = workers or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._workers)
@@ -80,13 +82,14 @@ class JpegStore:
 
     @property
     def held(self) -> int:
-        """Bytes of decoded images at this moment."""
+        """Bytes of decoded images held now."""
         return 2 * (self._memory_limit // 2) - self._room - self._room_ahead
 
     def announce(self, order: Int[np.ndarray, "k"]) -> None:
-        """Decodes these images ahead, in this order, each for one reading; forgets earlier orders.
+        """Start decoding images ahead in this order, each for one reading; replaces earlier orders.
 
-        An image that stands there twice is for two readings. What is read does not depend on it.
+        An index that occurs twice is decoded for two readings. The order does not affect the
+        results.
         """
         coming = iter(order)
         with self._changed:
@@ -103,17 +106,17 @@ class JpegStore:
     def read(
         self, index: Int[np.ndarray, "*b"], keys: UInt32[np.ndarray, "*b words"] | None = None
     ) -> UInt8[np.ndarray, "*b side side 3"]:
-        """Crops of some images.
+        """Return crops of images.
 
         Args:
-          index: places in `files`.
-          keys: training crops and mirrors are drawn from each sample's key and nothing else; None
-            is evaluation.
+          index: indices in `files`.
+          keys: one key per sample, which alone determines its training crop and mirroring; None
+            gives evaluation crops.
 
         Raises:
-          UndecodableError: a file is no whole image; named.
-          DataError: a file cannot be read or, decoded, is larger than half the memory limit; named.
-            After one of these, always that.
+          UndecodableError: a file is not an intact image; the message names it.
+          DataError: a file cannot be read, or its decoded size exceeds half the memory limit; the
+            message names it. All later calls raise the first such error.
         """
         if self.failure is not None:
             raise self.failure
@@ -127,10 +130,10 @@ class JpegStore:
         return images.reshape(*index.shape, *self.shape)
 
     def undecodable(self, index: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
-        """Those of some places whose files are no whole images; every file is decoded.
+        """Return the indices whose files are not intact images; every file is decoded.
 
         Raises:
-          DataError: as `read`.
+          DataError: as for `read`.
         """
         return index[list(self._pool.map(self._is_undecodable, index))]
 
@@ -158,7 +161,7 @@ class JpegStore:
             self._give_back_ahead(size)
 
     def _with_image(self, index: int, use: Callable[[Image.Image], None]) -> None:
-        """Calls a function with an image that was not decoded ahead."""
+        """Call a function with an image that was not decoded ahead."""
         image = self._open(index)
         size = _decoded_bytes(image)
         if size > self._memory_limit // 2:
@@ -178,7 +181,7 @@ class JpegStore:
                 self._changed.notify_all()
 
     def _decode_ahead(self, coming: Iterator[int]) -> None:
-        """Decodes from a shared order until it ends or another one is announced."""
+        """Decode from a shared order until it ends or is replaced."""
 
         def enough(index: int) -> bool:
             return len(self._ahead.get(index, ())) >= self._wanted[index]
@@ -194,7 +197,7 @@ class JpegStore:
             try:
                 image = self._open(index)
             except DataError:
-                continue  # Whoever reads it meets the error.
+                continue  # The reading call raises the error.
             size, future = _decoded_bytes(image), Future()
             with self._changed:
                 self._changed.wait_for(lambda size=size: self._room_ahead >= size or needless())
@@ -214,10 +217,10 @@ class JpegStore:
             self._changed.notify_all()
 
     def _open(self, index: int) -> Image.Image:
-        """The image with its header read."""
+        """Open an image and read its header."""
         path = self._path(index)
         with _naming(path):
-            return open_image(path, "Get it again.")
+            return open_image(path, "Download it again.")
 
     def _decode(self, index: int, image: Image.Image) -> Image.Image:
         with _naming(self._path(index)), image:
@@ -240,18 +243,20 @@ def _naming(path: Path) -> Iterator[None]:
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
             raise DataError(f"{path} cannot be read ({one_line(error)})") from error
         reason = one_line(error)
-        raise UndecodableError(f"{path} is no whole image ({reason}); get it again") from error
+        raise UndecodableError(
+            f"{path} is not an intact image ({reason}); download it again"
+        ) from error
 
 
 def _decoded_bytes(image: Image.Image) -> int:
-    # Pillow holds four bytes a pixel, and for a moment what it converts from as well.
+    # Pillow holds four bytes per pixel, and briefly the image that it converts from as well.
     return image.width * image.height * (4 if image.mode == "RGB" else 8)
 
 
 def _crop(
     image: Image.Image, key: UInt32[np.ndarray, "words"] | None, crop: UInt8[np.ndarray, "..."]
 ) -> None:
-    """Writes a crop of an image into its place."""
+    """Write a crop of an image into an array."""
     side = crop.shape[0]
     if key is None:
         box, mirrored = center_box(image.width, image.height, side), False
@@ -262,25 +267,28 @@ def _crop(
 
 
 def draw_box(width: int, height: int, key: UInt32[np.ndarray, "words"]) -> tuple[Box, bool]:
-    """A training crop of an image, and whether it is mirrored, from a sample's key."""
+    """Draw a training crop of an image and whether it is mirrored, from a sample's key."""
     generator = np.random.default_rng(key)
     mirrored = bool(generator.random() < 0.5)
-    for _ in range(ATTEMPTS):
-        area = width * height * generator.uniform(*AREA)
-        aspect = np.exp(generator.uniform(*np.log(ASPECT)))
+    for _ in range(MAX_ATTEMPTS):
+        area = width * height * generator.uniform(*CROP_AREA)
+        aspect = np.exp(generator.uniform(*np.log(CROP_ASPECT)))
         wide, high = round(np.sqrt(area * aspect)), round(np.sqrt(area / aspect))
         if 0 < wide <= width and 0 < high <= height:
             left = int(generator.integers(width - wide + 1))
             upper = int(generator.integers(height - high + 1))
             return (left, upper, left + wide, upper + high), mirrored
     # An image much wider or higher than any crop: the middle, at the aspect nearest to its own.
-    wide, high = min(width, round(height * ASPECT[1])), min(height, round(width / ASPECT[0]))
+    wide, high = (
+        min(width, round(height * CROP_ASPECT[1])),
+        min(height, round(width / CROP_ASPECT[0])),
+    )
     left, upper = (width - wide) // 2, (height - high) // 2
     return (left, upper, left + wide, upper + high), mirrored
 
 
 def center_box(width: int, height: int, side: int) -> Box:
-    """The centre crop of an image whose shorter side becomes 256 / 224 of `side`."""
+    """Return the centre crop of an image whose shorter side becomes 256 / 224 of `side`."""
     shorter = round(side * RESIZED / CROPPED)
     edges = []
     for length in (width, height):

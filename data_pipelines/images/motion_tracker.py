@@ -1,9 +1,9 @@
-"""A tracker that cuts 128x128 boxes from 350x350 frames of a hand-held object, by motion alone.
+"""Motion tracker that cuts 128x128 boxes from 350x350 frames of a hand-held object.
 
-The frames of CORe50 were cut by such a one (Lomonaco and Maltoni, CoRL 2017, section 3): it works
-on RGB, needs a few frames to find the object and may lose one that moves too fast. The paper says
-no more; the rules below are this project's own. A hand that moves pulls the box towards it, and a
-camera that moves is not made up for.
+CORe50's frames were cut by such a tracker (Lomonaco and Maltoni, CoRL 2017, section 3). It works on
+RGB, needs a few frames to find the object and may lose an object that moves too fast. The paper
+gives no details; the rules below are this project's own. A moving hand attracts the box, and camera
+motion is not compensated.
 """
 
 import numpy as np
@@ -17,23 +17,25 @@ CELL = 5
 """Side in pixels of the cells whose brightness is compared."""
 _REACH = BOX // CELL // 2
 _FIRST = 5
-"""Steps from frame to frame from which the first box is found."""
+"""Number of steps between frames that determine the first box."""
 
 
 def track_object(frames: UInt8[np.ndarray, "n 350 350 3"]) -> Int[np.ndarray, "n 2"]:
-    """Row and column of every frame's box, a corner that keeps the box inside the frame.
+    """Return the top-left row and column of every frame's box, which stays inside the frame.
 
-    The first box is where most moves in the first steps with motion. Then a window of a box's size
-    follows the centre of the motion in it: nearly all the way where as much moves as usual, not at
-    all where nothing does. The first frame, which no step leads to, shares the second one's box.
+    The first box is where most motion occurs in the first steps with motion. Then a window of the
+    box's size follows the centre of its motion. It moves fully with typical motion and not at all
+    without motion. The first frame, which has no preceding step, shares the second one's box.
 
     Raises:
-      DataError: fewer than two frames, none that moves, or not 350x350 RGB in uint8.
+      DataError: there are fewer than two frames, no motion, or frames other than 350x350 uint8 RGB.
     """
     steps = moving_cells(frames).astype(np.float64)
     count = steps.sum(axis=(1, 2))
     if not count.any():
-        raise DataError(f"frames: nothing moves in the {len(frames)}; give the object's recording.")
+        raise DataError(
+            f"nothing moves in the {len(frames)} frames; give a recording of a moving object."
+        )
     little = max(count.mean() / 4, 1)
     first = steps[count >= little][:_FIRST].mean(axis=0)
     in_window = uniform_filter(first, 2 * _REACH + 1, mode="constant")
@@ -49,18 +51,18 @@ def track_object(frames: UInt8[np.ndarray, "n 350 350 3"]) -> Int[np.ndarray, "n
 
 
 def moving_cells(frames: UInt8[np.ndarray, "n 350 350 3"]) -> Bool[np.ndarray, "n-1 70 70"]:
-    """Which cells change in brightness from frame to frame by more than the picture around them.
+    """Return the cells whose brightness changes more than the image around them.
 
-    The median change (exposure) is taken off; a cell moves where the rest exceeds a level of 255
-    and five times the median of all (noise, of which that is 3.4 standard deviations). Cells count
-    alike, so that an object's strong edges draw no more than its faint texture.
+    The median change (exposure) is subtracted. A cell moves if the rest exceeds 1 of 255 levels and
+    five times the median absolute change (3.4 standard deviations of noise). Cells have equal
+    weight, so strong edges attract no more than faint texture.
 
     Raises:
-      DataError: as `track_object`.
+      DataError: as for `track_object`.
     """
     _check_frames(frames)
     if len(frames) < 2:
-        raise DataError(f"frames: {len(frames)} of them show no motion; give at least 2.")
+        raise DataError(f"{len(frames)} frames show no motion; give at least 2.")
     side = FRAME // CELL
     blocks = frames.reshape(-1, side, CELL, side, CELL, 3)
     # Frame by frame, because one mean over all would need them in float32.
@@ -73,10 +75,10 @@ def moving_cells(frames: UInt8[np.ndarray, "n 350 350 3"]) -> Bool[np.ndarray, "
 def cut_boxes(
     frames: UInt8[np.ndarray, "n 350 350 3"], corners: Int[np.ndarray, "n 2"]
 ) -> UInt8[np.ndarray, "n 128 128 3"]:
-    """The 128x128 box of each frame whose first row and column are given.
+    """Cut the 128x128 box whose first row and column are given from each frame.
 
     Raises:
-      DataError: frames that `track_object` refuses, or corners of boxes that leave the frame.
+      DataError: `track_object` refuses the frames, or a box leaves the frame.
     """
     _check_frames(frames)
     if np.shape(corners) != (len(frames), 2) or corners.dtype.kind not in "iu":
@@ -97,9 +99,9 @@ def cut_boxes(
 def _motion_center(
     step: Float[np.ndarray, "70 70"], center: Float[np.ndarray, "2"]
 ) -> tuple[Float[np.ndarray, "2"], float]:
-    """The centre of the motion in a window around `center`, and how many cells move in it.
+    """Return the centre of the motion in a window around `center`, and the number of moving cells.
 
-    The window follows the centre (mean shift); five rounds bring it to rest.
+    The window follows the centre (mean shift); five iterations suffice to converge.
     """
     places = np.arange(FRAME // CELL)
     for _ in range(5):

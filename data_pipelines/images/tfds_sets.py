@@ -1,8 +1,8 @@
-"""Image classification sets that TensorFlow Datasets prepared, read without TensorFlow.
+"""Reader of image classification sets prepared by TensorFlow Datasets, without TensorFlow.
 
-That takes the format array_record: `tfds.builder(NAME, file_format="array_record")` and its
-`download_and_prepare()`. A set with a builder that itself computes with TensorFlow is prepared on a
-machine that has it, and the folder copied.
+The sets must be in the format array_record: `tfds.builder(NAME, file_format="array_record")` and
+its `download_and_prepare()`. A set whose builder itself computes with TensorFlow must be prepared
+on a machine with TensorFlow and copied.
 """
 
 import re
@@ -20,50 +20,50 @@ from data_pipelines.locations import locate
 from data_pipelines.pictures import square
 
 FOLDER = "tensorflow_datasets"
-BYTES = 8_000_000_000
-"""Of all images."""
+MAX_BYTES = 8_000_000_000
+"""Limit on the bytes of all images."""
 _TRAIN, _TESTS = "train", ("test", "validation")
 _NAME = re.compile(r"([a-z]\w*(?:/[\w.-]+)?)(?::(\d+\.\d+\.\d+))?")
 _PREPARE = 'Prepare it with tensorflow-datasets, file_format="array_record".'
 
 
 def load_tfds(name: str, side: int) -> ImageSet:
-    """A prepared set below EVERLIGHT_DATA, its images in square; of each the middle is taken.
+    """Load a prepared set below EVERLIGHT_DATA, with the central square of each image.
 
-    Test images are those of its split `test`, or else of `validation`.
+    Test images are those of the split `test`, or else of `validation`.
 
     Args:
-      name: as TFDS has it, with a configuration and a version where wanted, as in "mnist",
-        "cifar10:3.0.2" or "horses_or_humans/plain:3.0.0"; the newest version otherwise.
-      side: of the images, in pixels.
+      name: name in TFDS, optionally with configuration and version, as in "mnist", "cifar10:3.0.2"
+        or "horses_or_humans/plain:3.0.0". The default is the newest version.
+      side: side of the images in pixels.
 
     Raises:
-      MissingDataError: no such set is prepared; those that are are named.
-      DataError: the name is none, or as `read_prepared`.
+      MissingDataError: the set is not prepared; the message lists the prepared ones.
+      DataError: the name is invalid, or as for `read_prepared`.
     """
     return read_prepared(find_prepared(name), side)
 
 
 def find_prepared(name: str) -> Path:
-    """The folder of a prepared set, `tensorflow_datasets/NAME[/CONFIG]/VERSION`.
+    """Return the folder of a prepared set, `tensorflow_datasets/NAME[/CONFIG]/VERSION`.
 
     Raises:
-      MissingDataError: no such set is prepared; those that are are named.
-      DataError: the name is none of TFDS's.
+      MissingDataError: the set is not prepared; the message lists the prepared ones.
+      DataError: the name is not a valid TFDS name.
     """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise DataError(f"{name!a} is no name of TFDS's; give NAME, NAME/CONFIG or NAME:VERSION")
+        raise DataError(f"{name!a} is not a TFDS name; give NAME, NAME/CONFIG or NAME:VERSION")
     root = locate(FOLDER, "tensorflow-datasets, as its data_dir", "as large as the sets are")
     found = {
         (path.parent.relative_to(root).as_posix(), path.name): path
         for path in _prepared_folders(root)
     }
-    asked, version = match.groups()
-    fit = [key for key in found if key[0] == asked and version in (None, key[1])]
+    wanted, version = match.groups()
+    fit = [key for key in found if key[0] == wanted and version in (None, key[1])]
     if not fit:
         there = ", ".join(sorted(f"{set_name}:{number}" for set_name, number in found)) or "none"
-        raise MissingDataError(f"{root} has no {name} prepared, but {there}. {_PREPARE}")
+        raise MissingDataError(f"{name} is not prepared in {root}, which has {there}. {_PREPARE}")
     return found[max(fit, key=lambda key: tuple(map(int, key[1].split("."))))]
 
 
@@ -73,16 +73,16 @@ def _prepared_folders(root: Path) -> list[Path]:
 
 
 def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
-    """The set in a folder, in the order in which TFDS stored it; grey images in three channels.
+    """Read the set in a folder, in TFDS's stored order; grey images get three channels.
 
     Args:
-      folder: of one version.
-      side: of square images, in pixels; None leaves them as they are, all of one size.
+      folder: folder of one version.
+      side: side of square images in pixels; None keeps the images, which must have one size.
 
     Raises:
-      DataError: TFDS cannot read it without TensorFlow, it has no such features or splits, images
-        of several sizes without `side`, other numbers than 8-bit ones, labels that are no class, or
-        more than fits; named.
+      DataError: TFDS cannot read the set without TensorFlow, or features or splits are missing. Or
+        images vary in size without `side`, are not 8-bit, exceed the limit, or labels are not
+        classes. The message names the fault.
     """
     # Here, because other sets must not wait for its import.
     import tensorflow_datasets as tfds
@@ -97,14 +97,14 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
         raise _unreadable(folder, error) from error
     if file_format != "array_record":
         raise DataError(
-            f"{folder} is prepared as {file_format}, which only TensorFlow reads. {_PREPARE}"
+            f"{folder} is prepared as {file_format}, which only TensorFlow can read. {_PREPARE}"
         )
     class_names = _class_names(folder, features, tfds)
     test = next((name for name in _TESTS if name in splits), None)
     if _TRAIN not in splits or test is None:
         raise DataError(
-            f"{folder} has the splits {', '.join(sorted(splits))}; a split train and one of test "
-            "or validation are needed. Take another set, or --images."
+            f"{folder} has the splits {', '.join(sorted(splits))}; a split train and a split "
+            "test or validation are needed. Use another set, or --images."
         )
     counts = splits[_TRAIN], splits[test]
     try:
@@ -123,8 +123,8 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
         wrong = labels[(labels < 0) | (labels >= len(class_names))]
         if len(wrong):
             raise DataError(
-                f"{folder}: the split {name} has the label {wrong[0]}, none of "
-                f"{len(class_names)} classes. Take another set, or --images."
+                f"{folder}: the split {name} has the label {wrong[0]}, not one "
+                f"of {len(class_names)} classes. Use another set, or --images."
             )
     return ImageSet(
         builder.info.name,
@@ -139,7 +139,7 @@ def _unreadable(folder: Path, error: Exception) -> DataError:
     missing = re.search(r"tensorflow\b(?!-)", str(error).lower())
     needs = "; that needs TensorFlow" if missing else ""
     return DataError(
-        f"{folder} is no set that TFDS can read ({type(error).__name__}: {one_line(error)})"
+        f"{folder} is not a set that TFDS can read ({type(error).__name__}: {one_line(error)})"
         f"{needs}. {_PREPARE}"
     )
 
@@ -150,8 +150,8 @@ def _class_names(folder: Path, features: dict[str, Any], tfds: Any) -> tuple[str
         image, tfds.features.Image
     ):
         raise DataError(
-            f"{folder} has the features {', '.join(sorted(features))}; an image and a label of "
-            "classes are needed. Take a set of image classification."
+            f"{folder} has the features {', '.join(sorted(features))}; it needs an image and a "
+            "class label. Use an image classification set."
         )
     return tuple(label.names)
 
@@ -159,7 +159,7 @@ def _class_names(folder: Path, features: dict[str, Any], tfds: Any) -> tuple[str
 def _read(
     source: Any, side: int | None
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int[np.ndarray, "n"]]:
-    """Images and labels of a split."""
+    """Return images and labels of a split."""
     labels = np.empty(len(source), np.int32)
     images = None
     for place, sample in enumerate(source):
@@ -171,12 +171,12 @@ def _read(
             image = square(Image.fromarray(image), side)
         if images is None:
             shape = (len(source), *image.shape)
-            if np.prod(shape, dtype=float) > BYTES:
-                raise DataError(f"images of {shape} take more than {BYTES:,} bytes")
+            if np.prod(shape, dtype=float) > MAX_BYTES:
+                raise DataError(f"images of {shape} take more than {MAX_BYTES:,} bytes")
             images = np.empty(shape, np.uint8)
         if image.shape != images.shape[1:]:
             raise DataError("images of several sizes; give --side")
         images[place] = image
     if images is None:
-        raise DataError("a split without a sample")
+        raise DataError("a split has no samples")
     return images, labels

@@ -1,8 +1,9 @@
-"""Tiny-ImageNet (Stanford CS231n) at 32x32: as many images as CIFAR-100, in 200 classes.
+"""Reader of Tiny-ImageNet (Stanford CS231n) at 32x32: CIFAR-100's number of images, 200 classes.
 
-A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`. In an npz, the JPEG of
-sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]` (uint8) and its class `label[i]`, an index into
-`names` (words) and `wnids` (WordNet) of `classes.json`. `tiny_imagenet_release` makes them.
+A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`, made by
+`tiny_imagenet_release`. In an npz, the JPEG of sample i is `jpeg_bytes[offsets[i]:offsets[i + 1]]`
+(uint8). Its class `label[i]` is an index into `names` (words) and `wnids` (WordNet) of
+`classes.json`.
 """
 
 from collections.abc import Sequence
@@ -24,19 +25,19 @@ FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
 TEST_FILE = "val.npz"
 CLASSES_FILE = "classes.json"
-MOST_PIXELS = 1_000_000
-"""Of what is decoded at all."""
-_AGAIN = f"Get it again: {SOURCE}."
+MAX_PIXELS = 1_000_000
+"""Limit on the pixels of a decoded image."""
+_AGAIN = f"Download it again: {SOURCE}."
 
 
 def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
-    """Tiny-ImageNet at 32x32: 250 training and 50 test images of each class, in the files' order.
+    """Load Tiny-ImageNet at 32x32: 250 training and 50 test images per class, in file order.
 
-    The test images are the release's validation images; its test labels were not published.
+    The test images are the release's validation images, since the test labels are not published.
 
     Args:
-      classes: the classes wanted, by their label in the files; only their images are decoded, and
-        label k of the result is `classes[k]`. None is all 200.
+      classes: labels of the wanted classes; only their images are decoded, and label k of the
+        result is `classes[k]`. None is all 200.
 
     Raises:
       MissingDataError: `tiny_imagenet_32x32` below EVERLIGHT_DATA lacks a file.
@@ -60,7 +61,7 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
 
 
 def tiny_imagenet_names() -> list[str]:
-    """The names of all classes, in the order of their labels; no image is read."""
+    """Return the names of all classes in the order of their labels, without reading images."""
     return _read_names(_locate(CLASSES_FILE))
 
 
@@ -69,21 +70,21 @@ def _locate(file: str) -> Path:
 
 
 def _read_names(path: Path) -> list[str]:
-    way_out = f"It should be a JSON with a list of names. {_AGAIN}"
+    way_out = f"It should be a JSON file with a list of names. {_AGAIN}"
     table = read_json(path, way_out)
     with refusing(path, way_out):
         names = table["names"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise TypeError("no list of text")
+            raise TypeError("names is not a list of text")
     return names
 
 
 def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Images and new labels of the samples whose label is renumbered to 0 or more."""
+    """Return images and new labels of the samples whose new label is 0 or more."""
     keys = ("jpeg_bytes", "offsets", "label")
     content, offsets, labels = take(read_npz(path, _AGAIN), path, keys, _AGAIN)
     if problem := _contradiction(content, offsets, labels, len(renumbered)):
-        raise DataError(f"{path}: {problem}. Get it again: {SOURCE}.")
+        raise DataError(f"{path}: {problem}. Download it again: {SOURCE}.")
     wanted = np.flatnonzero(renumbered[labels] >= 0)
     images = np.empty((len(wanted), 32, 32, 3), np.uint8)
     # One thread: an image takes 16 microseconds, and handing it to another thread takes longer.
@@ -98,24 +99,24 @@ def _contradiction(
     if content.dtype != np.uint8 or {offsets.dtype.kind, labels.dtype.kind} - {"i", "u"}:
         return f"types {content.dtype}, {offsets.dtype}, {labels.dtype} are not bytes and integers"
     if labels.ndim != 1 or offsets.shape != (len(labels) + 1,):
-        return f"labels {labels.shape}, offsets {offsets.shape}: not a list and one more"
+        return f"labels {labels.shape}, offsets {offsets.shape}: not one more offset than labels"
     if offsets[0] != 0 or offsets[-1] != len(content) or (offsets[1:] < offsets[:-1]).any():
-        return f"offsets do not rise from 0 to the number of bytes, {len(content)}"
+        return f"offsets do not increase from 0 to the number of bytes, {len(content)}"
     outside = (labels < 0) | (labels >= class_count)
     if outside.any():
-        return f"label {labels[outside][0]} is none of the {class_count} classes"
+        return f"label {labels[outside][0]} is not one of the {class_count} classes"
     return None
 
 
 def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
-    # The decoder fills a picture that ends early with grey, so that its end is checked here.
+    # The decoder fills truncated images with grey, so the end is checked here.
     if jpeg[-2:].tobytes() != b"\xff\xd9":
-        raise DataError(f"{name} does not end as a JPEG does. Get the file again: {SOURCE}.")
-    with refusing(name, f"Get the file again: {SOURCE}."):
+        raise DataError(f"{name} does not end like a JPEG. Download the file again: {SOURCE}.")
+    with refusing(name, f"Download the file again: {SOURCE}."):
         height, width = jpeg_size(jpeg.tobytes())
-        if height * width > MOST_PIXELS:
+        if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = imagecodecs.jpeg8_decode(jpeg)
     if pixels.shape != (32, 32, 3):
-        raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3).")
+        raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_AGAIN}")
     return pixels

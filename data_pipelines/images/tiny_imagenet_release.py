@@ -1,8 +1,13 @@
-"""Tiny-ImageNet's zip (Stanford CS231n), and the files that `tiny_imagenet` reads.
+"""Recipe that turns Tiny-ImageNet's zip (Stanford CS231n) into `tiny_imagenet`'s files.
 
-In `tiny-imagenet-200/`: `wnids.txt`, `words.txt` (a WordNet id, a tab and its names a line),
-`train/<wnid>/images/<wnid>_<k>.JPEG` for k from 0 to 499, `val/val_annotations.txt` (a file, a tab
-and its WordNet id a line) and `val/images/val_<k>.JPEG`; 64x64 pixels, some grey.
+In `tiny-imagenet-200/`:
+
+- `wnids.txt` has one WordNet id per line; `words.txt` an id, a tab and its names.
+- `train/<wnid>/images/<wnid>_<k>.JPEG` are the training images, k from 0 to 499.
+- `val/val_annotations.txt` has a file, a tab and its WordNet id per line.
+- `val/images/val_<k>.JPEG` are the validation images.
+
+Images have 64x64 pixels; some are grey.
 """
 
 import collections
@@ -14,26 +19,29 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from data_pipelines.files import TABLE_BYTES
+from data_pipelines.files import MAX_TEXT_BYTES
 from data_pipelines.images.tiny_imagenet import CLASSES_FILE, TEST_FILE, TRAIN_FILES
 from data_pipelines.preparing import Files, Original, Source, find, matching, npz
 
 ZIP = "tiny-imagenet-200.zip"
 ORIGINAL = Original(248_100_043, "90528d7ca1a48142e341f4ef8d21d0de")
 SIDE = 64
-IMAGE_BYTES = 200_000
+MAX_IMAGE_BYTES = 200_000
 CUTS = (0, 110, 250)
-"""Of each class's training images, in the order of their numbers, the first file has the first 110
-and the second the next 140: as many as CIFAR-100 has of all."""
+"""Bounds of the two training files in each class's sorted images.
+
+The first file has the first 110 images and the second the next 140. This gives CIFAR-100's total
+number of images.
+"""
 QUALITY = 75
 
 
 def tiny_imagenet(source: Source) -> Files:
-    """Names of the classes, and their images as JPEGs of 32x32, each pixel the mean of a block."""
+    """Return the recipe of class names and of 32x32 JPEGs, each pixel the mean of a block."""
     wnids = sorted(_text(source, "wnids.txt").split())
     base = find(source, "wnids.txt").removesuffix("wnids.txt")
     if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
-        raise ValueError(f"wnids.txt has {len(wnids)} lines, one twice, or too many")
+        raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
 
     def names() -> bytes:
         words = dict(_pairs(_text(source, "words.txt")))
@@ -68,21 +76,21 @@ def tiny_imagenet(source: Source) -> Files:
 
 
 def _text(source: Source, name: str) -> str:
-    return source.read(find(source, name), TABLE_BYTES).decode("utf-8")
+    return source.read(find(source, name), MAX_TEXT_BYTES).decode("utf-8")
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """What stands before and after the first tab of each line."""
+    """Return the text before and after the first tab of each line."""
     return [
         (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
     ]
 
 
 def _number(path: str) -> int:
-    """The k of a file's name."""
+    """Return the number k in a file's name."""
     match = re.search(r"_(\d+)\.JPEG$", path)
     if match is None:
-        raise ValueError(f"{path} is no NAME_NUMBER.JPEG")
+        raise ValueError(f"{path} is not named NAME_NUMBER.JPEG")
     return int(match[1])
 
 
@@ -96,7 +104,7 @@ def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> byte
 
 
 def _shrunk(source: Source, path: str) -> bytes:
-    content = source.read(path, IMAGE_BYTES)
+    content = source.read(path, MAX_IMAGE_BYTES)
     with Image.open(io.BytesIO(content), formats=("JPEG",)) as image:
         if image.size != (SIDE, SIDE):
             raise ValueError(f"{path} has {image.width}x{image.height} pixels")

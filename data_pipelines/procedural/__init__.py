@@ -1,1 +1,1 @@
-"""The procedural world: images that need no files, in the structure of every benchmark."""
+"""The procedural world: rendered images without files, in the structure of every benchmark."""

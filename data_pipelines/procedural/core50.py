@@ -1,8 +1,8 @@
 """The procedural world in CORe50's structure: 10 categories of 5 objects, filmed in 11 sessions.
 
-A category is a family of shapes, an object one of its textures with a palette and proportions of
-its own, a session a background and a light, in which every object moves on a smooth path of its
-own. No finding is claimed from these frames alone: their difficulty was chosen.
+A category is a family of shapes; an object is one of its textures with its own palette and
+proportions. A session is a background and an illuminant, in which every object moves on its own
+smooth path. These frames alone support no claim: their difficulty was chosen.
 """
 
 import numpy as np
@@ -15,23 +15,26 @@ from data_pipelines.procedural.world import class_names, render_frames
 
 SESSIONS = 11
 RECORDED = 300
-"""Frames of a whole recording."""
-WORLD = World(superclasses=10, subclasses=5, pose=0.4, background=0.75, light=0.6, noise=0.15)
-"""Of 8 frames each at 32x32, a linear SVM on features learnt on other objects names 92% of the
-objects in sessions 2, 6 and 9 after the eight training sessions, 76% of all later sessions' after
-the first; a small net that begins at random and trains for 480 steps, 67%; one seed."""
+"""Frames of a complete recording."""
+WORLD = World(superclasses=10, subclasses=5, pose=0.4, background=0.75, illuminant=0.6, noise=0.15)
+"""Default world, with 8 frames per object and session at 32x32 as reference for its difficulty.
+
+A linear SVM on features learnt from other objects recognizes 92% of the objects in sessions 2, 6
+and 9 after the eight training sessions. After the first session, it recognizes 76% in all later
+ones. A small network trained from scratch for 480 steps reaches 67%. All values are from one seed.
+"""
 
 
 def load_procedural_core50(frames: int = 30, world: World = WORLD) -> Core50:
-    """Frames of every object in every session, as `load_core50` returns the real ones.
+    """Render frames of every object in every session, in the format of `load_core50`.
 
     Args:
-      frames: of each object and session, spread evenly over a recording of 300; any number of them
-        shows the same path. 300 is the release's size.
-      world: `size` is the images' side; 10 superclasses of 5 subclasses.
+      frames: frames per object and session, evenly spaced in a recording of 300; the path does not
+        depend on their number. The release has 300.
+      world: settings of the world with 10 superclasses of 5 subclasses; `size` is the images' side.
 
     Raises:
-      DataError: a setting out of range; named.
+      DataError: a setting is out of range; the message names it.
     """
     categories, objects = WORLD.superclasses, WORLD.superclasses * WORLD.subclasses
     if (world.superclasses, world.subclasses) != (categories, WORLD.subclasses):
@@ -40,7 +43,7 @@ def load_procedural_core50(frames: int = 30, world: World = WORLD) -> Core50:
             f"CORe50 has {categories} categories of {WORLD.subclasses} objects"
         )
     if not isinstance(frames, int | np.integer) or not 1 <= frames <= RECORDED:
-        raise DataError(f"frames={frames!r}; give a whole number from 1 to {RECORDED}")
+        raise DataError(f"frames={frames!r}; give an integer from 1 to {RECORDED}")
     session, number, time = (
         axis.ravel().astype(np.int32) for axis in np.indices((SESSIONS, objects, frames))
     )

@@ -1,6 +1,6 @@
-"""Rendering of the procedural world: pure functions of settings and ids, of one frame each.
+"""Renderer of the procedural world: pure functions of settings and ids, for one frame each.
 
-A frame is made in two steps, layers without colour and then their colours; `render` is both.
+A frame is rendered in two steps, geometry layers and then their colours; `render` does both.
 """
 
 import functools
@@ -26,38 +26,39 @@ from everlight.color.rendering import encode_srgb
 
 
 class World(NamedTuple):
-    """A world's size and difficulty; each difficulty goes from 0, none of it, to 1.
+    """Size and difficulty of a world; each difficulty ranges from 0 (none) to 1.
 
-    By default a small net trained jointly on 2,000 images of 5 x 4 classes names 75 to 82% of the
-    subclasses and 88% of the superclasses (three seeds); tests/data_pipelines holds it there.
+    With the defaults, a small network trained jointly on 2,000 images of 5 x 4 classes recognizes
+    75 to 82% of the subclasses. It recognizes 88% of the superclasses (three seeds);
+    tests/data_pipelines checks this.
     """
 
     superclasses: int = 10
-    """Families of shapes, at most 12."""
+    """Number of shape families, at most 12."""
     subclasses: int = 10
-    """Textures with palettes in each superclass, at most 100; up to 10, no two share either."""
+    """Textures with palettes per superclass, at most 100; up to 10, neither is repeated."""
     size: int = 32
     """Side of an image in pixels, 32 to 128."""
     instances: float = 0.7
-    """How far instances of a subclass differ in proportions, texture and hue."""
+    """Variation of a subclass's instances in proportions, texture and hue."""
     contrast: float = 0.4
-    """Between a texture's two colours: less is harder, and 0 leaves the first."""
+    """Contrast of a texture's two colours: less is harder, and 0 leaves only the first."""
     saturation: float = 0.4
-    """Strength of the objects' colours: less is harder, and 0 leaves greys."""
+    """Saturation of the objects' colours: less is harder, and 0 gives greys."""
     pose: float = 0.3
-    """How far objects move, turn and grow."""
+    """Range of the objects' position, rotation and scale."""
     background: float = 0.5
-    """Contrast and colour of backgrounds."""
-    light: float = 0.4
-    """How much of the light's colour the camera leaves; 0 is perfect white balance."""
+    """Contrast and colour of the backgrounds."""
+    illuminant: float = 0.4
+    """Remaining colour cast of the illuminant; 0 is perfect white balance."""
     noise: float = 0.25
     """Sensor noise; 1 is a standard deviation of 0.2 of the range."""
     seed: int = 0
-    """All of the world's choices follow from it."""
+    """Random seed of all the world's choices."""
 
 
 class Ids(NamedTuple):
-    """Which frame: subclass, object of that class, recording, and time in it."""
+    """Identity of a frame: subclass, instance, recording session, and time in it."""
 
     subclass: Int[Array, "*n"]
     instance: Int[Array, "*n"]
@@ -66,16 +67,16 @@ class Ids(NamedTuple):
 
 
 class Pose(NamedTuple):
-    """Where an object is in the image plane, which spans -1 to 1."""
+    """Pose of an object in the image plane, which spans -1 to 1."""
 
     center: Float[Array, "2"]
     angle: Float[Array, ""]
-    """Radians."""
+    """Rotation in radians."""
     scale: Float[Array, ""]
 
 
 # Independent streams of random numbers of one world.
-_CLASS, _SHAPE, _HUE, _PATH, _BACKGROUND, _WALL, _LIGHT, _NOISE = range(8)
+_CLASS, _SHAPE, _HUE, _PATH, _BACKGROUND, _WALL, _ILLUMINANT, _NOISE = range(8)
 
 
 def _key(world: World, stream: int, *ids: Int[Array, ""]) -> PRNGKeyArray:
@@ -85,10 +86,10 @@ def _key(world: World, stream: int, *ids: Int[Array, ""]) -> PRNGKeyArray:
 def texture_and_palette(
     world: World, subclass: Int[Array, ""]
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Indices into `TEXTURES` and `PALETTES` of a subclass.
+    """Return the indices into `TEXTURES` and `PALETTES` of a subclass.
 
-    A Latin square over shuffled textures and palettes: the first ten subclasses of a superclass
-    share neither, and a hundred share no pair.
+    They form a Latin square over shuffled textures and palettes: the first ten subclasses of a
+    superclass share neither, and a hundred share no pair.
     """
     keys = jax.random.split(_key(world, _CLASS, subclass // world.subclasses))
     number = subclass % world.subclasses
@@ -98,7 +99,7 @@ def texture_and_palette(
 
 
 def pose_at(world: World, ids: Ids) -> Pose:
-    """The object's place on its path: four slow waves with periods of 60 to 120 frames."""
+    """Return the object's pose on its path: four slow waves with periods of 60 to 120 frames."""
     key = _key(world, _PATH, ids.subclass, ids.instance, ids.session)
     phase, period = jax.random.uniform(key, (2, 4))
     value = world.pose * wave(phase + ids.frame / (60 + 60 * period))
@@ -106,20 +107,20 @@ def pose_at(world: World, ids: Ids) -> Pose:
 
 
 class Layers(NamedTuple):
-    """What a frame shows where, without colour."""
+    """Geometry of a frame, without colour."""
 
     distance: Float[Array, "h w"]
-    """To the object's outline in the image plane, negative inside."""
+    """Distance to the object's outline in the image plane, negative inside."""
     second: Float[Array, "h w"]
-    """Share of the second colour in the object's texture."""
+    """Fraction of the second colour in the object's texture."""
     mixed: Float[Array, "h w"]
-    """Share of the second colour in the background."""
+    """Fraction of the second colour in the background."""
     noise: UInt32[Array, "h w"]
-    """Random bits."""
+    """Random bits of the sensor noise."""
 
 
 def layers(world: World, ids: Ids, size: int) -> Layers:
-    """The geometry of one frame, `[size, size]` each."""
+    """Return the geometry of one frame, `[size, size]` each."""
     pose = pose_at(world, ids)
     axis = (jnp.arange(size) + 0.5) * (2 / size) - 1
     x, y = jnp.meshgrid(axis - pose.center[0], axis - pose.center[1])
@@ -133,7 +134,7 @@ def layers(world: World, ids: Ids, size: int) -> Layers:
 def _object(
     world: World, ids: Ids, pose: Pose, x: Float[Array, "h w"], y: Float[Array, "h w"]
 ) -> tuple[Float[Array, "h w"], Float[Array, "h w"]]:
-    """Distance and texture at places relative to the object's centre."""
+    """Return distance and texture at points relative to the object's centre."""
     shape = ids.subclass // world.subclasses
     aspect, shear, frequency, *phase = jax.random.uniform(
         _key(world, _SHAPE, ids.subclass, ids.instance), (5,), minval=-1
@@ -164,7 +165,7 @@ def _object(
 def _background(
     world: World, ids: Ids, x: Float[Array, "h w"], y: Float[Array, "h w"]
 ) -> Float[Array, "h w"]:
-    """A gradient and two crossed slow waves, one bending the other."""
+    """Return a gradient and two crossed slow waves, one bending the other."""
     turn, speed, phase = jax.random.uniform(_key(world, _BACKGROUND, ids.session), (3, 3))
     speed = jnp.stack([0.5, 0.25 + 0.35 * speed[1], 0.4 + 0.8 * speed[2]])
     across, down = speed * jnp.cos(2 * jnp.pi * turn), speed * jnp.sin(2 * jnp.pi * turn)
@@ -175,7 +176,7 @@ def _background(
 
 
 def colored(
-    world: World, lights: Float[Array, "l 3"], ids: Ids, layers: Layers
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> Float[Array, "3 h w"]:
     """The frame that its layers make, encoded for a screen, in [0, 1], channels first."""
     size = layers.distance.shape[0]
@@ -186,7 +187,9 @@ def colored(
     cover = smoothstep(-layers.distance, 1 / size)
     surface = first + layers.second * (second - first)
     behind = (near + layers.mixed * (far - near)) * shadow
-    scene = (behind + cover * (surface - behind)) * _light(world, lights, ids)[:, None, None]
+    scene = (behind + cover * (surface - behind)) * _illuminant(world, illuminants, ids)[
+        :, None, None
+    ]
     encoded = jnp.moveaxis(encode_srgb(jnp.moveaxis(jnp.clip(scene, 0, 1), 0, -1)), -1, 0)
     # 1024 levels of a normal number for each channel of one random word: words cost the time.
     level = layers.noise >> jnp.array([0, 10, 20], jnp.uint32)[:, None, None] & 1023
@@ -196,7 +199,8 @@ def colored(
 
 
 def object_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
-    """An instance's two linear colours: its palette's, jittered in hue and lightness."""
+    """Return an instance's two linear colours: its palette's, with random shifts of hue and
+    lightness."""
     lab = jnp.asarray(palette_colors())[texture_and_palette(world, ids.subclass)[1]]
     lab = lab[0] + jnp.stack([0.0, world.contrast])[:, None] * (lab - lab[0])
     key = _key(world, _HUE, ids.subclass, ids.instance)
@@ -214,23 +218,26 @@ def _background_colors(world: World, ids: Ids) -> Float[Array, "2 3"]:
     return oklab_to_linear(jnp.stack([0.58 + world.background * lightness, a, b], axis=-1))
 
 
-def _light(world: World, lights: Float[Array, "l 3"], ids: Ids) -> Float[Array, "3"]:
-    """The session's light as the camera leaves it, with some jitter of exposure."""
-    which, exposure = jax.random.split(_key(world, _LIGHT, ids.session))
-    drawn = jax.random.choice(which, lights) ** world.light
-    return drawn * jnp.exp(0.25 * world.light * jax.random.uniform(exposure, minval=-1))
+def _illuminant(world: World, illuminants: Float[Array, "l 3"], ids: Ids) -> Float[Array, "3"]:
+    """Return the session's illuminant after white balance, with random exposure."""
+    which, exposure = jax.random.split(_key(world, _ILLUMINANT, ids.session))
+    drawn = jax.random.choice(which, illuminants) ** world.illuminant
+    return drawn * jnp.exp(0.25 * world.illuminant * jax.random.uniform(exposure, minval=-1))
 
 
-def render(world: World, lights: Float[Array, "l 3"], ids: Ids, size: int) -> Float[Array, "h w 3"]:
-    """One frame, pure: to be vmapped, jitted, or called inside a training step.
+def render(
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, size: int
+) -> Float[Array, "h w 3"]:
+    """Render one frame; the function is pure and can be vmapped, jitted or used in a training step.
 
     Args:
       world: settings, which may be traced; the size is not read from them.
-      lights: linear colours that sessions draw their light from, as `light_colors` gives them.
-      ids: which frame.
-      size: the image's side in pixels, static.
+      illuminants: linear colours of the sessions' possible illuminants, as from
+        `illuminant_colors`.
+      ids: identity of the frame.
+      size: side of the image in pixels, static.
 
     Returns:
-      The image encoded for a screen, in [0, 1].
+      Image encoded for a screen, in [0, 1].
     """
-    return jnp.moveaxis(colored(world, lights, ids, layers(world, ids, size)), 0, -1)
+    return jnp.moveaxis(colored(world, illuminants, ids, layers(world, ids, size)), 0, -1)

@@ -1,6 +1,6 @@
-"""Outlines, textures and colours of the procedural world: tables, and functions of one image.
+"""Outlines, textures and colours of the procedural world: tables and per-image functions.
 
-Coordinates are (x, y) with y down; an object is about 1 in radius in its own frame.
+Coordinates are (x, y) with y down; an object has a radius of about 1 in its own frame.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ VERTICES = 20
 
 
 class Outlines(NamedTuple):
-    """Polygons, padded by repeating the last vertex, then rounded and perhaps hollowed."""
+    """Polygons, padded by repeating the last vertex, then rounded and optionally hollowed."""
 
     vertices: Float[np.ndarray, "s v 2"]
     rounding: Float[np.ndarray, "s"]
-    """Radius added all around the polygon."""
+    """Radius added around the polygon."""
     hollow: Float[np.ndarray, "s"]
-    """Half the thickness of the line that is left of the area; 0 leaves the area."""
+    """Half the thickness of the remaining line of a hollow shape; 0 keeps the area."""
 
 
 def _around(degrees: np.ndarray, radius: np.ndarray | float) -> np.ndarray:
-    """Points at angles from the top, clockwise."""
+    """Return points at angles from the top, clockwise."""
     angle = np.radians(degrees)
     return np.stack([radius * np.sin(angle), -radius * np.cos(angle)], axis=-1)
 
@@ -35,13 +35,13 @@ def _regular(corners: int, radius: np.ndarray | float) -> np.ndarray:
 
 
 def _mirrored(right: Sequence[tuple[float, float]]) -> np.ndarray:
-    """A closed outline from its right half, top to bottom; both ends lie on the axis."""
+    """Return a closed outline from its right half, top to bottom; both ends lie on the axis."""
     half = np.array(right)
     return np.concatenate([half, half[-2:0:-1] * [-1, 1]])
 
 
 def _crescent() -> np.ndarray:
-    """A unit disc less one of radius 0.86 whose centre is 0.38 to the right."""
+    """Return a unit disc minus a disc of radius 0.86 whose centre is 0.38 to the right."""
     horn = (1 - 0.86**2 + 0.38**2) / (2 * 0.38)
     outer, inner = np.degrees([np.arcsin(horn), np.arcsin((horn - 0.38) / 0.86)])
     back = _around(np.linspace(180 - outer, 360 + outer, 11), 1.0)
@@ -100,9 +100,9 @@ OUTLINES = Outlines(
 def polygon_distance(
     x: Float[Array, "h w"], y: Float[Array, "h w"], vertices: Float[Array, "v 2"]
 ) -> Float[Array, "h w"]:
-    """Distance to a closed polygon's outline, negative inside (even-odd rule).
+    """Return the distance to a closed polygon's outline, negative inside (even-odd rule).
 
-    Edges of no length count as points, so a polygon may be padded with its last vertex.
+    Edges of zero length count as points, so a polygon may be padded with its last vertex.
     """
     squared = jnp.full(x.shape, jnp.inf)
     inside = jnp.zeros(x.shape, bool)
@@ -121,7 +121,7 @@ def polygon_distance(
 
 
 def wave(phase: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """A sine of period 1 made of parabolas: within 0.06 of it, and no transcendental function."""
+    """Return a parabolic approximation of a sine of period 1, with an error below 0.06."""
     part = phase - jnp.round(phase)
     return part * (8 - 16 * jnp.abs(part))
 
@@ -129,7 +129,7 @@ def wave(phase: Float[Array, "*n"]) -> Float[Array, "*n"]:
 def smoothstep(
     value: Float[Array, "*n"], half_width: Float[Array, "*n"] | float
 ) -> Float[Array, "*n"]:
-    """From 0 to 1 around value 0, over twice `half_width`."""
+    """Return a smooth step from 0 to 1 around value 0, of width 2 * `half_width`."""
     part = jnp.clip(0.5 + 0.5 * value / half_width, 0, 1)
     return part * part * (3 - 2 * part)
 
@@ -157,7 +157,7 @@ def texture(
     phase: Float[Array, "2"],
     pixel: Float[Array, ""],
 ) -> Float[Array, "h w"]:
-    """How much of the second colour each pixel has, 0 to 1.
+    """Return the fraction of the second colour at each pixel, 0 to 1.
 
     Args:
       kind: index into `TEXTURES`.
@@ -165,14 +165,14 @@ def texture(
       v: ordinate in the object's frame.
       depth: distance to the outline, positive inside.
       frequency: periods per unit of the object's frame.
-      phase: of the pattern along u and v, in periods.
-      pixel: a pixel's side in the object's frame.
+      phase: phase of the pattern along u and v, in periods.
+      pixel: side of a pixel in the object's frame.
     """
     along, across = u * frequency + phase[0], v * frequency + phase[1]
     column, row = wave(along), wave(across)
     zigzag = wave(across + jnp.abs(along * 0.7 - jnp.round(along * 0.7)))
     radius = jnp.sqrt(u**2 + v**2)
-    # The waves' slope at zero is 8 a period.
+    # The waves' slope at zero is 8 per period.
     soft, edge = 4 * frequency * pixel, 0.6 * pixel
     values = (
         jnp.zeros_like(u),
@@ -194,7 +194,7 @@ PALETTES = ("red", "orange", "gold", "lime", "green", "teal", "sky", "blue", "vi
 
 
 def palette_colors() -> Float[np.ndarray, "10 2 3"]:
-    """Oklab of the two colours of every palette: a strong one with a pale or a dark one."""
+    """Return both colours of every palette in Oklab: a strong one with a pale or a dark one."""
     hue = np.radians(24 + 36 * np.arange(len(PALETTES)))
     pale = np.arange(len(PALETTES)) % 2 == 0
     first = _lch(np.where(pale, 0.60, 0.74), 0.17, hue)
@@ -226,7 +226,7 @@ _SRGB_FROM_LMS = np.array(
 
 
 def oklab_to_linear(lab: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
-    """Linear sRGB of Oklab colours, clipped to [0, 1]."""
+    """Convert Oklab colours to linear sRGB, clipped to [0, 1]."""
     highest = jax.lax.Precision.HIGHEST
     cone = jnp.matmul(lab, _LMS_FROM_LAB.T, precision=highest) ** 3
     return jnp.clip(jnp.matmul(cone, _SRGB_FROM_LMS.T, precision=highest), 0, 1)

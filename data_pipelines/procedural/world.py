@@ -1,10 +1,13 @@
-"""The procedural world: the embedded default data of every continual-learning benchmark.
+"""The procedural world: built-in default data of all continual-learning benchmarks.
 
-Superclass = a family of shapes; subclass = one of ten textures with one of ten palettes, which all
-superclasses share, so that neither shape nor texture alone tells a subclass; instance =
-proportions, texture's frequency and phase, hue; session = background, light and a smooth path of
-the object over the frames. Every frame follows from the world's seed and its ids, and can be
-rendered by itself. No finding is claimed from this world alone: its difficulty was chosen.
+- A superclass is a family of shapes.
+- A subclass is one of ten textures with one of ten palettes. All superclasses share them, so
+  neither shape nor texture alone identifies a subclass.
+- An instance has its own proportions, texture frequency and phase, and hue.
+- A session has a background, an illuminant and a smooth path of the object over the frames.
+
+Every frame follows from the world's seed and its ids, and can be rendered separately. This world
+alone supports no claim: its difficulty was chosen.
 """
 
 import functools
@@ -29,18 +32,20 @@ from data_pipelines.procedural.shapes import PALETTES, SHAPES, TEXTURES
 from everlight.color.radiometry import illuminant_response
 
 BLOCK_PIXELS = 1 << 18
-"""Pixels that are rendered at once, also for fewer: bounds the memory, and makes one program per
-image size."""
+"""Pixels rendered at once, even for smaller images or numbers.
+
+This limits memory and gives one program per image size.
+"""
 
 
 def superclass_of(world: World, subclass: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
-    """The superclass of each subclass: subclasses of one superclass are consecutive."""
+    """Return the superclass of each subclass; a superclass's subclasses are consecutive."""
     return subclass // world.subclasses
 
 
 @functools.cache
-def light_colors() -> Float[np.ndarray, "l 3"]:
-    """Colours of the embedded measured lights to a camera balanced for D65, of mean 1, `[l, 3]`."""
+def illuminant_colors() -> Float[np.ndarray, "l 3"]:
+    """Return the embedded illuminants' colours for a camera balanced for D65, scaled to mean 1."""
     library = embedded_library()
     sensitivity = jnp.asarray(library.sensitivities[0], jnp.float32)
     spectra = jnp.asarray(library.illuminants, jnp.float32)
@@ -57,9 +62,9 @@ def _layers_of_block(world: World, ids: Ids, size: int) -> Layers:
 
 @jax.jit
 def _colored_block(
-    world: World, lights: Float[Array, "l 3"], ids: Ids, layers: Layers
+    world: World, illuminants: Float[Array, "l 3"], ids: Ids, layers: Layers
 ) -> UInt8[Array, "n 3 h w"]:
-    images = jax.vmap(colored, (None, None, 0, 0))(world, lights, ids, layers)
+    images = jax.vmap(colored, (None, None, 0, 0))(world, illuminants, ids, layers)
     return jnp.round(255 * images).astype(jnp.uint8)
 
 
@@ -70,10 +75,11 @@ def render_frames(
     session: Int[np.ndarray, "n"],
     frame: Int[np.ndarray, "n"],
 ) -> UInt8[np.ndarray, "n h w 3"]:
-    """Frames of the given ids, each the same whatever is rendered beside it.
+    """Render frames with the given ids; each is independent of the others.
 
     Raises:
-      DataError: a setting out of range, ids of unequal length, negative or too large; named.
+      DataError: a setting is out of range, or ids differ in length, are negative or too large; the
+        message names it.
     """
     _check_world(world)
     ids = _checked_ids(world, subclass=subclass, instance=instance, session=session, frame=frame)
@@ -84,20 +90,20 @@ def render_frames(
         # The last block is filled up, so that one program serves any number of frames.
         filled = Ids(*np.pad(part, ((0, 0), (0, block - part.shape[1]))))
         geometry = _layers_of_block(world, filled, size=world.size)
-        rendered = _colored_block(world, light_colors(), filled, geometry)
+        rendered = _colored_block(world, illuminant_colors(), filled, geometry)
         # Channels go last here, where it costs little; the program would take twice the time.
         images[start : start + block] = np.moveaxis(np.asarray(rendered), 1, -1)[: part.shape[1]]
     return images
 
 
 def load_procedural(world: World, train_per_class: int, test_per_class: int) -> ImageSet:
-    """A classification set of the world's subclasses, the classes in turn.
+    """Render a classification set of the world's subclasses, with the classes in turn.
 
-    Every image shows an object of its own in a session of its own; training images have even
-    instances and test images odd ones. More images of a class leave the earlier ones as they are.
+    Every image shows a different object in a different session. Training images have even instances
+    and test images odd ones. More images per class leave the earlier ones unchanged.
 
     Raises:
-      DataError: a setting out of range, or no image asked for; named.
+      DataError: a setting is out of range, or a number of images is below 1; the message names it.
     """
     _check_world(world)
     _check_range("train_per_class", train_per_class, 1, _LARGEST_ID // 2)
@@ -114,7 +120,7 @@ def load_procedural(world: World, train_per_class: int, test_per_class: int) -> 
 
 
 def class_names(world: World) -> tuple[str, ...]:
-    """Texture, palette and shape of every subclass, as in "striped teal star"."""
+    """Return texture, palette and shape of every subclass, as in "striped teal star"."""
     subclass = jnp.arange(world.superclasses * world.subclasses)
     kinds, palettes = jax.jit(jax.vmap(texture_and_palette, (None, 0)))(world, subclass)
     shapes = superclass_of(world, np.asarray(subclass))
@@ -135,7 +141,7 @@ _RANGES = {
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:
     if not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise DataError(f"{name}={value!r}; give a whole number from {low} to {high}")
+        raise DataError(f"{name}={value!r}; give an integer from {low} to {high}")
 
 
 def _check_world(world: World) -> None:
@@ -154,10 +160,10 @@ def _checked_ids(world: World, **ids: Int[np.ndarray, "n"]) -> Int[np.ndarray, "
         values = np.asarray(values)
         if values.shape != (count,) or values.dtype.kind not in "iu":
             raise DataError(
-                f"{name} is {values.dtype} of shape {values.shape}; give {count} whole numbers, "
-                "one for each frame"
+                f"{name} is {values.dtype} of shape {values.shape}; give {count} integers, "
+                "one per frame"
             )
         wrong = values[(values < 0) | (values > largest[name])]
         if len(wrong):
-            raise DataError(f"{name} holds {wrong[0]}; ids go from 0 to {largest[name]}")
+            raise DataError(f"{name} holds {wrong[0]}; give 0 to {largest[name]}")
     return np.stack([np.asarray(values, np.int32) for values in ids.values()])

@@ -16,18 +16,18 @@ from jaxtyping import Bool, Float, Int
 
 from data_pipelines.color.chart import (
     CENTRES,
-    MOST_MISFIT,
+    MAX_RESIDUAL,
     NEUTRALS,
     chart_homography,
     chart_mask,
     find_chart,
-    misfit,
-    place,
+    fit_residual,
+    map_points,
     read_chart,
     reference_colors,
 )
 from data_pipelines.color.quasi_real import QuasiReal
-from data_pipelines.color.raw import BYTES, RawImage, read_raw
+from data_pipelines.color.raw import MAX_BYTES, RawImage, read_raw
 from data_pipelines.errors import DataError
 from data_pipelines.files import one_line, read_bytes, read_json
 from everlight.color.alignment import area_downsample, fit_homography
@@ -75,7 +75,7 @@ class PairCharts(NamedTuple):
 
     def points(self, view: int) -> Float[np.ndarray, "24 2"]:
         """Centres of the patches in pixels."""
-        return place(self.charts[view], CENTRES)
+        return map_points(self.charts[view], CENTRES)
 
     def light(self, view: int) -> Float[np.ndarray, "3"]:
         """Of the grey patches but black, weighted by their brightness, as (R/G, 1, B/G)."""
@@ -127,7 +127,7 @@ def find_pairs(folder: Path) -> list[PairFiles]:
 
 
 def _checksum(path: Path) -> int:
-    return zlib.crc32(read_bytes(path, BYTES, ""))
+    return zlib.crc32(read_bytes(path, MAX_BYTES, ""))
 
 
 def given_charts(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
@@ -235,12 +235,12 @@ def _read_view(
         raise DataError(f"{path}: no chart found. {LAYOUT}")
     chart = chart_homography(corners)
     height, width = photo.image.shape[:2]
-    outer = place(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
+    outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
         raise DataError(f"{path}: the chart that is given leaves the {width}×{height} picture.")
     seen = read_chart(photo.image, photo.saturated, chart)
     known = seen.usable
-    if known.sum() >= 12 and misfit(seen.colors[known], reference[known]) > MOST_MISFIT:
+    if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
         raise DataError(f"{path}: what lies in the corners that are given is no chart. {LAYOUT}")
     if not seen.usable[NEUTRALS][:-1].any():
         raise DataError(f"{path}: all grey patches are saturated; expose less.")
@@ -274,7 +274,7 @@ def align_cameras(
                 "the charts give no homography between the two cameras; give it by --homography"
             )
         homography = np.asarray(fit.homography)
-    mapped = place(homography, main.reshape(-1, 2)).reshape(second.shape)
+    mapped = map_points(homography, main.reshape(-1, 2)).reshape(second.shape)
     residuals = np.sqrt(np.mean(np.sum((mapped - second) ** 2, axis=2), axis=1))
     if np.median(residuals) > downsample:
         print(

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from PIL import Image, ImageDraw, ImageFont
 
-from data_pipelines.color.dng import rewrite_with_light, write_linear_tiff
+from data_pipelines.color.dng import rewrite_with_illuminant, write_linear_tiff
 from data_pipelines.color.raw import RawImage
 from data_pipelines.writing import written_whole
 from everlight.color.alignment import area_downsample
@@ -44,7 +44,7 @@ def write_correction(
             linear = _render(jnp.asarray(main.image), light, camera_matrix(main))
             write_linear_tiff(path, np.asarray(linear), f"linear {space_of(main)}")
         else:
-            rewrite_with_light(main, illuminant, path)
+            rewrite_with_illuminant(main, illuminant, path)
         written.append(path)
     return written
 

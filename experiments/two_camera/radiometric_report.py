@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from data_pipelines.color.radiometric import PATCHES, SAME_LIGHT
+from data_pipelines.color.radiometric import PATCHES, SAME_ILLUMINANT_COSINE
 from data_pipelines.color.spectra import SpectralLibrary
 from everlight.color.chromaticity import to_chromaticity
 from experiments.common.report import Column, Figure, FirstScreen, Section, Table
@@ -41,7 +41,7 @@ CONDITION_NAMES: dict[Condition, str] = {
 SPLIT_NAMES = {
     "random": "Random split: every test light also lit training scenes (the paper's protocol)",
     "illuminant": "No light shared: no test light, and none whose spectrum has a cosine above "
-    f"{SAME_LIGHT} with it, occurs in training",
+    f"{SAME_ILLUMINANT_COSINE} with it, occurs in training",
 }
 CURVES = (
     "Net, 470 parameters",

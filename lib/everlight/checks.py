@@ -1,8 +1,8 @@
-"""What enters public functions, held to their annotations: kinds, dtypes, shapes and ranges.
+"""Checks of public functions' arguments against their annotations: kind, dtype, shape, range.
 
-Kinds, dtypes and shapes are static, so under `jit` they cost tracing only. Values can be seen
-outside of it alone: what is traced is left alone. Arrays of NumPy and JAX count alike, and so do
-Python's numbers and arrays of no axes.
+Kinds, dtypes and shapes are static, so under `jit` they cost only tracing time. Values are checked
+outside `jit` only; traced values are not checked. Arrays of NumPy and JAX are equivalent, and so
+are Python numbers and arrays without axes.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ Result = TypeVar("Result")
 
 
 class Between(NamedTuple):
-    """Least and greatest value, both allowed; stands in an Annotated type."""
+    """Smallest and greatest allowed value, for use in an Annotated type."""
 
     least: float = -math.inf
     most: float = math.inf
     or_nan: bool = False
-    """Whether NaN may stand too."""
+    """True if NaN is also allowed."""
 
     def __str__(self) -> str:
         if self == Between():
@@ -43,7 +43,7 @@ class Between(NamedTuple):
 
 
 class Stacked:
-    """In an Annotated type: every array of the record has one more axis, the first."""
+    """Marker in an Annotated type: every array of the record has one additional, leading axis."""
 
 
 PositiveInt = Annotated[int, Between(1)]
@@ -55,10 +55,10 @@ PositiveFloat = Annotated[float, ABOVE_ZERO]
 
 
 def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, whose arguments are held to its annotations before it is called.
+    """Wrap a function so that its arguments are checked against its annotations.
 
     Raises:
-      ValueError: which argument, what it is and what is wanted.
+      ValueError: an argument does not match; the message gives its name, value and requirement.
     """
     signature = inspect.signature(function)
     hints = {
@@ -80,10 +80,10 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 
 
 def check_fields(settings: Any) -> None:
-    """Holds a data class to its fields' types, to be called when it is made.
+    """Check the fields of a data class against their types; call it in `__post_init__`.
 
     Raises:
-      ValueError: which field, what it is and what is wanted.
+      ValueError: a field does not match; the message gives its name, value and requirement.
     """
     hints = inspect.get_annotations(type(settings))
     values = {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
@@ -93,24 +93,24 @@ def check_fields(settings: Any) -> None:
 def check_range(
     name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
 ) -> None:
-    """Whether all values that can be seen lie within bounds that depend on another argument.
+    """Check that all concrete values lie within bounds that depend on another argument.
 
     Raises:
-      ValueError: the first that does not, and the bounds.
+      ValueError: a value is out of bounds; the message gives the first one and the bounds.
     """
     _check_bounds(name, values, Between(least, most, or_nan))
 
 
 def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
-    """Whether all values that can be seen are finite.
+    """Check that all concrete values are finite.
 
     Args:
-      name: of the argument.
-      values: an array.
-      shape: of each along the first axis, where it was given otherwise than it is kept.
+      name: name of the argument.
+      values: array to check.
+      shape: original shape of each entry along the first axis, if it differs from the stored one.
 
     Raises:
-      ValueError: how many are not, and where the first is.
+      ValueError: some values are not finite; the message gives their number and the first position.
     """
     # On the device where they lie, and at once where the caller is being traced.
     with jax.ensure_compile_time_eval():
@@ -127,10 +127,10 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
 
 
 def check_sizes(**arrays: tuple[Any, int]) -> None:
-    """Whether axes of several arguments are equally long, given as `name=(array, axis)`.
+    """Check that axes of several arguments, given as `name=(array, axis)`, have equal length.
 
     Raises:
-      ValueError: all of them with their shapes.
+      ValueError: the lengths differ; the message gives all arguments with their shapes.
     """
     sizes = {array.shape[axis] for array, axis in arrays.values()}
     if len(sizes) > 1:
@@ -141,7 +141,7 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
 
 
 def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
-    """Sizes of the same name are equal among these values."""
+    """Check values against hints; sizes of the same name must agree among them."""
     with jaxtyped("context"):
         for name, value in values.items():
             try:
@@ -152,13 +152,13 @@ def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) 
 
 
 class _MisfitError(ValueError):
-    """Of kind, dtype or shape."""
+    """Mismatch of kind, dtype or shape."""
 
     def __init__(self, name: str, value: Any, hint: Any):
         plain = value is None or isinstance(value, numbers.Real | str)
-        said = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
+        shown = f"{name}={_shown(value)}" if plain else f"{name} is {_shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
-        super().__init__(f"{said}; {verb} {_wanted(hint)}")
+        super().__init__(f"{shown}; {verb} {_wanted(hint)}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give each
@@ -187,7 +187,7 @@ def _check(name: str, value: Any, hint: Any) -> None:
 
 
 def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
-    """The arrays among the fields; sizes of the same name are equal within a record alone."""
+    """Check a record's arrays; sizes of the same name must agree within the record only."""
     if not isinstance(value, kind):
         raise _MisfitError(name, value, kind)
     hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
@@ -196,7 +196,7 @@ def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
 
 @typing.no_type_check
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of a kind, of an array its dtype and shape; whatever its range."""
+    """Return True if a value has the kind, and an array the dtype and shape, ignoring its range."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _fits(value, arguments[0])
@@ -253,18 +253,18 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        said = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ValueError(f"{said}; give {bounds}")
+        shown = f"{name} holds {first}" if values.ndim else f"{name}={first}"
+        raise ValueError(f"{shown}; give {bounds}")
 
 
 def _has_values(value: Any) -> bool:
-    """False for what is traced, and for shapes alone."""
+    """Return False for traced values and for shapes without values."""
     known = isinstance(value, numbers.Real | np.ndarray | np.generic | jax.Array)
     return known and not isinstance(value, jax.core.Tracer)
 
 
 class _Stub:
-    """The shape and the dtype of an array of any library."""
+    """Shape and dtype of an array of any library."""
 
     def __init__(self, shape: tuple[int, ...], dtype: Any):
         self.shape, self.dtype = shape, dtype
@@ -302,7 +302,7 @@ def _of_stubs(hint: type, axes: str = "") -> type:
 
 @cache
 def _array_fields(kind: type) -> dict[str, Any]:
-    """A record's fields whose type names arrays."""
+    """Return a record's fields whose type contains arrays."""
     every = inspect.get_annotations(kind)
     return {name: hint for name, hint in every.items() if any(_array_types(hint))}
 
@@ -320,7 +320,7 @@ def _with_axes(hint: Any, axes: str) -> Any:
 
 
 def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
-    """The other arguments with which sizes are shared, where the value would fit alone."""
+    """Describe the arguments that share sizes with a value that would fit alone."""
     with jaxtyped("context"):
         if not _fits(value, hints[name]):
             return ""

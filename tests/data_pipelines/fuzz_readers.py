@@ -380,11 +380,11 @@ def intel_release(folder, rng):
 
 def releases(folder, rng):
     """Texts that data sets are prepared from; what is prepared of a damaged one is whole."""
-    texts = {name: folder / name for name in ("cameras.txt", "lights.illum.gz", "munsell.asc")}
+    texts = {name: folder / name for name in ("cameras.txt", "illuminants.illum.gz", "munsell.asc")}
     rows = "\n".join("\t".join(map(str, row)) for row in rng.random((3, 33)).round(5))
     texts["cameras.txt"].write_text(f"somewhere\n400nm-720nm, step 10nm\n---\n\nCanon\n{rows}")
     numbers = "\n".join(map(repr, rng.random(102 * 101).tolist()))
-    texts["lights.illum.gz"].write_bytes(gzip.compress(f"# spectra\n{numbers}".encode()))
+    texts["illuminants.illum.gz"].write_bytes(gzip.compress(f"# spectra\n{numbers}".encode()))
     np.savetxt(texts["munsell.asc"], rng.random((3, 421)), "%.4f")
 
     def read():

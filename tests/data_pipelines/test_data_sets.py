@@ -98,7 +98,7 @@ def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
     spectra = rng.random((102, 101))
     text = "# 102 spectra\n" + "\n".join(map(repr, spectra.ravel().tolist()))
     (tmp_path / "measured_with_sources.illum.gz").write_bytes(gzip.compress(text.encode()))
-    folder = prepare(root, "lights", tmp_path / "measured_with_sources.illum.gz")
+    folder = prepare(root, "illuminants", tmp_path / "measured_with_sources.illum.gz")
     np.testing.assert_array_equal(np.load(folder / "measured_with_sources.illum.npy"), spectra)
 
 
@@ -131,7 +131,7 @@ def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
     cli.main(["data", "prepare", "cameras", str(published)])
     assert_same_arrays(root / "camspec_jiang2013/camspec.npz", published.parent / "camspec.npz")
     published = at_hand("sfu_illuminants/measured_with_sources.illum")
-    cli.main(["data", "prepare", "lights", str(published)])
+    cli.main(["data", "prepare", "illuminants", str(published)])
     name = "sfu_illuminants/measured_with_sources.illum.npy"
     np.testing.assert_array_equal(np.load(root / name), np.load(at_hand(name)))
 
@@ -349,7 +349,7 @@ def word2vec(path, vectors):
 
 def test_other_predicates_are_refused(root, tmp_path):
     source = zipped(tmp_path / "a.zip", ANNOTATIONS | {"predicates.json": '["on"]'})
-    with pytest.raises(DataError, match="has not the 70 predicates"):
+    with pytest.raises(DataError, match="does not list the 70 predicates"):
         prepare(root, "vrd", source)
 
 
@@ -516,7 +516,7 @@ def test_no_source_fit_for_it_is_one_line_and_leaves_nothing(root, tmp_path, nam
 
 
 def test_partial_is_for_core50_only(root, tmp_path):
-    with pytest.raises(SystemExit, match="--partial is for core50"):
+    with pytest.raises(SystemExit, match="--partial works for core50 only"):
         cli.main(["data", "prepare", "glove", str(tmp_path), "--partial"])
 
 
@@ -530,11 +530,11 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     (root / "cifar-100-python.tar.gz").write_text("")
     cli.main(["data", "list"])
     said = capsys.readouterr().out
-    assert "cameras: there\n" in said
-    assert "tiny-imagenet: incomplete, without train_0.npz, train_1.npz, val.npz\n" in said
-    assert "cifar100: there\n" in said
+    assert "cameras: present\n" in said
+    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
+    assert "cifar100: present\n" in said
     assert "core50: missing\n" in said
-    assert "8.1 GB in core50/; python -m experiments data prepare core50 SOURCE" in said
+    assert "preparation: python -m experiments data prepare core50 SOURCE" in said
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

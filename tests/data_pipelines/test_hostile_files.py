@@ -220,7 +220,9 @@ def test_a_mapped_file_that_is_shorter_than_it_claims_is_refused(tmp_path):
     np.save(path, np.arange(1000))
     np.testing.assert_array_equal(map_npy(path, "Again."), np.arange(1000))
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"images\.npy is damaged \(8,127 bytes, not 8,128\)"):
+    with pytest.raises(
+        DataError, match=r"images\.npy is damaged \(it has 8,127 bytes, not 8,128\)"
+    ):
         map_npy(path, "Again.")
 
 
@@ -272,12 +274,12 @@ def test_members_that_lie_are_refused(tmp_path, offset, fmt, value, reason):
 def test_a_name_twice_and_a_missing_member_are_refused(tmp_path):
     with pytest.warns(UserWarning, match="Duplicate"):
         path = zipped(tmp_path / "twice.zip", ("a", b"1"), ("a", b"2"))
-    with pytest.raises(DataError, match="or one twice"), opened_archive(path, "Again."):
+    with pytest.raises(DataError, match="or duplicate names"), opened_archive(path, "Again."):
         pass
     path = zipped(tmp_path / "one.zip", ("a", b"1"))
     with opened_archive(path, "Again.") as archive:
         assert archive.files() == [("a", 1)]
-        with pytest.raises(DataError, match=r"one\.zip has no b\. Again\."):
+        with pytest.raises(DataError, match=r"one\.zip does not contain b\. Again\."):
             archive.read("b", 10)
         with pytest.raises(DataError, match="claims 1 bytes, more than"):
             archive.read("a", 0)
@@ -290,11 +292,11 @@ def test_packed_parts_are_bounded():
     assert inflate(packed, 1000) == bytes(1000)
     with pytest.raises(ValueError, match="more than 999 bytes"):
         inflate(packed, 999)
-    with pytest.raises(ValueError, match="cut off"):
+    with pytest.raises(ValueError, match="is truncated"):
         inflate(packed[:-5], 1000)
 
 
-# ---- What is no regular file
+# ---- What is not a regular file
 
 
 @pytest.fixture
@@ -323,7 +325,9 @@ def odd(tmp_path):
     ids=["bytes", "text", "json", "csv", "npz", "pickle", "words"],
 )
 def test_only_regular_files_of_a_bearable_size_are_read(odd, name, read):
-    with pytest.raises(DataError, match=rf"{name} (is no regular file|cannot be read|has 4,398)"):
+    with pytest.raises(
+        DataError, match=rf"{name} (is not a regular file|cannot be read|has 4,398)"
+    ):
         read(odd / name)
 
 
@@ -405,7 +409,7 @@ def test_sizes_are_read_from_headers(rng):
     for content in (b"", b"\xff\xd8", b"\xff\xd8\xff\xd9" + bytes(8), b"GIF89a" * 5):
         with pytest.raises(ValueError, match="JPEG"):
             jpeg_size(content)
-        with pytest.raises(ValueError, match="no PNG"):
+        with pytest.raises(ValueError, match="not a PNG"):
             png_size(content)
 
 

@@ -132,7 +132,7 @@ def test_a_pickle_of_plain_data_alone_takes_no_reference():
 
     with pytest.raises(DataError, match="a reference to something outside"):
         load_restricted(b"\x80\x02X\x01\x00\x00\x00aQ.", "some.pickle")
-    with pytest.raises(DataError, match=r"asks for collections\.OrderedDict"):
+    with pytest.raises(DataError, match=r"names collections\.OrderedDict"):
         load_restricted(pickle.dumps(collections.OrderedDict(), 2), "some.pickle")
 
 

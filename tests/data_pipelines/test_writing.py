@@ -44,7 +44,7 @@ def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
         damaged = bytearray(content)
         damaged[place] ^= 1 + place % 255
         path.write_bytes(damaged)
-        with pytest.raises(DataError, match=r"unit\.npz is not what was written.*Again\."):
+        with pytest.raises(DataError, match=r"unit\.npz has changed since it was written.*Again\."):
             read_sealed(path, "Again.")
         path.write_bytes(content[:place])
         with pytest.raises(DataError, match=r"unit\.npz"):
@@ -60,7 +60,9 @@ def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
             unfinished.write_text("half")
             raise error
 
-    with pytest.raises(DataError, match=r"report\.html cannot be written \(No space left.*goes on"):
+    with pytest.raises(
+        DataError, match=r"report\.html cannot be written \(No space left.*same command again"
+    ):
         fail(OSError(28, "No space left on device"))
     with pytest.raises(KeyboardInterrupt):
         fail(KeyboardInterrupt)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.color.chart import CENTRES, CORNERS, chart_mask, place
+from data_pipelines.color.chart import CENTRES, CORNERS, chart_mask, map_points
 from data_pipelines.color.chart_scenes import write_chart_pairs
 from data_pipelines.color.raw import read_raw
 from data_pipelines.errors import DataError
@@ -75,8 +75,10 @@ def test_lights_are_those_that_the_scenes_were_under(written, measured):
 def test_the_homography_is_that_between_the_views(written, measured):
     _, true = written
     _, homography, residuals, _, _ = measured
-    places = np.concatenate([place(chart, CORNERS) for chart in true.charts])
-    np.testing.assert_allclose(place(homography, places), place(true.homography, places), atol=0.6)
+    places = np.concatenate([map_points(chart, CORNERS) for chart in true.charts])
+    np.testing.assert_allclose(
+        map_points(homography, places), map_points(true.homography, places), atol=0.6
+    )
     assert residuals.max() < 0.6
 
 
@@ -93,7 +95,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
     masks = measured[4].images["main"].masks
     factor = 480 // masks.shape[2]
     for mask, chart in zip(masks, true.charts, strict=True):
-        column, row = (place(chart, CENTRES) / factor).astype(int).T
+        column, row = (map_points(chart, CENTRES) / factor).astype(int).T
         assert not mask[row, column].any()
         assert 0.4 < mask.mean() < 0.95
 
@@ -323,7 +325,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     content = bytearray(hidden.read_bytes())
     pixels = np.frombuffer(content, np.uint16)[-360 * 480 :].reshape(360, 480)
     assert pixels.min() > 100, "the sensor's numbers lie last in the file"
-    middle = place(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
+    middle = map_points(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
     shaded = pixels.copy()
     shaded[middle[1] - 90 : middle[1] + 90, max(middle[0] - 120, 0) : middle[0] + 120] = 4_000
     whole = bytes(content)
@@ -334,7 +336,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     files = find_pairs(folder)
     with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
         read_charts(folder, files, run)
-    corners = place(true.charts[2], CORNERS)
+    corners = map_points(true.charts[2], CORNERS)
     given = {f"main/{hidden.name}": corners.tolist()}
     (folder / "charts.json").write_text(json.dumps(given))
     with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
@@ -342,7 +344,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     hidden.write_bytes(whole)
     files = find_pairs(folder)
     charts = read_charts(folder, files, run)
-    np.testing.assert_allclose(place(charts[2].charts[0], CORNERS), corners, atol=0.01)
+    np.testing.assert_allclose(map_points(charts[2].charts[0], CORNERS), corners, atol=0.01)
     # From its other end on it is another chart.
     turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
     (folder / "charts.json").write_text(json.dumps(turned))

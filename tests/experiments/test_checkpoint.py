@@ -250,7 +250,7 @@ def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, 
     states = two_checkpoints(tmp_path, rng)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
-    with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*goes on"):
+    with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*same command again"):
         Checkpoints(tmp_path).save(3, states[1])
     assert resumed(tmp_path)[0] == 2
     large = {"x": jnp.zeros(1_000_000)}

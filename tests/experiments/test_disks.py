@@ -87,7 +87,9 @@ def test_a_full_disk_leaves_what_was_there_and_the_same_call_goes_on(disk, name)
     path = folder.path / name
     before = path.read_bytes()
     filler = fill(disk)
-    with pytest.raises(DataError, match=rf"{path.name} cannot be written \(No space.*goes on"):
+    with pytest.raises(
+        DataError, match=rf"{path.name} cannot be written \(No space.*same command again"
+    ):
         WRITERS[name](folder)
     assert path.read_bytes() == before
     assert not list(folder.path.rglob("*.unfinished"))
@@ -128,7 +130,9 @@ def test_a_preparation_on_a_full_disk_is_no_bus_error_and_goes_on(disk, tmp_path
         prepare_core50(source, folder, partial=True)
     monkeypatch.setattr(core50, "BLOCK", 20)
     monkeypatch.setattr(core50, "check_room", lambda *arguments: None)
-    with pytest.raises(DataError, match=r"images_128\.\w+ cannot be written \(No space.*goes on"):
+    with pytest.raises(
+        DataError, match=r"images_128\.\w+ cannot be written \(No space.*same command again"
+    ):
         prepare_core50(source, folder, partial=True)
     assert (folder / "images_128.part").exists(), "blocks with a checksum are kept"
     remount(disk, "size=20m")

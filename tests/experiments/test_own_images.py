@@ -171,7 +171,7 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"images": IMAGES}, r"without \['labels'\]"),
+        ({"images": IMAGES}, r"lacks \['labels'\]"),
         ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
         ({"images": IMAGES[..., :2], "labels": np.arange(6)}, r"images are uint8 of \(6, 8, 8, 2"),
         ({"images": IMAGES, "labels": np.arange(5)}, r"labels are int64 of \(5,\)"),

@@ -58,7 +58,7 @@ def folder(tmp_path_factory):
 
 def test_it_leaves_what_a_run_leaves(folder):
     page = (folder / "report.html").read_text()
-    assert "colour-science: 107 lights" in page
+    assert "colour-science: 107 illuminants" in page
     assert "honest" in page
     assert "bootstrap over lights" in page
     assert page.count("data:image/png") == 6

@@ -227,7 +227,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     [
         ({"seed": -1}, "--seed -1; give 0 or more"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
-        ({"runs": Path("/dev/null/runs")}, "cannot be written .*give another place"),
+        ({"runs": Path("/dev/null/runs")}, "cannot be written .*choose another folder"),
     ],
 )
 def test_what_makes_no_folder_is_named(settings, change, message):
@@ -309,7 +309,7 @@ def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
         path.write_bytes(damaged)
         assert folder.read_unit("EWC-0", FACTS) is None
         told = capsys.readouterr().out
-        assert f"{path} is not what was written" in told
+        assert f"{path} has changed since it was written" in told
         assert "computed again" in told
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])

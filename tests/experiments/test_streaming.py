@@ -121,7 +121,7 @@ def test_what_both_devices_will_read_is_announced_in_turn(devices):
 
 
 def test_a_broken_file_of_the_second_device_is_named(devices):
-    assert devices["error"].startswith(f"{devices['broken']} is no whole image")
+    assert devices["error"].startswith(f"{devices['broken']} is not an intact image")
 
 
 GROWTH = 64_000_000
@@ -194,7 +194,7 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
     with naming_files(store):
         assert gather(jnp.array([0, 1]), None).shape == (2, 8, 8, 3)
     wrong = jnp.array([0, place])
-    named = pytest.raises(DataError, match=f"{WNIDS[1]}_10.JPEG is no whole image")
+    named = pytest.raises(DataError, match=f"{WNIDS[1]}_10.JPEG is not an intact image")
     with named, naming_files(store):
         np.asarray(gather(wrong, None))
     # Another error stays what it is.

@@ -187,16 +187,16 @@ def test_the_published_frame_counts(real_data):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"run": 10}, "run=10; the published runs are 0 to 9"),
+        ({"run": 10}, "run=10; give 0 to 9"),
         ({"run": -1}, "run=-1"),
         ({"train_sessions": [0, 11]}, "train_sessions has 11; sessions are 0 to 10"),
         ({"test_sessions": []}, "test_sessions=.*give at least one"),
-        ({"train_sessions": [4, 4]}, "none twice"),
+        ({"train_sessions": [4, 4]}, "without duplicates"),
         ({"test_sessions": [2, 8, 3]}, "session 3 is in train_sessions and in test_sessions"),
         ({"objects": np.where(OBJECTS == 7, 50, OBJECTS)}, "objects holds 50; give 0 to 49"),
         (
             {"objects": np.where((OBJECTS == 7) & (SESSIONS > 8), 6, OBJECTS)},
-            "object 7 has no frames in session 10, nor have 1 more pairs",
+            "object 7 has no frames in session 10, and 1 more pairs",
         ),
     ],
 )

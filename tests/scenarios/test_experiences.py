@@ -62,10 +62,13 @@ def test_one_test_set_serves_all():
     ("changes", "message"),
     [
         ({"test": [*TEST, TEST[0]]}, "test has 3 experiences and test_labels 2; give 1 or 2"),
-        ({"train": [TRAIN[0], TRAIN[1][:2]]}, r"train\[1\] has 2 places and train_labels\[1\] 4"),
+        (
+            {"train": [TRAIN[0], TRAIN[1][:2]]},
+            r"train\[1\] has 2 indices and train_labels\[1\] has 4",
+        ),
         ({"train": [TRAIN[0], -TRAIN[1]]}, r"train\[1\] holds -7; give 0 or more"),
         ({"classes": 2}, r"train_labels\[0\] holds 2; give 0 to 1"),
-        ({"test_labels": [np.array([0, 1]), TEST_LABELS[1]]}, "two labels of place 12"),
+        ({"test_labels": [np.array([0, 1]), TEST_LABELS[1]]}, "two labels to sample 12"),
         (
             {"test": [TEST[0], TEST[1][:0]], "test_labels": [TEST_LABELS[0], TEST[1][:0]]},
             r"test\[1\] has no sample",

@@ -125,9 +125,9 @@ def test_at_a_coarser_level_facts_of_one_subject_stay_together():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tasks": 35}, "tasks=35; there are 34 facts to divide, give 1 to 34"),
+        ({"tasks": 35}, "tasks=35; give 1 to 34"),
         ({"tasks": 0}, "tasks=0"),
-        ({"tasks": 13, "level": 1}, "tasks=13; there are 12 facts"),
+        ({"tasks": 13, "level": 1}, "tasks=13; give 1 to 12"),
         ({"linkage": "complete"}, "linkage='complete'; choose 'ward' or 'single'"),
         ({"level": 0}, "level=0; choose 1, 2 or 3"),
     ],

@@ -108,9 +108,9 @@ def with_tasks(*tasks, left_out=()):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hierarchy": {"tree": ("oak", "elm", "fir")}}, "'tree' has 'fir', which is no class"),
+        ({"hierarchy": {"tree": ("oak", "elm", "fir")}}, "'tree' has 'fir', which is not a class"),
         ({"hierarchy": TREES | {"wood": ("elm",)}}, "'elm' is under 'tree' and 'wood'"),
-        ({"hierarchy": {"lamp": ("oak",)}}, "superclass 'lamp' is a class of the data too"),
+        ({"hierarchy": {"lamp": ("oak",)}}, "superclass 'lamp' is also a class of the data"),
         ({"data_classes": ("oak", "oak", "elm", "lamp")}, "has 'oak' more than once"),
         (with_tasks(("tree", "pine")), "task 0 introduces 'pine', which is neither"),
         (with_tasks(("tree",), ("oak", "tree")), "'tree' is introduced in task 0 and in task 1"),

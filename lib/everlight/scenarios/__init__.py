@@ -1,4 +1,4 @@
-"""Pure builders of task sequences from label arrays."""
+"""Builders of continual-learning task sequences from label arrays."""
 
 from everlight.scenarios.class_incremental import (
     class_incremental,

@@ -1,4 +1,4 @@
-"""Class-incremental sequences from label arrays: every task brings new classes."""
+"""Class-incremental (Class-IL) sequences from label arrays: every task brings new classes."""
 
 from collections.abc import Sequence
 
@@ -21,23 +21,24 @@ def class_incremental(
     valid_fraction: float | Float[np.ndarray, "c"] = 0.1,
     test_offset: NonNegativeInt | None = None,
 ) -> TaskSequence:
-    """A sequence whose task t brings the classes `tasks[t]`.
+    """Build a class-incremental sequence whose task t brings the classes `tasks[t]`.
 
-    Training samples come first in the data set and test samples after them. Of every class the
-    first `valid_fraction` of its training samples, in their order, is in-task validation.
+    Test samples follow the training samples in the data set. In every class, the first
+    `valid_fraction` of the training samples, in their order, forms the in-task validation set.
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
       test_labels: class of each test sample, `[m]`.
-      tasks: the classes of each task, in order; every class in exactly one.
-      classes: outputs of the head.
-      valid_fraction: share of each class that validates, one for all or one for each, `[c]`.
-      test_offset: index of the first test sample in the data set; None is n. One past the data is
-        not detected, since the images are not here.
+      tasks: classes of each task, in order; every class belongs to exactly one task.
+      classes: number of outputs of the head.
+      valid_fraction: validation fraction of the training samples, one value or one per class,
+        `[c]`.
+      test_offset: index of the first test sample in the data set; None is n. Indices beyond the
+        data are not detected, since the images are not available here.
 
     Raises:
-      ValueError: a class in no task or in two, a label out of range, a fraction outside [0, 1), a
-        task without training or test samples; the message names it.
+      ValueError: a class is in no task or in two, a label is out of range, a fraction is outside
+        [0, 1), or a task has no training or test samples. The message names the fault.
     """
     fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
     wrong = fractions[~((fractions >= 0) & (fractions < 1))]
@@ -51,7 +52,7 @@ def class_incremental(
             raise ValueError(f"{name} holds {wrong[0]}; labels are 0 to {classes - 1}")
         empty = set(range(len(tasks))) - set(class_task[labels].tolist())
         if empty:
-            raise ValueError(f"task {min(empty)} has no samples in {name}")
+            raise ValueError(f"task {min(empty)} has no samples in {name}; give at least one")
     validates = _first_of_each_class(train_labels, fractions)
     owner = class_task[train_labels]
     split = []
@@ -73,10 +74,10 @@ def class_incremental(
 
 @checked
 def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
-    """The sequence with its tasks' validation samples for test sets, to choose settings by.
+    """Return the sequence with validation samples as test sets, for hyper-parameter selection.
 
-    Arrays keep the test union's length where that is the greater, so that the same compiled
-    programs serve both.
+    If the original test union is longer, arrays keep its length, so the same compiled programs
+    serve both.
     """
     valid = sequence.tasks.valid
     tasks, slots = valid.mask.shape
@@ -92,13 +93,15 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
 
 @checked
 def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
-    """An order of classes cut into `count` tasks of equal size.
+    """Divide an order of classes into `count` tasks of equal size.
 
     Raises:
-      ValueError: the classes do not divide into that many tasks.
+      ValueError: the number of classes is not divisible by `count`.
     """
     if len(order) % count:
-        raise ValueError(f"{len(order)} classes do not divide into {count} equal tasks")
+        raise ValueError(
+            f"{len(order)} classes do not divide into {count} equal tasks; give a divisor"
+        )
     return np.reshape(order, (count, -1)).tolist()
 
 

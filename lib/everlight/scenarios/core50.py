@@ -1,8 +1,13 @@
-"""CORe50's scenarios (Lomonaco and Maltoni 2017): new instances, new classes, both, or neither.
+"""CORe50's scenarios (Lomonaco and Maltoni 2017), with the authors' published batches and orders.
 
-Five objects of each of ten categories were filmed in 11 sessions. A batch is some objects in some
-training sessions; what is in it never depends on the run, only the order of the batches does.
-Batches and orders are those of the authors' published protocol, generators included.
+- New instances (NI) is domain-incremental: batches show all classes under new conditions.
+- New classes (NC) is class-incremental.
+- New instances and classes (NIC) is both.
+- static is joint training on all data.
+
+Five objects in each of ten categories were filmed in 11 sessions. A batch consists of some objects
+in some training sessions. Its content does not depend on the run; only the order of the batches
+does. The random generators are the authors' too.
 """
 
 from collections.abc import Sequence
@@ -17,19 +22,19 @@ from everlight.checks import checked
 from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
-OBJECTS, OBJECTS_A_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
+OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
 TRAIN_SESSIONS = (0, 1, 3, 4, 5, 7, 8, 10)
 TEST_SESSIONS = (2, 6, 9)
-"""Sessions 3, 7 and 10 of the paper, which counts from 1."""
-FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_A_CATEGORY))
-"""One of each category: the first batch of NC and NIC in every run."""
+"""Test sessions, numbered 3, 7 and 10 in the paper, which counts from 1."""
+FIRST_OBJECTS = tuple(range(0, OBJECTS, OBJECTS_PER_CATEGORY))
+"""One object per category: the first batch of NC and NIC in every run."""
 
 Scenario = Literal["NI", "NC", "NIC", "static"]
 Level = Literal["object", "category"]
 
 
 class TrainingBatch(NamedTuple):
-    """What a task learns from: all frames of these objects in these sessions."""
+    """Training data of a task: all frames of these objects in these sessions."""
 
     objects: tuple[int, ...]
     sessions: tuple[int, ...]
@@ -45,42 +50,45 @@ def core50(
     train_sessions: Sequence[int] = TRAIN_SESSIONS,
     test_sessions: Sequence[int] = TEST_SESSIONS,
 ) -> TaskSequence:
-    """A run of a scenario: one task a batch, tested on the same frames after each (section 5).
+    """Build a run of a scenario: one task per batch, all tested on the same frames (section 5).
 
-    Indices are places in the given arrays. A class may come again: its task is the one that brings
-    it first, and a test frame belongs to its class's task, so that the test sets of the tasks so
-    far are the partial test set (option 1). Nothing is held out for validation.
+    Sample indices are positions in the given arrays. Classes may recur: a class belongs to the task
+    that first brings it, and so do its test frames. The test sets of the tasks so far thus form the
+    partial test set (option 1). There is no validation set.
 
     Args:
-      objects: the object of each frame, 0 to 49, `[n]`; its category is a fifth of that.
-      sessions: the session of each frame, 0 to 10, `[n]`.
-      scenario: "NI", 8 batches of one session; "NC", 9 of new objects; "NIC", 79 of five objects
-        (the first: ten) in one session; "static", all in one (section 4).
-      run: 0 to 9, which of the published orders.
-      level: classes are the 50 objects, or the 10 categories.
-      train_sessions: of the batches, in the order from which a run shuffles them. Sessions 1 to k
-        of the paper are `range(k)`.
-      test_sessions: of the test set; sessions in neither are left out.
+      objects: object of each frame, 0 to 49, `[n]`; objects 5k to 5k + 4 form category k.
+      sessions: session of each frame, 0 to 10, `[n]`.
+      scenario: one of four (section 4). "NI" (domain-incremental) has 8 batches of one session;
+        "NC" (class-incremental) 9 batches of new objects. "NIC" (both) has 79 batches of five
+        objects in one session, ten in the first. "static" has one batch.
+      run: index of the published order, 0 to 9.
+      level: classes are the 50 objects or the 10 categories.
+      train_sessions: training sessions in the order that a run shuffles. Sessions 1 to k of the
+        paper are `range(k)`.
+      test_sessions: sessions of the test set; sessions in neither argument are left out.
 
     Raises:
-      ValueError: a choice that there is not, a session on both sides or twice, an object without
-        frames in a session that is used; named.
+      ValueError: a choice does not exist, a session is in both arguments or twice in one, or an
+        object has no frames in a used session. The message names it.
     """
     batches = training_batches(scenario, run, train_sessions)
     _check_sessions("test_sessions", test_sessions)
     both = set(train_sessions) & set(test_sessions)
     if both:
-        raise ValueError(f"session {min(both)} is in train_sessions and in test_sessions")
+        raise ValueError(
+            f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
+        )
     _check_frames(objects, sessions, [*train_sessions, *test_sessions])
 
-    labels = objects if level == "object" else objects // OBJECTS_A_CATEGORY
+    labels = objects if level == "object" else objects // OBJECTS_PER_CATEGORY
     groups = [
         np.flatnonzero(np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
         for batch in batches
     ]
     held = np.stack([np.isin(np.arange(OBJECTS), batch.objects) for batch in batches])
     if level == "category":
-        held = held.reshape(len(batches), -1, OBJECTS_A_CATEGORY).any(axis=2)
+        held = held.reshape(len(batches), -1, OBJECTS_PER_CATEGORY).any(axis=2)
     class_task = held.argmax(axis=0)
     number = np.arange(len(batches))
     stream = Task(
@@ -105,15 +113,16 @@ def core50(
 def training_batches(
     scenario: Scenario, run: int, train_sessions: Sequence[int] = TRAIN_SESSIONS
 ) -> list[TrainingBatch]:
-    """The batches of a run, in its order.
+    """Return the batches of a run, in its order.
 
     Args:
-      scenario: "NI", "NC", "NIC" or "static".
-      run: 0 to 9.
-      train_sessions: in the order from which a run shuffles them.
+      scenario: "NI" (domain-incremental), "NC" (class-incremental), "NIC" (both) or "static".
+      run: index of the published order, 0 to 9.
+      train_sessions: training sessions in the order that a run shuffles.
 
     Raises:
-      ValueError: a scenario, run or session that there is not, a session twice, or none.
+      ValueError: a scenario, run or session does not exist, a session occurs twice, or there is
+        none.
     """
     contents = {
         "NI": _new_instances,
@@ -122,13 +131,13 @@ def training_batches(
         "static": lambda sessions: [TrainingBatch(tuple(range(OBJECTS)), sessions)],
     }
     if not 0 <= run < RUNS:
-        raise ValueError(f"run={run}; the published runs are 0 to {RUNS - 1}")
+        raise ValueError(f"run={run}; give 0 to {RUNS - 1}, the published runs")
     _check_sessions("train_sessions", train_sessions)
     batches = contents[scenario](tuple(train_sessions))
     fixed = 0 if scenario == "NI" else 1
     order = np.arange(fixed, len(batches))
     generator = np.random.RandomState(1)
-    # One list for all runs, never put back in order.
+    # All runs shuffle the same list in turn, without resetting it.
     for _ in range(run + 1):
         generator.shuffle(order)
     return batches[:fixed] + [batches[place] for place in order]
@@ -139,10 +148,10 @@ def _new_instances(sessions: tuple[int, ...]) -> list[TrainingBatch]:
 
 
 def _new_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]:
-    """Batch by batch the same object of five categories, the first five or the last."""
+    """Return batches of one new object from each of five categories, the first five or the last."""
     rest = [
         tuple(first + place for first in half)
-        for place in range(1, OBJECTS_A_CATEGORY)
+        for place in range(1, OBJECTS_PER_CATEGORY)
         for half in (FIRST_OBJECTS[:5], FIRST_OBJECTS[5:])
     ]
     return [TrainingBatch(objects, sessions) for objects in (FIRST_OBJECTS, *rest)]
@@ -166,7 +175,7 @@ def _check_sessions(name: str, sessions: Sequence[int]) -> None:
     if wrong:
         raise ValueError(f"{name} has {wrong[0]}; sessions are 0 to {SESSIONS - 1}")
     if not len(sessions) or len(set(sessions)) < len(sessions):
-        raise ValueError(f"{name}={tuple(sessions)}; give at least one, and none twice")
+        raise ValueError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
 
 
 def _check_frames(
@@ -181,6 +190,6 @@ def _check_frames(
     missing = [(place, session) for session in used for place in np.flatnonzero(~there[:, session])]
     if missing:
         raise ValueError(
-            f"object {missing[0][0]} has no frames in session {missing[0][1]}, nor have "
-            f"{len(missing) - 1} more pairs of object and session; complete the data"
+            f"object {missing[0][0]} has no frames in session {missing[0][1]}, and "
+            f"{len(missing) - 1} more pairs of object and session have none; add their frames"
         )

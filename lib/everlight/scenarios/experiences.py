@@ -1,7 +1,7 @@
-"""Sequences from the experiences of any other library's benchmark: arrays of places and labels.
+"""Task sequences from the experiences of another library's benchmark: index and label arrays.
 
-Avalanche calls them experiences, Continuum and Mammoth tasks: parts of a data set that come one
-after the other. Classes may come again, and a sample may stand in several.
+Avalanche calls consecutive parts of a data set experiences; Continuum and Mammoth call them tasks.
+Classes may recur, and a sample may be in several experiences.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
-"""One array an experience."""
+"""One array of indices or labels per experience."""
 
 
 @checked
@@ -28,26 +28,26 @@ def from_experiences(
     valid: Places | None = None,
     valid_labels: Places | None = None,
 ) -> TaskSequence:
-    """A sequence whose task t trains on the places `train[t]` of a data set.
+    """Build a sequence whose task t trains on the samples `train[t]` of a data set.
 
-    A task introduces the classes that no task before it trains on; a class that no task trains on,
-    but a test set shows, counts as of the last one. Where the task is known, a test sample is
+    A task introduces the classes that no earlier task trains on. A class that is only tested counts
+    as introduced by the last task. With known task identity (task-incremental), a test sample is
     scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
 
     Args:
-      train: of each experience, places of its training samples in the data set.
-      train_labels: their classes, in 0..classes-1.
-      test: of each experience, places of its test samples; or of one alone, for a test set that
-        serves them all. A place in several sets is evaluated once; where the sets' classes differ,
-        once for each choice of classes.
-      test_labels: their classes.
-      classes: outputs of the head.
-      valid: of each experience, places of samples that validate; None is none.
-      valid_labels: their classes.
+      train: indices of each experience's training samples in the data set.
+      train_labels: classes of the training samples, in 0..classes-1.
+      test: indices of each experience's test samples, or a single array for a test set common to
+        all. A sample in several sets is evaluated once, or once per choice of classes if these
+        differ.
+      test_labels: classes of the test samples.
+      classes: number of outputs of the head.
+      valid: indices of each experience's validation samples; None is no validation.
+      valid_labels: classes of the validation samples.
 
     Raises:
-      ValueError: arrays of unequal length, a place below 0, a label out of range or two labels of
-        one test sample, an experience without a training sample, or a test set without one.
+      ValueError: arrays differ in length, an index is below 0, or a label is out of range. Or a
+        test sample has two labels, or an experience has no training or no test sample.
     """
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
@@ -73,7 +73,7 @@ def from_experiences(
             for own, tested in zip(trained, test_labels, strict=True)
         ]
     )
-    # A place in test sets of different classes is there once for each choice of classes.
+    # A sample in test sets of different classes occurs once for each choice of classes.
     kind = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
     slots = [np.stack([places, np.full(len(places), kind[t])]) for t, places in enumerate(test)]
     union, first_slot, slot = np.unique(
@@ -101,7 +101,7 @@ def _refuse_two_labels(test: Places, test_labels: Places) -> None:
     pairs = np.unique(np.stack([places, labels]), axis=1)
     twice = pairs[0][:-1][np.diff(pairs[0]) == 0]
     if len(twice):
-        raise ValueError(f"test_labels gives two labels of place {twice[0]}; give each sample one")
+        raise ValueError(f"test_labels gives two labels to sample {twice[0]}; give each sample one")
 
 
 def _stacked(places: Places, labels: Places) -> Samples:
@@ -114,13 +114,13 @@ def _check_all(
     if len(places) not in counts or len(labels) != len(places):
         raise ValueError(
             f"{name} has {len(places)} experiences and {name}_labels {len(labels)}; give "
-            f"{' or '.join(map(str, counts))}"
+            f"{' or '.join(map(str, counts))} for both"
         )
     for number, (own, own_labels) in enumerate(zip(places, labels, strict=True)):
         if len(own) != len(own_labels):
             raise ValueError(
-                f"{name}[{number}] has {len(own)} places and {name}_labels[{number}] "
-                f"{len(own_labels)}; give as many"
+                f"{name}[{number}] has {len(own)} indices and {name}_labels[{number}] has "
+                f"{len(own_labels)} labels; give one label per index"
             )
         if not len(own) and name != "valid":
             raise ValueError(f"{name}[{number}] has no sample; leave the experience out")

@@ -1,7 +1,8 @@
 """Task sequences of structured facts ⟨S, P, O⟩ (Elhoseiny et al. 2018, section 3).
 
-A fact is ⟨S, *, *⟩, ⟨S, P, *⟩ or ⟨S, P, O⟩, and a class of the sequence; tasks are disjoint sets of
-facts, which may share pieces. `facts_splits.py` divides a label space into tasks.
+A fact is ⟨S, *, *⟩, ⟨S, P, *⟩ or ⟨S, P, O⟩ (subject, predicate, object), and a class of the
+sequence. Tasks are disjoint sets of facts, which may share components. `facts_splits.py` divides a
+label space into tasks.
 """
 
 from collections.abc import Sequence
@@ -17,16 +18,16 @@ from everlight.scenarios.shapes import stack_samples
 
 
 class Examples(NamedTuple):
-    """Images and what they show; an image that shows several facts is there several times."""
+    """Images and the facts that they show, with one entry per pair of image and fact."""
 
     image: Int[np.ndarray, "n"]
-    """Place in the data set."""
+    """Index of the image in the data set."""
     fact: Int[np.ndarray, "n"]
-    """Number of the fact."""
+    """Index of the fact."""
 
 
 class Statistics(NamedTuple):
-    """Counts by task and type, the types being S, SP and SPO (table 2)."""
+    """Counts per task and type, the types being S, SP and SPO (table 2)."""
 
     facts: Int[np.ndarray, "t 3"]
     examples: Int[np.ndarray, "t 3"]
@@ -34,15 +35,15 @@ class Statistics(NamedTuple):
 
 @checked
 def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
-    """Whether pieces are a label space.
+    """Check that fact components form a valid label space.
 
     Args:
-      pieces: of every fact, places in a vocabulary or -1.
-      words: of the vocabulary.
+      pieces: components of every fact, `[f, 3]`: indices into a vocabulary, or -1 if undefined.
+      words: size of the vocabulary.
 
     Raises:
-      ValueError: no fact at all, a piece outside the vocabulary, a fact without subject or with an
-        object but no predicate, the same fact twice; named by number.
+      ValueError: there is no fact, a component is outside the vocabulary, or a fact occurs twice.
+        Or a fact has no subject, or an object without a predicate. The message gives its number.
     """
     if not len(pieces):
         raise ValueError("pieces has no facts; give one or more")
@@ -69,10 +70,11 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
 def join_tasks(
     tasks: Sequence[Int[np.ndarray, "_ 3"]],
 ) -> tuple[Int[np.ndarray, "f 3"], Int[np.ndarray, "f"]]:
-    """The label space of tasks that each list their facts' pieces, and the task of each fact.
+    """Join tasks that list their facts' components into a label space, with the task of each fact.
 
     Raises:
-      ValueError: a task without facts, a fact in two tasks or twice in one; named.
+      ValueError: a task has no facts, or a fact is in two tasks or twice in one; the message names
+        it.
     """
     owner: dict[tuple[int, ...], int] = {}
     for task, members in enumerate(tasks):
@@ -93,33 +95,34 @@ def fact_sequence(
     valid: Examples,
     test: Examples,
 ) -> TaskSequence:
-    """The sequence whose task t brings the facts with `fact_task` t and their examples.
+    """Build a sequence whose task t brings the facts with `fact_task` t and their examples.
 
-    Validation is given, not cut off here: an image of several facts must be on one side whole.
+    Validation examples are passed in, not split off here, so that all facts of an image can be on
+    one side.
 
     Args:
-      fact_task: the task of every fact, 0 to t - 1.
-      train: to learn from, in source order in every task.
-      valid: in-task validation; tasks may have none.
-      test: their union is ranked after every task.
+      fact_task: task of every fact, `[f]`, 0 to t - 1.
+      train: training examples, used in source order within every task.
+      valid: in-task validation examples; tasks may have none.
+      test: test examples; their union is ranked after every task.
 
     Raises:
-      ValueError: a task number without facts, an example of a fact that there is not, a task
-        without training or test examples; named.
+      ValueError: a task has no facts, an example shows an unknown fact, or a task has no training
+        or test examples. The message names it.
     """
     tasks = int(fact_task.max()) + 1
     owned = np.bincount(fact_task, minlength=tasks)
     if not owned.all():
-        raise ValueError(f"task {np.argmin(owned)} has no facts; number tasks from 0 on")
+        raise ValueError(f"task {np.argmin(owned)} has no facts; number tasks consecutively from 0")
     for name, examples in (("train", train), ("valid", valid), ("test", test)):
         _check_examples(name, examples, len(fact_task))
         empty = np.bincount(fact_task[examples.fact], minlength=tasks) == 0
         if name != "valid" and empty.any():
             raise ValueError(f"task {np.argmax(empty)} has no examples in {name}; give some")
-    everyone = np.arange(tasks)[:, None]
+    task_column = np.arange(tasks)[:, None]
     stream = Task(
         *(_by_task(examples, fact_task, tasks) for examples in (train, valid)),
-        jnp.asarray(fact_task == everyone),
+        jnp.asarray(fact_task == task_column),
         jnp.arange(tasks),
     )
     union = Samples(
@@ -127,7 +130,7 @@ def fact_sequence(
         jnp.asarray(test.fact)[:, None],
         jnp.ones(len(test.fact), bool),
     )
-    member = jnp.asarray(fact_task[test.fact] == everyone)
+    member = jnp.asarray(fact_task[test.fact] == task_column)
     return TaskSequence(stream, union, member, jnp.asarray(fact_task))
 
 
@@ -137,10 +140,10 @@ def split_statistics(
     fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
     examples: Examples,
 ) -> Statistics:
-    """Facts and examples of every task and type (table 2), `[t, 3]` each.
+    """Count the facts and examples per task and type (table 2), `[t, 3]` each.
 
     Raises:
-      ValueError: an example of a fact that there is not.
+      ValueError: an example shows an unknown fact.
     """
     _check_examples("examples", examples, len(fact_task))
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
@@ -155,7 +158,7 @@ def split_statistics(
 def _check_examples(name: str, examples: Examples, facts: int) -> None:
     wrong = examples.fact[(examples.fact < 0) | (examples.fact >= facts)]
     if len(wrong):
-        raise ValueError(f"{name} has an example of fact {wrong[0]}; facts are 0 to {facts - 1}")
+        raise ValueError(f"{name} has an example of fact {wrong[0]}; give 0 to {facts - 1}")
 
 
 def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:

@@ -1,10 +1,10 @@
-"""Semantic and random division of a label space of facts into disjoint tasks.
+"""Semantic and random splits of a label space of facts into disjoint tasks.
 
-Elhoseiny et al. 2018, section 3.1. Vectors are taken at length 1, piece by piece. Eq. 2:
+Elhoseiny et al. 2018, section 3.1. Word vectors are normalized to length 1. Eq. 2:
 
-    D(f, g) = Σ_c w_c ‖φ_c(f) − φ_c(g)‖² / Σ_c w_c,   w_c = 1 where both facts define piece c
+    D(f, g) = Σ_c w_c ‖φ_c(f) − φ_c(g)‖² / Σ_c w_c,   w_c = 1 where both facts define component c
 
-so that ⟨person, *, *⟩ and ⟨person, jumping, *⟩ are at 0; it is no metric.
+D is not a metric: ⟨person, *, *⟩ and ⟨person, jumping, *⟩ have distance 0.
 """
 
 from collections.abc import Callable
@@ -19,27 +19,27 @@ from scipy.sparse.csgraph import connected_components
 from everlight.checks import Between, NonNegativeInt, check_finite, check_range, checked
 
 TRIALS = 100
-"""Random assignments, of which the most balanced is kept; as in the paper."""
+"""Number of random assignments, of which the most balanced is kept; as in the paper."""
 
 
 class SemanticSplit(NamedTuple):
-    """Tasks in falling order of their number of facts."""
+    """Semantic split; tasks are sorted by descending number of facts."""
 
     fact_task: Int[np.ndarray, "f"]
     linkage: Float[np.ndarray, "leaves-1 4"]
-    """As SciPy draws dendrograms of it (`scipy.cluster.hierarchy.dendrogram`)."""
+    """Linkage matrix for `scipy.cluster.hierarchy.dendrogram`."""
     leaf: Int[np.ndarray, "f"]
-    """The dendrogram's leaf of each fact; facts share one where `level` makes them the same."""
+    """Dendrogram leaf of each fact; facts that `level` makes equal share one."""
 
 
 @checked
 def distances_between_facts(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
-    """D above of all pairs, condensed as by `scipy.spatial.distance.pdist`: 4 f² bytes.
+    """Return D of all pairs, condensed as in `scipy.spatial.distance.pdist`: 4 f² bytes.
 
     Raises:
-      ValueError: a piece without vector, a vector that is not finite.
+      ValueError: a component has no vector, or a vector is not finite.
     """
     _check_words(pieces, vectors)
     between, defined = _word_distances(vectors), pieces >= 0
@@ -56,7 +56,7 @@ def distances_between_facts(
 def embedding_distances(
     pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d"]
 ) -> Float[np.ndarray, "pairs"]:
-    """Euclidean distances of eq. 1's embeddings, zeros where undefined; condensed likewise.
+    """Return Euclidean distances of eq. 1's embeddings, condensed; undefined components are zeros.
 
     Raises:
       ValueError: as for `distances_between_facts`.
@@ -79,25 +79,27 @@ def semantic_split(
     linkage: Literal["ward", "single"] = "ward",
     level: Literal[1, 2, 3] = 3,
 ) -> SemanticSplit:
-    """Agglomerative clusters, the tree cut to so many tasks.
+    """Split facts by agglomerative clustering, with the tree cut into `tasks` clusters.
 
-    "single" is the paper's: nearest point by D. It chains: 6,672 facts of Visual Relationship
-    Detection in four fall into 6,669 and three of one. "ward" clusters the embeddings of eq. 1.
-    Merges of equal height, of which facts with common pieces have many, go by the pieces' numbers,
-    so that the order in which facts are listed does not matter.
-    Both take 8 f² bytes or so for f facts to cluster (SciPy): 6,672 take 0.4 GB, 165,150 would
-    take 200 GB. `level` makes them fewer.
+    "single" is the paper's linkage: nearest neighbour by D. It chains: four tasks of 6,672 facts of
+    Visual Relationship Detection become one of 6,669 facts and three of one. "ward" clusters the
+    embeddings of eq. 1. Ties in height, frequent among facts with common components, are broken by
+    the components' indices. The order of the facts is thus irrelevant.
+
+    Clustering f facts takes about 8 f² bytes (SciPy): 0.4 GB for 6,672 facts, 200 GB for 165,150.
+    `level` reduces the number.
 
     Args:
-      pieces: of every fact, -1 where undefined.
-      vectors: of the words, of any length.
-      tasks: how many.
+      pieces: components of every fact, `[f, 3]`, -1 if undefined.
+      vectors: word vectors of any length, `[v, d]`.
+      tasks: number of tasks.
       linkage: "ward" or "single".
-      level: cluster the distinct facts of the first so many pieces, 1 to 3; 1 is by subject.
+      level: number of leading components, 1 to 3, whose distinct values are clustered; 1 is by
+        subject.
 
     Raises:
-      ValueError: an unknown linkage or level, a piece without vector, fewer than 1 task, more tasks
-        than facts to cluster.
+      ValueError: the linkage or level is unknown, a component has no vector, or `tasks` is not
+        between 1 and the number of facts to cluster.
     """
     _check_words(pieces, vectors)
     coarse, leaf = np.unique(
@@ -118,23 +120,24 @@ def random_split(
     tasks: int,
     seed: NonNegativeInt,
 ) -> Int[np.ndarray, "f"]:
-    """The most balanced of `TRIALS` random assignments of facts to tasks.
+    """Return the most balanced of `TRIALS` random assignments of facts to tasks.
 
-    Balance is the greatest relative deviation of any task's number of facts, of training or of
-    test examples from an equal share; the least wins.
+    Imbalance is the greatest relative deviation of any task from an equal share of facts, training
+    examples or test examples. The assignment with the least imbalance wins.
 
     Args:
-      train_counts: training examples of every fact.
-      test_counts: test examples of every fact.
-      tasks: how many.
-      seed: of the draws.
+      train_counts: number of training examples of every fact, `[f]`.
+      test_counts: number of test examples of every fact, `[f]`.
+      tasks: number of tasks.
+      seed: random seed of the assignments.
 
     Raises:
-      ValueError: fewer than 1 task, more tasks than facts, no assignment gave every task a fact.
+      ValueError: `tasks` is not between 1 and the number of facts, or every assignment left a task
+        empty.
     """
     _check_count(tasks, len(train_counts))
     weights = np.stack([np.ones(len(train_counts)), train_counts, test_counts])
-    # A set without examples is as balanced as can be.
+    # A set without examples is perfectly balanced.
     shares = np.maximum(weights.sum(axis=1, keepdims=True), 1) / tasks
 
     def imbalance(assigned: Int[np.ndarray, "f"]) -> tuple[bool, float]:
@@ -157,7 +160,7 @@ def _check_words(pieces: Int[np.ndarray, "f 3"], vectors: Float[np.ndarray, "v d
 
 
 def _word_distances(vectors: Float[np.ndarray, "v d"]) -> Float[np.ndarray, "v+1 v+1"]:
-    """Squared, between words of length 1; a last word of zeros stands for an undefined one."""
+    """Return squared distances of unit word vectors; the last one, zeros, is the undefined word."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = np.float64(vectors) / np.where(lengths > 0, lengths, 1)
     unit = np.pad(unit, ((0, 1), (0, 0)))
@@ -180,9 +183,9 @@ def _condensed(
 
 
 def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"]:
-    """The cluster of each leaf before the last `tasks` - 1 merges.
+    """Return the cluster of each leaf before the last `tasks` - 1 merges.
 
-    A cut at a height could not separate merges of equal height, of which D has many.
+    A cut at a height could not separate merges of equal height, which are frequent with D.
     """
     leaves, merges = len(tree) + 1, len(tree) + 1 - tasks
     children = tree[:merges, :2].astype(int).ravel()
@@ -193,7 +196,7 @@ def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"
 
 
 def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
-    """Clusters numbered by falling size, equal ones by their first fact."""
+    """Number clusters by descending size, ties by their first fact."""
     _, first, sizes = np.unique(cluster, return_index=True, return_counts=True)
     place = np.argsort(np.lexsort((first, -sizes)))
     return place[cluster]
@@ -201,4 +204,4 @@ def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
 
 def _check_count(tasks: int, facts: int) -> None:
     if not 1 <= tasks <= facts:
-        raise ValueError(f"tasks={tasks}; there are {facts} facts to divide, give 1 to {facts}")
+        raise ValueError(f"tasks={tasks}; give 1 to {facts}, the number of facts to divide")

@@ -1,8 +1,9 @@
-"""IIRC (Abdelsalam et al. 2021): samples have a coarse and a fine label, learnt in different tasks.
+"""IIRC, incremental implicitly-refined classification (Abdelsalam et al. 2021).
 
-Data are labelled by subclass; a hierarchy groups some subclasses into superclasses, and both are
-classes to learn. A task brings classes of either kind, superclasses before their subclasses. Splits
-and rounding are those of the authors' package `iirc` 1.0.1.
+Samples have a coarse and a fine label, learnt in different tasks. Data are labelled by subclass; a
+hierarchy groups some subclasses into superclasses, and both are classes to learn. Tasks introduce
+either kind, superclasses before their subclasses. Splits and rounding follow the authors' package
+`iirc` 1.0.1.
 """
 
 from collections import Counter
@@ -20,20 +21,20 @@ from everlight.continual.base import Samples, Task, TaskSequence
 from everlight.scenarios.shapes import stack_samples
 
 SUPERCLASS_SHARE = 0.4
-"""Of each subclass's samples its superclass trains on the first; section 4.1."""
+"""Leading fraction of each subclass's samples that train its superclass (section 4.1)."""
 SUBCLASS_SHARE = 0.8
-"""Of its samples a subclass with a superclass trains on the last."""
+"""Trailing fraction of its samples that train a subclass with a superclass."""
 SUPERCLASS_CAP = 8
-"""A superclass of more subclasses takes as many samples as from this many."""
+"""Maximum number of subclasses whose samples a superclass receives in full share."""
 
 Hierarchy = Mapping[str, Sequence[str]]
-"""From each superclass to its subclasses; the data's other classes have none."""
+"""Subclasses of each superclass; the data's other classes have no superclass."""
 
 Setting = Literal["incomplete", "complete", "joint", "incremental joint"]
 
 
 class TaskConfiguration(NamedTuple):
-    """The names of the classes that each task introduces."""
+    """Names of the classes that each task introduces."""
 
     tasks: tuple[tuple[str, ...], ...]
     left_out: tuple[str, ...] = ()
@@ -41,14 +42,14 @@ class TaskConfiguration(NamedTuple):
 
 
 class IIRC(NamedTuple):
-    """A benchmark over one data set, training samples first and test samples after them."""
+    """IIRC benchmark over one data set, training samples first and test samples after them."""
 
     sequence: TaskSequence
-    """In-task validation in `tasks.valid`; tested on the test set."""
+    """Tasks with in-task validation in `tasks.valid`, tested on the test set."""
     post_task: TaskSequence
-    """The same tasks, tested on the post-task validation samples: to choose settings by."""
+    """The same tasks, tested on the post-task validation samples for hyper-parameter selection."""
     class_names: tuple[str, ...]
-    """By number, which is the order of first appearance in the configuration."""
+    """Class names by class number, which is the order of introduction."""
 
 
 @checked
@@ -61,28 +62,29 @@ def iirc(
     setting: Setting = "incomplete",
     valid_fraction: Annotated[float, Between(0, 0.5)] = 0.1,
 ) -> IIRC:
-    """The task sequence of a data set, a hierarchy and a task configuration (section 4).
+    """Build the task sequence of a data set, a hierarchy and a task configuration (section 4).
 
-    Of every subclass, in source order, the first `valid_fraction` of the training samples is
-    in-task validation and the next post-task validation. In training and in-task validation a
-    superclass gets the first 40% of each of its subclasses, times 8/k where it has k > 8, and a
-    subclass keeps its own last 80%, so that the two share samples. Post-task validation and test
-    give every sample, once, with all its labels. Labels are `[.., 2]`, padded with -1.
+    In every subclass, in source order, the first `valid_fraction` of the training samples is
+    in-task validation and the next post-task validation. The other samples train. In training and
+    in-task validation, a superclass gets the first 40% of each of its subclasses, times 8/k if it
+    has k > 8. A subclass keeps its last 80%, so that the two share samples. Post-task validation
+    and test contain every sample once, with all its labels. Labels are `[.., 2]`, padded with -1.
 
     Args:
-      train_labels: each training sample's place in `data_classes`, `[n]`.
-      test_labels: the same of each test sample, `[m]`.
+      train_labels: index in `data_classes` of each training sample's class, `[n]`.
+      test_labels: index in `data_classes` of each test sample's class, `[m]`.
       data_classes: names of the data's classes, which are the subclasses.
-      hierarchy: subclasses of each superclass; empty is plain class-incremental learning.
+      hierarchy: subclasses of each superclass; empty gives plain class-incremental learning.
       configuration: classes of each task.
-      setting: which labels training and in-task validation samples carry: "incomplete", those of
-        the task itself; "complete", those of all tasks so far; "joint", all, in a single task;
-        "incremental joint", as complete, each task holding the samples of all tasks so far, once.
-      valid_fraction: share of each of the two validation sets; .1, for ImageNet .04.
+      setting: labels of training and in-task validation samples. "incomplete" gives those of the
+        task itself, "complete" those of all tasks so far. "joint" gives all labels in a single
+        task. "incremental joint" is like complete, but each task holds the samples of all tasks so
+        far, once.
+      valid_fraction: fraction of each of the two validation sets; 0.1, for ImageNet 0.04.
 
     Raises:
-      ValueError: hierarchy and configuration do not fit the data or each other, a label is out of
-        range, a class is left without training or a task without test samples; named.
+      ValueError: hierarchy, configuration and data do not match, or a label is out of range. Or a
+        class has no training samples, or a task no test samples. The message names it.
     """
     _check_hierarchy(data_classes, hierarchy)
     _check_configuration(data_classes, hierarchy, configuration)
@@ -96,11 +98,11 @@ def iirc(
     parts = [_cut(members, valid_fraction) for members in _members(train_labels, data_classes)]
     train, valid, post_task = zip(*parts, strict=True)
     given = [_given(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
-    taught = np.bincount(pairs[given[0] & (pairs >= 0)], minlength=len(names))
-    if not taught.all():
+    trained = np.bincount(pairs[given[0] & (pairs >= 0)], minlength=len(names))
+    if not trained.all():
         raise ValueError(
-            f"class {names[np.argmin(taught)]!r} has no training samples: its subclasses have too "
-            "few to share; give more, or leave it out of the configuration"
+            f"class {names[np.argmin(trained)]!r} has no training samples: its subclasses have "
+            "too few to share; give more, or remove it from the configuration"
         )
     stream = Task(
         *(_stack(pairs, share, class_task, setting) for share in given),
@@ -119,7 +121,7 @@ def iirc(
 def _numbers(
     data_classes: Sequence[str], hierarchy: Hierarchy, names: Sequence[str]
 ) -> Int[np.ndarray, "d 2"]:
-    """Numbers of each data class's superclass and its own, -1 where no task introduces it."""
+    """Return each data class's superclass number and its own, -1 if no task introduces it."""
     number = {name: place for place, name in enumerate(names)}
     parent = _parents(hierarchy)
     pairs = [(number.get(parent.get(name), -1), number.get(name, -1)) for name in data_classes]
@@ -133,13 +135,13 @@ def _parents(hierarchy: Hierarchy) -> dict[str, str]:
 def _members(
     labels: Int[np.ndarray, "n"], data_classes: Sequence[str]
 ) -> list[Int[np.ndarray, "_"]]:
-    """Samples of every class in source order."""
+    """Return the samples of every class in source order."""
     counts = np.bincount(labels, minlength=len(data_classes))
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
 def _cut(members: Int[np.ndarray, "_"], fraction: float) -> tuple[Int[np.ndarray, "_"], ...]:
-    """Training, in-task validation and post-task validation of one subclass."""
+    """Split one subclass into training, in-task validation and post-task validation."""
     count = int(fraction * len(members))
     return members[2 * count :], members[:count], members[count : 2 * count]
 
@@ -150,7 +152,7 @@ def _given(
     hierarchy: Hierarchy,
     samples: int,
 ) -> Bool[np.ndarray, "n 2"]:
-    """Which samples a split gives to their superclass (column 0) and to their subclass (1)."""
+    """Return the samples that a split gives to their superclass (column 0) and subclass (1)."""
     parent = _parents(hierarchy)
     # As in the package, a subclass that has no samples in the split does not count for the cap.
     siblings = Counter(
@@ -162,7 +164,7 @@ def _given(
         if name in parent:
             share = min(1, SUPERCLASS_CAP / max(1, siblings[parent[name]])) * SUPERCLASS_SHARE
             given[members[: int(share * len(members))], 0] = True
-            # A single sample rounds to the last 0, which slices as all: so it does in the package.
+            # A single sample rounds to the last 0, which slices as all; the package does the same.
             kept = members[-int(SUBCLASS_SHARE * len(members)) :]
         given[kept, 1] = True
     return given
@@ -174,15 +176,15 @@ def _stack(
     class_task: Int[np.ndarray, "c"],
     setting: Setting,
 ) -> Samples:
-    """Every task's samples in source order, padded to the longest with mask 0."""
+    """Stack every task's samples in source order, padded to the longest with mask 0."""
     introduced = _introduced(pairs, class_task)
     groups, labels = [], []
     for task in range(class_task[-1] + 1):
         own, so_far = introduced == task, introduced <= task
         brought = so_far if setting == "incremental joint" else own
-        told = own if setting == "incomplete" else so_far
+        labelled = own if setting == "incomplete" else so_far
         groups.append(np.flatnonzero(np.any(given & brought, axis=1)))
-        labels.append(_front(np.where(told, pairs, -1)[groups[-1]]))
+        labels.append(_front(np.where(labelled, pairs, -1)[groups[-1]]))
     return stack_samples(groups, labels)
 
 
@@ -192,7 +194,7 @@ def _tested(
     index: Int[np.ndarray, "m"],
     pairs: Int[np.ndarray, "m 2"],
 ) -> TaskSequence:
-    """The tasks with a test union: samples of introduced classes, once, with all their labels."""
+    """Return the tasks with a test union: samples of introduced classes, once, with all labels."""
     known = np.any(pairs >= 0, axis=1)
     index, pairs = index[known], pairs[known]
     introduced = _introduced(pairs, class_task)
@@ -209,12 +211,12 @@ def _tested(
 def _introduced(
     pairs: Int[np.ndarray, "n 2"], class_task: Int[np.ndarray, "c"]
 ) -> Int[np.ndarray, "n 2"]:
-    """The task that introduces each label, after the last one where there is no label."""
+    """Return the task that introduces each label, or one past the last without a label."""
     return np.append(class_task, class_task[-1] + 1)[pairs]
 
 
 def _front(labels: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n 2"]:
-    """Labels before padding."""
+    """Return labels with padding moved to the end."""
     return np.where(labels[:, :1] < 0, labels[:, ::-1], labels)
 
 
@@ -225,12 +227,12 @@ def _check_hierarchy(data_classes: Sequence[str], hierarchy: Hierarchy) -> None:
     parent: dict[str, str] = {}
     for name, members in hierarchy.items():
         if name in data_classes:
-            raise ValueError(f"superclass {name!r} is a class of the data too; rename one of them")
+            raise ValueError(f"superclass {name!r} is also a class of the data; rename one of them")
         for member in members:
             if member not in data_classes:
                 raise ValueError(
-                    f"superclass {name!r} has {member!r}, which is no class of the data; restrict "
-                    "the hierarchy to the data"
+                    f"superclass {name!r} has {member!r}, which is not a class of the data; "
+                    "restrict the hierarchy to the data"
                 )
             if member in parent:
                 raise ValueError(
@@ -245,12 +247,12 @@ def _check_configuration(
     task_of: dict[str, int] = {}
     for task, members in enumerate(configuration.tasks):
         if not members:
-            raise ValueError(f"task {task} introduces no class; take it out of the configuration")
+            raise ValueError(f"task {task} introduces no class; remove it from the configuration")
         for name in members:
             if name not in hierarchy and name not in data_classes:
                 raise ValueError(
                     f"task {task} introduces {name!r}, which is neither a class of the data nor a "
-                    "superclass; take it out of the configuration"
+                    "superclass; remove it from the configuration"
                 )
             if name in task_of:
                 raise ValueError(
@@ -261,7 +263,7 @@ def _check_configuration(
     for name in chain(hierarchy, data_classes):
         if (name in task_of) == (name in configuration.left_out):
             raise ValueError(
-                f"class {name!r} must either be introduced by a task or be named in left_out; it "
+                f"class {name!r} must be either introduced by a task or named in left_out; it "
                 f"is {'both' if name in task_of else 'neither'}"
             )
     for name, parent in _parents(hierarchy).items():

@@ -1,8 +1,8 @@
-"""Streams in pieces: one pass, with sharp or blurry changes from some classes to the next.
+"""Online class-incremental streams: one pass, with sharp or blurry task boundaries.
 
-Learnt by `online_protocol`, nothing tells where a task ends (Aljundi et al. 2019, CVPR, "Task-free
-continual learning"); the pieces are only the moments of evaluation. Learnt by a protocol with
-boundaries, each piece is a task of its own.
+The stream is cut into pieces. Under `online_protocol`, learning is task-free (Aljundi et al. 2019,
+CVPR, "Task-free continual learning"): the pieces only determine when to evaluate. Under a protocol
+with boundaries, each piece is a task of its own.
 """
 
 from collections.abc import Sequence
@@ -27,25 +27,25 @@ def online_stream(
     blurry: float = 0.0,
     seed: NonNegativeInt = 0,
 ) -> TaskSequence:
-    """A stream of the tasks' samples in random order within each, cut into pieces.
+    """Build a stream of the tasks' samples, in random order within each task, cut into pieces.
 
-    Training samples come first in the data set and test samples after them; none validates. The
-    test sets stay those of the tasks, so that an evaluation after every piece gives a row of as
-    many accuracies as there are tasks. A piece introduces the classes whose first sample it holds.
+    Test samples follow the training samples in the data set; there is no validation. The test sets
+    are those of the tasks, so an evaluation after every piece gives one accuracy per task. A piece
+    introduces the classes whose first sample it holds.
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
       test_labels: class of each test sample, `[m]`.
-      tasks: the classes of each task, in order; every class in exactly one.
-      classes: outputs of the head.
-      pieces: into which each task's part of the stream is cut, as equal as it goes.
-      blurry: share of each task's samples that is dealt to the others' parts evenly, at random;
-        0 is sharp (Bang et al. 2021, CVPR, who take .1 and .3).
-      seed: of the order and of who is dealt where.
+      tasks: classes of each task, in order; every class belongs to exactly one task.
+      classes: number of outputs of the head.
+      pieces: number of nearly equal pieces into which each task's part of the stream is cut.
+      blurry: fraction of each task's samples distributed evenly at random to the other tasks'
+        parts. 0 gives sharp boundaries (Bang et al. 2021, CVPR, use 0.1 and 0.3).
+      seed: random seed of the order and the distribution.
 
     Raises:
-      ValueError: a share outside [0, 1), fewer than one piece, a task's part of the stream with
-        fewer samples than pieces, and as for `class_incremental`; the message names it.
+      ValueError: `blurry` is outside [0, 1), `pieces` is below 1, or a task's part of the stream
+        has fewer samples than pieces. Or as for `class_incremental`; the message names the fault.
     """
     if not 0 <= blurry < 1:
         raise ValueError(f"blurry={blurry}; give 0 or more, and less than 1")
@@ -53,13 +53,13 @@ def online_stream(
     rng = np.random.default_rng(seed)
     class_task = np.asarray(sharp.class_task)
     order = rng.permutation(len(train_labels))
-    part = _deal(class_task[train_labels[order]], len(tasks), blurry, rng)
+    part = _distribute(class_task[train_labels[order]], len(tasks), blurry, rng)
     groups = []
     for task in range(len(tasks)):
         samples = order[part == task]
         if len(samples) < pieces:
             raise ValueError(
-                f"task {task} has {len(samples)} samples of the stream; give at most so many pieces"
+                f"task {task} has {len(samples)} samples; give at most that many pieces"
             )
         groups.extend(np.array_split(samples, pieces))
     labels = [train_labels[group] for group in groups]
@@ -74,15 +74,15 @@ def online_stream(
     return sharp._replace(tasks=stream)
 
 
-def _deal(
+def _distribute(
     owner: Int[np.ndarray, "n"], tasks: int, blurry: float, rng: np.random.Generator
 ) -> Int[np.ndarray, "n"]:
-    """The task in whose part of the stream each sample comes; samples in random order."""
+    """Return the task whose part of the stream holds each sample; samples are in random order."""
     part = owner.copy()
     for task in range(tasks):
         own = np.flatnonzero(owner == task)
-        dealt = own[: int(blurry * len(own))]
+        moved = own[: int(blurry * len(own))]
         others = np.delete(np.arange(tasks), task)
         if len(others):
-            part[dealt] = np.resize(rng.permutation(others), len(dealt))
+            part[moved] = np.resize(rng.permutation(others), len(moved))
     return part

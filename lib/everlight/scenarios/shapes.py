@@ -1,4 +1,4 @@
-"""Tasks and sequences brought to common shapes, so that one compiled program serves them all."""
+"""Padding of tasks and sequences to common shapes, so that one compiled program serves all."""
 
 from collections.abc import Sequence
 
@@ -15,18 +15,21 @@ from everlight.continual.base import Samples, TaskSequence
 def stack_samples(
     groups: Sequence[Int[np.ndarray, "_"]], labels: Sequence[Int[np.ndarray, "_ k"]]
 ) -> Samples:
-    """Samples of every task, padded to the longest by slots of mask 0: `[t, n]`, `[t, n, k]`.
+    """Stack every task's samples, padded to the longest with mask 0: `[t, n]`, `[t, n, k]`.
 
     Args:
-      groups: each task's places in the data set.
-      labels: of each task's samples, as many as it has.
+      groups: indices of each task's samples in the data set.
+      labels: labels of each task's samples, `[n, k]`.
 
     Raises:
-      ValueError: a task with another number of labels than of places.
+      ValueError: a task has different numbers of labels and indices.
     """
     lengths = np.array([len(group) for group in groups])
     if lengths.tolist() != [len(each) for each in labels]:
-        raise ValueError(f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples")
+        raise ValueError(
+            f"groups of {lengths.tolist()}, labels of {[*map(len, labels)]} samples; give equally "
+            "many"
+        )
     mask = np.arange(max(1, lengths.max())) < lengths[:, None]
     index = np.zeros(mask.shape, int)
     index[mask] = np.concatenate(groups)
@@ -37,20 +40,20 @@ def stack_samples(
 
 @checked
 def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
-    """The sequences with samples padded to the longest, by slots of mask 0.
+    """Pad the samples of sequences to the longest, with mask 0.
 
-    Padding changes no result. Stacked, they can be vmapped over task orders.
+    Padding changes no result. The results can be stacked and vmapped over task orders.
 
     Args:
-      sequences: of equally many tasks and classes.
+      sequences: sequences with equal numbers of tasks and classes.
 
     Raises:
-      ValueError: their numbers of tasks or classes differ.
+      ValueError: the numbers of tasks or classes differ.
     """
     for axis, name in enumerate(("tasks", "classes")):
         counts = sorted({each.tasks.classes.shape[axis] for each in sequences})
         if len(counts) > 1:
-            raise ValueError(f"sequences of {counts} {name}; give equally many")
+            raise ValueError(f"sequences of {counts} {name}; give equal numbers")
     train = max(each.tasks.train.mask.shape[1] for each in sequences)
     valid = max(each.tasks.valid.mask.shape[1] for each in sequences)
     test = max(each.test.mask.shape[0] for each in sequences)

@@ -10,8 +10,8 @@ from data_pipelines.color.chart import (
     chart_homography,
     chart_mask,
     find_chart,
-    misfit,
-    place,
+    fit_residual,
+    map_points,
     read_chart,
     reference_colors,
 )
@@ -50,7 +50,7 @@ def test_the_chart_is_found_on_a_real_photo(real_data):
     np.testing.assert_allclose(corners, expected, atol=6)
     seen = read_chart(photo.image, photo.saturated, chart_homography(corners))
     assert seen.usable.all()
-    assert misfit(seen.colors, reference_colors()) < 0.04
+    assert fit_residual(seen.colors, reference_colors()) < 0.04
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -111,4 +111,4 @@ def test_the_mask_covers_the_chart_and_a_patch_around_it():
 def test_corners_on_a_line_are_no_chart():
     assert chart_homography(np.array([[0, 0], [1, 1], [2, 2], [3, 3]])) is None
     homography = chart_homography(pixels(TILTED, CORNERS))
-    np.testing.assert_allclose(place(homography, CENTRES), pixels(TILTED, CENTRES), atol=0.01)
+    np.testing.assert_allclose(map_points(homography, CENTRES), pixels(TILTED, CENTRES), atol=0.01)

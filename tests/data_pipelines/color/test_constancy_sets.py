@@ -62,7 +62,7 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     [
         ({"illuminant_rgb": None}, "it has images, names"),
         ({"images": None}, "it has illuminant_rgb, names"),
-        ({"illuminant_rgb": LIGHTS[:2]}, "3 images, 2 lights"),
+        ({"illuminant_rgb": LIGHTS[:2]}, "3 images, 2 illuminants"),
         ({"illuminant_rgb": -LIGHTS}, "not above 0"),
         # More than a float32 holds.
         ({"illuminant_rgb": 1e300 * LIGHTS}, "not finite"),
@@ -82,7 +82,7 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
 def test_a_camera_is_no_path(tmp_path):
     names = np.array(["../a_1", "../a_2", "../a_3"])
     np.savez(tmp_path / "a.npz", images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS, names=names)
-    with pytest.raises(DataError, match=r"'\.\./a' is no camera's name"):
+    with pytest.raises(DataError, match=r"'\.\./a' is not a camera's name"):
         thumbnail_set(tmp_path / "a.npz")
 
 
@@ -131,14 +131,14 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
     write_gehler_shi(tmp_path, rng)
     (tmp_path / "568_dataset/coordinates/8D5U5524_macbeth.txt").unlink()
     cameras = gehler_shi(tmp_path)
-    with pytest.raises(MissingDataError, match=r"no 8D5U5524_macbeth\.txt for"):
+    with pytest.raises(MissingDataError, match=r"8D5U5524_macbeth\.txt for .* is missing"):
         cameras["Canon1D"].read_image(0)
     for text in ("15 10\n1 x\n", "15 10\n", "15 10\n1 2\n3 4\n", "0 10\n1 1\n2 2\n3 3\n4 4\n"):
         (tmp_path / "568_dataset/coordinates/IMG_0278_macbeth.txt").write_text(text)
         with pytest.raises(DataError, match=r"IMG_0278_macbeth\.txt is damaged"):
             cameras["Canon5D"].read_image(0)
     (tmp_path / "568_dataset/png/8D5U5524.png").unlink()
-    with pytest.raises(DataError, match=r"2 images below png/, .* has 3 lights"):
+    with pytest.raises(DataError, match=r"2 images below png/, .* has 3 illuminants"):
         gehler_shi(tmp_path)
 
 
@@ -159,7 +159,7 @@ def test_cube_plus(tmp_path, rng, monkeypatch):
     open_to_use[12:, 20:] = open_to_use[2, 3] = False
     np.testing.assert_array_equal(usable, open_to_use)
     (tmp_path / "PNG_1_200" / "2.PNG").unlink()
-    with pytest.raises(MissingDataError, match=r"has no 2\.PNG, nor 0 others of the 3"):
+    with pytest.raises(MissingDataError, match=r"lacks 2\.PNG and 0 others of the 3"):
         cube_plus(tmp_path)
 
 
@@ -181,7 +181,7 @@ def test_intel_tau(tmp_path, rng):
     np.testing.assert_allclose(image, raw / 10_000, rtol=1e-5)
     np.testing.assert_array_equal(usable, (raw < 9_500).all(axis=-1))
     (camera / "lab_printouts/Canon_5DSR_lab_012.wp").unlink()
-    with pytest.raises(MissingDataError, match=r"no Canon_5DSR_lab_012\.wp"):
+    with pytest.raises(MissingDataError, match=r"Canon_5DSR_lab_012\.wp for .* is missing"):
         intel_tau(tmp_path)
     with pytest.raises(MissingDataError, match=r"<camera>/<set>/<name>\.tiff"):
         intel_tau(tmp_path / "info")

@@ -5,7 +5,7 @@ import pytest
 import rawpy
 import tifffile
 
-from data_pipelines.color.dng import rewrite_with_light, write_dng, write_linear_tiff
+from data_pipelines.color.dng import rewrite_with_illuminant, write_dng, write_linear_tiff
 from data_pipelines.color.raw import read_raw
 
 MATRIX = np.array([[0.8, -0.1, 0.05], [-0.3, 1.2, 0.1], [0.02, 0.2, 0.6]])
@@ -21,7 +21,7 @@ def test_numbers_levels_and_orientation_are_kept(tmp_path, rng, orientation):
     first = tmp_path / "first.dng"
     write_dng(first, mosaic, [60, 64, 80, 72], 4000, color_matrix=MATRIX, orientation=orientation)
     photo = read_raw(first)
-    rewrite_with_light(photo, np.array([1.2, 2.0, 0.8]), tmp_path / "again.dng")
+    rewrite_with_illuminant(photo, np.array([1.2, 2.0, 0.8]), tmp_path / "again.dng")
     again = read_raw(tmp_path / "again.dng")
     np.testing.assert_array_equal(again.image, photo.image)
     np.testing.assert_array_equal(again.saturated, photo.saturated)
@@ -49,7 +49,7 @@ def test_each_place_of_the_sensor_has_its_channel_and_black_level(tmp_path, rng,
 def test_levels_that_were_given_are_written(tmp_path, rng):
     write_dng(tmp_path / "a.dng", sensor(rng), [64] * 4, 4000)
     photo = read_raw(tmp_path / "a.dng", black_level=32, white_level=3000)
-    rewrite_with_light(photo, np.ones(3), tmp_path / "b.dng")
+    rewrite_with_illuminant(photo, np.ones(3), tmp_path / "b.dng")
     again = read_raw(tmp_path / "b.dng")
     np.testing.assert_array_equal(again.image, photo.image)
     assert again.xyz_to_camera is None

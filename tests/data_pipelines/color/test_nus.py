@@ -149,7 +149,7 @@ def test_images_of_another_kind_are_named(release, channels, bitdepth):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("1,2,3\n" * 23, r"\(23, 3\)"), ("1,2\nx,y\n", "should have R,G,B a line")],
+    [("1,2,3\n" * 23, r"\(23, 3\)"), ("1,2\nx,y\n", "should hold R,G,B on each line")],
 )
 def test_faulty_charts_are_named(release, text, message):
     camera = load_official(release, "SonyA57")
@@ -221,9 +221,9 @@ def test_same_scene_pairs_share_their_light(real_data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nikon,second\na,b\n", "has not the columns"),
-        ("nikon,canon,structure_similarity\na,b,c\n", "has not the columns"),
-        ("nikon,canon,structure_similarity\na,b,1\na,c,1\n", "pairs an image twice"),
+        ("nikon,second\na,b\n", "lacks the columns"),
+        ("nikon,canon,structure_similarity\na,b,c\n", "lacks the columns"),
+        ("nikon,canon,structure_similarity\na,b,1\na,c,1\n", "has an image in two pairs"),
     ],
 )
 def test_faulty_lists_of_pairs_are_named(tmp_path, text, message):
@@ -239,9 +239,9 @@ def test_faulty_lists_of_pairs_are_named(tmp_path, text, message):
         ({"groundtruth_illuminants": np.zeros((2, 3))}, "not above 0 or not finite"),
         ({"groundtruth_illuminants": np.ones((2, 3)) * 1j}, "complex"),
         ({"groundtruth_illuminants": np.ones((2, 2))}, r"illuminants \(2, 2\)"),
-        ({"saturation_level": 0}, "darkness .*, saturation 0"),
-        ({"saturation_level": np.nan}, "darkness .*, saturation nan"),
-        ({"all_image_names": ["../a", "b"]}, "leads out of the folder"),
+        ({"saturation_level": 0}, "darkness .* saturation 0"),
+        ({"saturation_level": np.nan}, "darkness .* saturation nan"),
+        ({"all_image_names": ["../a", "b"]}, "points outside the folder"),
     ],
 )
 def test_a_ground_truth_that_makes_no_sense_is_refused(tmp_path, change, reason):

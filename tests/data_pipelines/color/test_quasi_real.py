@@ -139,8 +139,8 @@ def test_a_chart_that_cannot_be_reilluminated_is_named(world):
     ("change", "message"),
     [
         (lambda pairs: [*pairs, ("NikonD5200_0099", pairs[0][1])], r"no image NikonD5200_0099"),
-        (lambda pairs: [*pairs, pairs[2]], r"NikonD5200_0003 stands in more than one pair"),
-        (lambda pairs: pairs[:2], r"2 pairs cannot make 3 folds"),
+        (lambda pairs: [*pairs, pairs[2]], r"NikonD5200_0003 is in more than one pair"),
+        (lambda pairs: pairs[:2], r"2 pairs do not suffice for 3 folds"),
     ],
 )
 def test_faulty_pairs_are_named(world, change, message):

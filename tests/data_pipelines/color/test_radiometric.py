@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_pipelines.color.radiometric import (
-    SAME_LIGHT,
+    SAME_ILLUMINANT_COSINE,
     RadiometricSettings,
     draw_color_counts,
     draw_scenes,
-    light_clusters,
+    illuminant_clusters,
     photograph,
     show_colors,
 )
@@ -76,15 +76,15 @@ def test_no_test_light_has_a_twin_in_training(seed):
     unit = LIBRARY.illuminants / np.linalg.norm(LIBRARY.illuminants, axis=1, keepdims=True)
     train, valid, test = (sorted(set(part)) for part in parts_of(scenes, scenes.illuminant))
     for one, other in ((train, test), (valid, test), (train, valid)):
-        assert (unit[one] @ unit[other].T).max() <= SAME_LIGHT
+        assert (unit[one] @ unit[other].T).max() <= SAME_ILLUMINANT_COSINE
 
 
 def test_clusters_are_chains_of_twins():
     """Of five lights the first three hang together, though the first and third are no twins."""
     angles = np.radians([0, 2, 4, 20, 40])
     lights = np.column_stack([np.cos(angles), np.sin(angles)]) * [[1], [5], [1], [1], [2]]
-    assert np.cos(np.radians(2)) > SAME_LIGHT > np.cos(np.radians(4))
-    labels = light_clusters(lights)
+    assert np.cos(np.radians(2)) > SAME_ILLUMINANT_COSINE > np.cos(np.radians(4))
+    labels = illuminant_clusters(lights)
     assert labels[0] == labels[1] == labels[2]
     assert len(set(labels)) == 3
 
@@ -98,7 +98,7 @@ def test_scenes_say_which_lights_are_the_same():
 
 def test_lights_that_are_all_alike_are_refused():
     alike = LIBRARY._replace(illuminants=LIBRARY.illuminants[[3] * 20])
-    with pytest.raises(DataError, match="1 different lights cannot be split"):
+    with pytest.raises(DataError, match="1 different illuminants cannot be split"):
         draw_scenes(alike, RadiometricSettings(50, "illuminant"))
 
 
@@ -127,7 +127,7 @@ def test_a_dominant_colour_takes_its_patches():
 
 @pytest.mark.parametrize(("colors", "dominant"), [(0, 0), (25, 0), (4, 24), (4, -1)])
 def test_more_or_fewer_colours_than_patches_are_refused(colors, dominant):
-    with pytest.raises(DataError, match="24 patches show 1 to 24 colours"):
+    with pytest.raises(DataError, match="give 1 to 24 colours"):
         show_colors(draw_scenes(LIBRARY, RadiometricSettings(50)), np.full(50, colors), dominant)
 
 
@@ -180,11 +180,11 @@ def test_too_few_scenes_are_refused(count):
 
 def test_too_few_lights_or_surfaces_are_refused():
     few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[:4])
-    with pytest.raises(DataError, match=r"4 different lights cannot be split"):
+    with pytest.raises(DataError, match=r"4 different illuminants cannot be split"):
         draw_scenes(few_lights, RadiometricSettings(50, "illuminant"))
     assert draw_scenes(few_lights, RadiometricSettings(50)).illuminant.max() == 3
     few_surfaces = LIBRARY._replace(reflectances=LIBRARY.reflectances[:23])
-    with pytest.raises(DataError, match=r"23 surfaces, fewer than 24"):
+    with pytest.raises(DataError, match=r"23 surfaces; give at least 24"):
         draw_scenes(few_surfaces, RadiometricSettings(50))
 
 

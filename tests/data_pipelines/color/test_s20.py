@@ -120,7 +120,7 @@ def test_an_array_without_a_dictionary_is_named(release):
 @pytest.mark.parametrize(
     ("folds", "message"),
     [
-        ([[5, 0], [3, 1], [2, 5]], r"in more than one place: \[5\]; in no fold: \[4\]"),
+        ([[5, 0], [3, 1], [2, 5]], r"more than once: \[5\]; in no fold: \[4\]"),
         ([[5, 0], [3, 1], [2, 6]], r"outside the set: \[6\]; in no fold: \[4\]"),
     ],
 )
@@ -181,7 +181,7 @@ def test_the_released_reilluminations_are_read_as_the_authors_loader_does(releas
 
 def test_reilluminations_that_do_not_divide_or_have_no_folds_are_named(release):
     write_augmented(release, 11)
-    with pytest.raises(DataError, match="11 files, no multiple of 6 pairs"):
+    with pytest.raises(DataError, match="11 files, not a multiple of 6 pairs"):
         load_augmented_s20(6, release)
     write_augmented(release)
     (release / AUGMENTED_FOLDS).unlink()

@@ -122,7 +122,7 @@ def test_surfaces_are_drawn_by_seed_without_repetition(measured):
 
 @pytest.mark.parametrize("count", [-1, 0, 2117])
 def test_a_count_of_surfaces_that_there_is_not_is_refused(measured, count):
-    with pytest.raises(DataError, match=f"reflectance_count={count}; take 1 to 2116"):
+    with pytest.raises(DataError, match=f"reflectance_count={count}; give 1 to 2116"):
         measured_library(count)
 
 
@@ -142,7 +142,7 @@ def test_missing_sets_are_named(tmp_path, monkeypatch):
 DAMAGES = {
     "not finite": lambda values: np.where(values == values.max(), np.nan, values),
     "nowhere above 0": lambda values: 0 * values,
-    "other lengths": lambda values: values[..., ::2],
+    "spectral values differ": lambda values: values[..., ::2],
     "no spectra": lambda values: values[0],
 }
 
@@ -159,5 +159,5 @@ def test_spectra_that_are_none_are_refused(tmp_path, monkeypatch, rng, reason):
     with pytest.raises(DataError, match=rf"munsell380_800_1nm\.npz is damaged .*{reason}"):
         read()
     np.savez(path, **arrays | {"wavelengths_nm": arrays["wavelengths_nm"][::-1]})
-    with pytest.raises(DataError, match=r"munsell.*wavelengths that do not rise"):
+    with pytest.raises(DataError, match=r"munsell.*wavelengths do not increase"):
         read()

@@ -189,6 +189,6 @@ def test_more_scenes_leave_the_earlier_ones_and_another_seed_is_another_world(wo
     np.testing.assert_array_equal(more.test.scenes.box, world.test.scenes.box)
     assert (other.train.scenes.category != world.train.scenes.category).mean() > 0.5
     for train, test in ((0, 1), (1, 0)):
-        with pytest.raises(DataError, match="give 1 scene or more of each"):
+        with pytest.raises(DataError, match="give at least 1 scene for each"):
             procedural_facts(train, test)
     assert {fact.predicate for fact in world.facts.facts} == {"", *PREDICATES}

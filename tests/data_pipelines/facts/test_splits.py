@@ -127,15 +127,19 @@ def test_the_authors_own_files_are_read(tmp_path):
         ("B1_facts.csv", "0,S,man,,", "tasks 1 and 2 share 1 ids: 0"),
         ("B1_facts.csv", "3,S,man,,", r"B1_facts\.csv has the id 3 twice"),
         ("B1_facts.csv", "9,SP,dog,jump,", r"1 facts more than once: \('dog', 'jump', ''\)"),
-        ("B1_facts.csv", "x,S,man,,", r"B1_facts\.csv has the id 'x'; an id is a whole number"),
+        ("B1_facts.csv", "x,S,man,,", r"B1_facts\.csv has the id 'x'; an id must be an integer"),
         (
             "B1_facts.csv",
             "9,SO,man,,dog",
-            r"1 facts that are none of S, SP, SPO: \('man', '', 'dog'\)",
+            r"1 facts that are not S, SP or SPO: \('man', '', 'dog'\)",
         ),
-        ("B1_facts.csv", "9,P,,jump,", r"none of S, SP, SPO: \('', 'jump', ''\)"),
+        ("B1_facts.csv", "9,P,,jump,", r"not S, SP or SPO: \('', 'jump', ''\)"),
         ("B1_facts.csv", "9,S,man", r"B1_facts\.csv, line 4 has 3 cells, the header 5"),
-        ("B2_train.csv", "train/a.jpg,3", r"B2_train\.csv has ids that B2_facts\.csv has not: 3"),
+        (
+            "B2_train.csv",
+            "train/a.jpg,3",
+            r"B2_train\.csv has ids that are not in B2_facts\.csv: 3",
+        ),
         ("B2_test.csv", "train/a.jpg,3.5", r"B2_test\.csv has the id '3.5'"),
     ],
 )
@@ -155,7 +159,7 @@ def test_a_missing_file_is_named(split, file):
 
 
 def test_a_missing_folder_or_column_is_named(split):
-    with pytest.raises(MissingDataError, match="is no folder"):
+    with pytest.raises(MissingDataError, match="is not a folder"):
         read_split(split / "none")
     (split / "B2_train.csv").write_text("images,id\n")
     with pytest.raises(DataError, match=r"B2_train\.csv has the columns .*lacks image_links"):
@@ -163,17 +167,17 @@ def test_a_missing_folder_or_column_is_named(split):
 
 
 def test_what_cannot_be_written_is_refused(split, tmp_path):
-    with pytest.raises(DataError, match="holds a split already"):
+    with pytest.raises(DataError, match="already holds a split"):
         write_split(split, SET, TASK)
     new = tmp_path / "new"
     for task in ([0, 1, 1], [0, 2, 2, 0], [-1, 0, 0, 0]):
-        with pytest.raises(DataError, match="give each of 4 facts its task"):
+        with pytest.raises(DataError, match="give a task number for each of 4 facts"):
             write_split(new, SET, np.array(task))
     twice = SET._replace(facts=(*FACTS[:3], FACTS[0]))
     with pytest.raises(DataError, match=r"made up has 1 facts more than once: \('person'"):
         write_split(new, twice, TASK)
     odd = SET._replace(facts=(*FACTS[:3], Fact("man", "", "dog")))
-    with pytest.raises(DataError, match="made up has 1 facts that are none of S, SP, SPO"):
+    with pytest.raises(DataError, match="made up has 1 facts that are not S, SP or SPO"):
         write_split(new, odd, TASK)
     assert not new.exists()
 
@@ -232,5 +236,7 @@ def test_a_file_that_is_no_image_is_named(images):
 def test_links_that_lead_out_of_the_folder_are_refused(tmp_path, link):
     (tmp_path / "images").mkdir()
     (tmp_path / "a.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match=r"1 of 2 images lead out of .*images: .*Get the list"):
+    with pytest.raises(
+        DataError, match=r"1 of 2 images point outside .*images: .*Download the list"
+    ):
         find_images(tmp_path / "images", ["b.jpg", link])

@@ -234,7 +234,7 @@ def test_a_small_archive_is_read(archive):
 def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
     archive(**{file: content})
     with pytest.raises(
-        DataError, match=r"vrd_annotations\.zip (is damaged or another file|has no )"
+        DataError, match=r"vrd_annotations\.zip (is damaged or another file|does not contain )"
     ):
         load_vrd()
 

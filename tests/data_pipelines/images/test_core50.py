@@ -161,7 +161,7 @@ def test_a_stopped_preparation_goes_on_to_the_same_bytes(release, decoded, tmp_p
     decoded.stop_at = names[stop_at]
     with pytest.raises(KeyboardInterrupt):
         prepare_core50(release, folder)
-    with pytest.raises(MissingDataError, match="not prepared there, or not to its end"):
+    with pytest.raises(MissingDataError, match="not prepared there, or incompletely"):
         load_core50(folder=folder)
     done = stop_at // 4 * 4
     # What a kill left half written behind the last note is written again.
@@ -244,14 +244,14 @@ def test_damaged_prepared_files_are_named(release, tmp_path):
     images, manifest = folder / "images_128.npy", folder / "manifest.npz"
     whole = images.read_bytes()
     images.write_bytes(whole[:-1])
-    with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only what is damaged"):
+    with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only damaged parts"):
         load_core50(folder=folder)
     np.save(images, np.zeros((11, 128, 128, 3), np.uint8))
-    with pytest.raises(DataError, match=r"images_128\.npy is uint8 of \(11, .* names 12 frames"):
+    with pytest.raises(DataError, match=r"images_128\.npy is uint8 of \(11, .* lists 12 frames"):
         load_core50(folder=folder)
     images.write_bytes(whole)
     manifest.write_bytes(manifest.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"manifest\.npz is not what was written"):
+    with pytest.raises(DataError, match=r"manifest\.npz has changed since it was written"):
         load_core50(folder=folder)
 
 

@@ -61,7 +61,9 @@ def test_frames_are_listed_in_order_and_other_files_counted():
     ],
 )
 def test_a_name_that_is_none_of_the_releases_is_refused(name):
-    with pytest.raises(DataError, match=f"core50_128x128: copy/{name} is no name of CORe50"):
+    with pytest.raises(
+        DataError, match=f"core50_128x128: copy/{name} is not a file name of CORe50"
+    ):
         list_frames([(FIRST, 1), (f"copy/{name}", 1)], SOURCE)
 
 
@@ -71,7 +73,9 @@ def test_a_frame_that_is_there_twice_is_named():
 
 
 def test_a_source_without_frames_tells_what_it_holds():
-    message = "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Get .*about 6 GB"
+    message = (
+        "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Download .*about 6 GB"
+    )
     others = [("paths.pkl", 1), ("labels.txt", 1)]
     with pytest.raises(MissingDataError, match=message):
         list_frames([(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
@@ -110,8 +114,8 @@ def test_many_missing_frames_are_told_session_by_session():
         "s4: 96 of 14995 missing, 48 objects short; s5: 96 of 14966 missing, 48 objects short; "
         "s6: 96 of 14989 missing, 48 objects short; s7: 96 of 14994 missing, 48 objects short; "
         "s8: 96 of 14984 missing, 48 objects short; s9: 96 of 14994 missing, 48 objects short; "
-        "s10: 96 of 14986 missing, 48 objects short. Get the rest (core50_128x128.zip from "
-        "vlomonaco.github.io/core50), or give partial (--partial) to go on without."
+        "s10: 96 of 14986 missing, 48 objects short. Download the rest (core50_128x128.zip from "
+        "vlomonaco.github.io/core50), or give partial (--partial) to use what is there."
     )
 
 
@@ -185,7 +189,7 @@ def test_a_truncated_zip_and_a_missing_one_are_named(archive, tmp_path):
     archive.write_bytes(archive.read_bytes()[:-40])
     with (
         pytest.raises(
-            DataError, match=r"core50_128x128\.zip is damaged or another file.*to its end"
+            DataError, match=r"core50_128x128\.zip is damaged or another file.*completely"
         ),
         opened_release(archive),
     ):

@@ -143,7 +143,7 @@ def test_a_missing_or_unsorted_val_is_named(few):
 def test_an_empty_folder_and_a_strange_file_are_named(few):
     strange = few / "val" / FOUR[1] / "list.txt"
     strange.touch()
-    with pytest.raises(DataError, match=r"n01443537/list.txt is no .JPEG"):
+    with pytest.raises(DataError, match=r"n01443537/list.txt is not a .JPEG file"):
         list_imagenet(FOUR[:3])
     for path in strange.parent.iterdir():
         path.unlink()

@@ -233,8 +233,8 @@ def damaged(files, tmp_path):
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
-        (1, UndecodableError, r"cut.JPEG is no whole image \(.*truncated"),
-        (2, UndecodableError, "text.JPEG is no whole image"),
+        (1, UndecodableError, r"cut.JPEG is not an intact image \(.*truncated"),
+        (2, UndecodableError, "text.JPEG is not an intact image"),
         (3, MissingDataError, "gone.JPEG does not exist"),
     ],
 )

@@ -142,7 +142,7 @@ STILL = np.zeros((2, 350, 350, 3), np.uint8)
 @pytest.mark.parametrize("function", [track_object, moving_cells])
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_frames_are_refused(function, count):
-    with pytest.raises(DataError, match=f"{count} of them show no motion; give at least 2"):
+    with pytest.raises(DataError, match=f"{count} frames show no motion; give at least 2"):
         function(STILL[:count])
 
 

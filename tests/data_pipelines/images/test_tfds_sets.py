@@ -79,9 +79,11 @@ def test_the_newest_version_is_taken_unless_one_is_asked_for(root):
     shutil.copytree(root, root.parent / "1.9.0")
     assert find_prepared("small_pictures").name == "1.10.0"
     assert find_prepared("small_pictures:1.9.0").name == "1.9.0"
-    with pytest.raises(MissingDataError, match=r"no small_pictures:2\.0\.0 prepared, but small_p"):
+    with pytest.raises(
+        MissingDataError, match=r"small_pictures:2\.0\.0 is not prepared in .* has small_p"
+    ):
         find_prepared("small_pictures:2.0.0")
-    with pytest.raises(DataError, match="no name of TFDS"):
+    with pytest.raises(DataError, match="not a TFDS name"):
         find_prepared("../small_pictures")
 
 
@@ -119,11 +121,11 @@ def lost(root):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (as_tfrecord, "is prepared as tfrecord, which only TensorFlow reads. Prepare it with"),
-        (without_test, "has the splits extra, train; a split train and one of test "),
-        (fewer_classes, "the split train has the label 2, none of 2 classes"),
-        (no_label, "has the features image, kind, weight; an image and a label"),
-        (lost, "is no set that TFDS can read"),
+        (as_tfrecord, "is prepared as tfrecord, which only TensorFlow can read. Prepare it with"),
+        (without_test, "has the splits extra, train; a split train and a split test "),
+        (fewer_classes, "the split train has the label 2, not one of 2 classes"),
+        (no_label, "has the features image, kind, weight; it needs an image and a class label"),
+        (lost, "is not a set that TFDS can read"),
     ],
 )
 def test_what_cannot_be_had_is_said(root, damage, message):

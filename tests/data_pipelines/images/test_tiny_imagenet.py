@@ -108,7 +108,7 @@ def test_classes_that_are_not_distinct_labels_are_refused(folder, classes):
 
 
 def test_only_the_images_of_the_chosen_classes_are_decoded(folder):
-    np.savez(folder / "train_1.npz", **part([b"no JPEG", jpeg()], [1, 0]))
+    np.savez(folder / "train_1.npz", **part([b"not a JPEG", jpeg()], [1, 0]))
     assert load_tiny_imagenet_32([0]).train_labels.tolist() == [0, 0]
     with pytest.raises(DataError, match=r"train_1\.npz\[0\]"):
         load_tiny_imagenet_32([1])
@@ -133,7 +133,7 @@ def test_a_truncated_file_is_named(folder, file, keep):
 @pytest.mark.parametrize("text", ["", '{"names": ', "[]", '{"wnids": []}', '{"names": 5}'])
 def test_names_that_cannot_be_read_are_named(folder, text):
     (folder / "classes.json").write_text(text)
-    with pytest.raises(DataError, match=r"classes\.json is .* a JSON with a list of names"):
+    with pytest.raises(DataError, match=r"classes\.json is .* a JSON file with a list of names"):
         load_tiny_imagenet_32()
 
 
@@ -143,17 +143,17 @@ SIZE = len(jpeg())
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"offsets": np.array([0, SIZE, 2 * SIZE + 1])}, "offsets do not rise from 0"),
-        ({"offsets": np.array([0, SIZE, 2 * SIZE - 1])}, "offsets do not rise from 0"),
-        ({"offsets": np.array([0, 2 * SIZE + 1, 2 * SIZE])}, "offsets do not rise from 0"),
-        ({"offsets": np.array([1, SIZE, 2 * SIZE])}, "offsets do not rise from 0"),
-        ({"offsets": np.array([0, SIZE - 1, 2 * SIZE])}, r"\[0\] does not end as a JPEG"),
-        ({"offsets": np.array([0, 0, 2 * SIZE])}, r"\[0\] does not end as a JPEG"),
+        ({"offsets": np.array([0, SIZE, 2 * SIZE + 1])}, "offsets do not increase from 0"),
+        ({"offsets": np.array([0, SIZE, 2 * SIZE - 1])}, "offsets do not increase from 0"),
+        ({"offsets": np.array([0, 2 * SIZE + 1, 2 * SIZE])}, "offsets do not increase from 0"),
+        ({"offsets": np.array([1, SIZE, 2 * SIZE])}, "offsets do not increase from 0"),
+        ({"offsets": np.array([0, SIZE - 1, 2 * SIZE])}, r"\[0\] does not end like a JPEG"),
+        ({"offsets": np.array([0, 0, 2 * SIZE])}, r"\[0\] does not end like a JPEG"),
         ({"offsets": np.array([0, 2 * SIZE])}, r"labels \(2,\), offsets \(2,\)"),
         ({"offsets": np.array([0.0, SIZE, 2 * SIZE])}, "float64, uint8 are not bytes and integers"),
         ({"jpeg_bytes": np.zeros(2 * SIZE, np.int8)}, "types int8"),
-        ({"label": np.array([0, 2])}, "label 2 is none of the 2 classes"),
-        ({"label": np.array([-1, 0])}, "label -1 is none of the 2 classes"),
+        ({"label": np.array([0, 2])}, "label 2 is not one of the 2 classes"),
+        ({"label": np.array([-1, 0])}, "label -1 is not one of the 2 classes"),
         ({"label": np.array([0])}, r"labels \(1,\), offsets \(3,\)"),
         ({"label": np.array(0)}, r"labels \(\), offsets \(3,\)"),
     ],
@@ -167,8 +167,8 @@ def test_arrays_that_contradict_each_other_are_named(folder, changes, message):
 @pytest.mark.parametrize(
     ("faulty", "message"),
     [
-        (jpeg()[: SIZE // 2], r"\[1\] does not end as a JPEG does"),
-        (b"GIF89a\xff\xd9", r"\[1\] is .*no JPEG"),
+        (jpeg()[: SIZE // 2], r"\[1\] does not end like a JPEG"),
+        (b"GIF89a\xff\xd9", r"\[1\] is .*not a JPEG"),
         (jpeg((32, 48, 3)), r"\[1\] is an image of \(32, 48, 3\), not \(32, 32, 3\)"),
         (jpeg((32, 32)), r"\[1\] is an image of \(32, 32\), not \(32, 32, 3\)"),
     ],

@@ -97,7 +97,7 @@ def test_settings_of_the_world_reach_its_frames(world):
 
 @pytest.mark.parametrize("frames", [0, 301, 2.0, -1])
 def test_a_number_of_frames_out_of_range_is_named(frames):
-    with pytest.raises(DataError, match=f"frames={frames}; give a whole number from 1 to 300"):
+    with pytest.raises(DataError, match=f"frames={frames}; give an integer from 1 to 300"):
         load_procedural_core50(frames)
 
 

@@ -26,7 +26,7 @@ from data_pipelines.procedural.shapes import (
 )
 from data_pipelines.procedural.world import (
     class_names,
-    light_colors,
+    illuminant_colors,
     load_procedural,
     render_frames,
     superclass_of,
@@ -80,7 +80,7 @@ def test_the_pure_function_renders_what_the_blocks_render():
     """In one program XLA rounds differently, by at most a level."""
     ids = Ids(*(np.array(part) for part in ([1, 9, 17], [0, 4, 2], [3, 1, 8], [0, 30, 60])))
     one = functools.partial(render, size=32)
-    images = jax.jit(jax.vmap(one, (None, None, 0)))(WORLD, light_colors(), ids)
+    images = jax.jit(jax.vmap(one, (None, None, 0)))(WORLD, illuminant_colors(), ids)
     assert np.all((images >= 0) & (images <= 1))
     np.testing.assert_allclose(255 * images, render_frames(WORLD, *ids), atol=0.51 + 0.1)
 
@@ -94,7 +94,7 @@ def test_another_seed_is_another_world():
 
 def test_noise_has_the_stated_deviation_and_is_drawn_anew_for_every_frame():
     """On greys far from black and white, where nothing is clipped: 0.2 noise of 255."""
-    noisy = SMOOTH._replace(noise=0.25, background=0.0, light=0.0)
+    noisy = SMOOTH._replace(noise=0.25, background=0.0, illuminant=0.0)
     still = {"subclass": 0, "instance": 0, "session": np.arange(40)}
     clean = frames_of(noisy._replace(noise=0.0), **still, frame=0).astype(float)
     first, second = (
@@ -267,7 +267,7 @@ def test_oklab_of_the_primaries():
 
 
 def test_lights_run_from_incandescent_to_blue_sky():
-    lights = light_colors()
+    lights = illuminant_colors()
     np.testing.assert_allclose(lights.mean(axis=1), 1, rtol=1e-5)
     ratio = lights[:, 0] / lights[:, 2]
     assert ratio.min() < 1 < 3 < ratio.max()
@@ -288,7 +288,7 @@ def test_lights_run_from_incandescent_to_blue_sky():
         ("size", 129),
         ("noise", -0.1),
         ("pose", float("nan")),
-        ("light", 1.5),
+        ("illuminant", 1.5),
         ("seed", -1),
     ],
 )
@@ -307,9 +307,9 @@ def test_no_image_is_refused(name):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("subclass", [20], "subclass holds 20; ids go from 0 to 19"),
+        ("subclass", [20], "subclass holds 20; give 0 to 19"),
         ("session", [-1], "session holds -1"),
-        ("instance", [0, 1], r"instance is int64 of shape \(2,\); give 1 whole number"),
+        ("instance", [0, 1], r"instance is int64 of shape \(2,\); give 1 integer"),
         ("frame", [0.5], "frame is float64"),
     ],
 )
