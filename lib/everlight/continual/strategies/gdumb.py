@@ -76,7 +76,7 @@ def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
     # Epoch 2^i begins a cycle of 2^i epochs.
     cycle = jnp.left_shift(1, 31 - jax.lax.clz(jnp.maximum(epoch, 1)))
     cosine = jnp.cos(jnp.pi * (epoch - cycle) / cycle)
-    return jnp.where(epoch == 0, 0.1, 0.01 + 0.99 * (1 + cosine) / 2)
+    return jnp.where(epoch == 0, 0.1, 0.01 + 0.99 * (1 + cosine) / 2).astype(jnp.float32)
 
 
 @checked
