@@ -73,7 +73,8 @@ def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> 
 
 def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
     """Of an epoch, counted from 0, on the optimizer's rate."""
-    # Epoch 2^i begins a cycle of 2^i epochs.
+    # Epoch 2^i begins a cycle of 2^i epochs. Leading zeros are counted in 32 bits.
+    epoch = jnp.asarray(epoch, jnp.int32)
     cycle = jnp.left_shift(1, 31 - jax.lax.clz(jnp.maximum(epoch, 1)))
     cosine = jnp.cos(jnp.pi * (epoch - cycle) / cycle)
     return jnp.where(epoch == 0, 0.1, 0.01 + 0.99 * (1 + cosine) / 2).astype(jnp.float32)
