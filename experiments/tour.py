@@ -19,7 +19,7 @@ from experiments.two_camera.radiometric import RadiometricRun, radiometric_secti
 
 @dataclass(frozen=True)
 class TourRun(RunSettings):
-    """The demo: two cameras and a light, then five tasks in turn, in one report."""
+    """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
 
 
 def run_tour(settings: TourRun) -> Path:

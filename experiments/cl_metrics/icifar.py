@@ -39,12 +39,12 @@ from experiments.continual.runner import Outcomes, Runner
 
 @dataclasses.dataclass(frozen=True)
 class ICifarRun(PlannedRun):
-    """Ten tasks of ten classes: five strategies, all criteria and the CL score."""
+    """Train five strategies on ten tasks of ten classes, with all criteria and the CL score."""
 
     data: DataSet | None = None
-    """None is the preset's: procedural, tiny-imagenet, cifar100."""
+    """Data set to learn: procedural, tiny-imagenet or cifar100; None is the preset's."""
     seeds: Seeds | None = None
-    """Runs of every strategy, each with its own task order; None is the preset's."""
+    """Number of evaluation seeds, each with its own task order; None is the preset's."""
 
 
 def run_icifar(settings: ICifarRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:

@@ -37,10 +37,10 @@ LONGEST = 150
 
 @dataclasses.dataclass(frozen=True)
 class CompareRun(FolderSettings):
-    """Finished runs of `continual` side by side, with paired differences and intervals."""
+    """Compare finished continual-learning runs with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Of two runs or more; differences are from the first."""
+    """Folders of two or more finished runs; differences are from the first."""
 
 
 class Finished(NamedTuple):

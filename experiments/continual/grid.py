@@ -53,27 +53,28 @@ WIDENING = ("benchmarks", "methods", "setting", "seeds", "plan")
 
 @dataclasses.dataclass(frozen=True)
 class GridRun(PlannedRun):
-    """Every strategy on every benchmark: one table with ranks over benchmarks."""
+    """Rank strategies over several benchmarks in one table."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
     """Settings of a benchmark's plan by both names, as in --plan.iirc:small.superclasses 2; they
     are written to config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks; of another preset than the grid's, as in icifar:small."""
+    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    """Names of methods, each in quotes; None is all. naive always runs."""
     setting: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
+    """Grids that replace the default ones, as in EWC=1e2,1e4; a single number is used as it is."""
     seeds: Seeds = 3
-    """Runs of every method on every benchmark."""
+    """Number of evaluation seeds per method and benchmark."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
+    """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Unreported draws whose validation samples choose hyperparameters."""
+    """Number of validation seeds that select hyper-parameters and are not reported."""
     keep_nets: bool = False
-    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    """Keep the trained network after every task in the run's folder, for `load_net`."""
 
 
 class Place(NamedTuple):

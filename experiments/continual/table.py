@@ -52,27 +52,28 @@ Side = Annotated[int, Between(8, 512)]
 
 @dataclasses.dataclass(frozen=True)
 class ContinualRun(StrategiesRun):
-    """Any strategies on any benchmark, on a folder of your own images too."""
+    """Train any strategies on one benchmark or on your own images."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """digits, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc, core50-nic,
-    facts, or images for your own."""
+    """Name of the benchmark: digits, procedural, tiny-imagenet, cifar100, icifar, iirc,
+    core50-ni, core50-nc, core50-nic, facts, or images for your own."""
     images: Path | None = None
-    """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    """Path of your own images: a folder with one sub-folder per class, a .csv of file and label,
+    or an .npz."""
     data: str | None = None
-    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
+    """Image set prepared by TFDS as array_record, tfds:NAME, instead of --images."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
-    among them."""
+    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
     preset: Preset = "demo"
-    """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
-    images at 16 pixels, 100 of 200, or 100 of 500 at 32. Of the papers' benchmarks their own."""
+    """Size of procedural, tiny-imagenet and cifar100: demo has 20 classes of 100 training images
+    at 16 pixels, small 100 of 200, paper 100 of 500 at 32; papers' benchmarks have their own
+    presets."""
     tasks: Count | None = None
-    """Into which the classes are cut, as equal as it goes."""
+    """Number of tasks into which the classes are split as equally as possible."""
     side: Side | None = None
-    """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
+    """Side of the images in pixels; your own images default to 32, or 224 for features."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of every class of your own images, one in so many is a test image."""
+    """Every how-many-th image of each class of your own images is a test image."""
 
 
 class Size(NamedTuple):

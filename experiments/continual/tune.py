@@ -57,29 +57,30 @@ RULE = (
 
 @dataclasses.dataclass(frozen=True)
 class TuneRun(PlannedRun):
-    """Settings of a benchmark's plan, tried on draws that are not reported."""
+    """Grid-search configuration values on validation seeds."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """As in `continual run`."""
+    """Name of the benchmark, as in `continual run`."""
     vary: tuple[str, ...] = ()
-    """Settings of the plan and the values to try, joined by commas, as in learning-rate=.01,.03
-    protocol.epochs=5,10; all combinations are."""
+    """Values of plan settings to combine, joined by commas, as in learning-rate=0.01,0.03
+    protocol.epochs=5,10."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of the table of methods, each in quotes, that are to agree on the settings."""
+    """Names of methods, each in quotes, over which scores are averaged."""
     images: Path | None = None
-    """Your own, as in `continual run`."""
+    """Path of your own images, as in `continual run`."""
     data: str | None = None
-    """tfds:NAME, as in `continual run`."""
+    """Image set prepared by TFDS, tfds:NAME, as in `continual run`."""
     side: Side | None = None
-    """Of the images, as in `continual run`."""
+    """Side of the images in pixels, as in `continual run`."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of your own images, as in `continual run`."""
+    """Every how-many-th image of each class of your own images is a test image."""
     setting: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
+    """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Unreported draws."""
+    """Number of validation seeds on which every combination runs."""
 
 
 class Place(NamedTuple):

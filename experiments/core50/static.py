@@ -54,16 +54,16 @@ Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
 
 @dataclasses.dataclass(frozen=True)
 class StaticRun(PlannedRun):
-    """CORe50, all at once: from scratch, frozen features with an SVM, fine-tuning."""
+    """Train on all of CORe50 at once: from scratch, frozen features with an SVM, fine-tuning."""
 
     levels: tuple[Level, ...] = ("object", "category")
-    """Classes are the 50 objects or the 10 categories."""
+    """Classes to predict: the 50 objects or the 10 categories."""
     net: CaffeNet | None = None
-    """At the preset paper; None is Mid-CaffeNet."""
+    """Network of the preset paper; None is Mid-CaffeNet."""
     weights: Path | None = None
-    """An .npz of a Caffe net's layers, for the preset paper; no head."""
+    """Path of an .npz with a Caffe network's pretrained layers, for the preset paper."""
     partial: bool = False
-    """Run on an incomplete release too; the report counts its frames."""
+    """Run on an incomplete release too and report its number of frames."""
 
 
 def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:

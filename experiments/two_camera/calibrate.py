@@ -95,18 +95,20 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class CalibrateRun(RunSettings):
-    """What tells your own phone's lights, from raw pairs that show a colour chart."""
+    """Choose and train a model for your phone from raw pairs that show a colour chart."""
 
     folder: tyro.conf.Positional[Path | None] = None
-    """Raw files in main/ and second/, and charts.json where charts are to be given."""
+    """Folder with raw files in main/ and second/, and an optional charts.json of chart corners."""
     preset: Preset = "small"
-    """demo: made-up pairs under known lights; cpu, paper: 3,000 or 20,000 steps of every net."""
+    """Configuration to run: demo makes pairs under known illuminants, small trains 3,000 steps,
+    paper 20,000."""
     homography: Path | None = None
-    """From main to second pixels, as `estimate` takes it; by default fitted to all charts."""
+    """JSON file that maps main to second pixels, as for `estimate`; by default fitted to all
+    charts."""
     downsample: Annotated[int, Between(1, 100)] = 6
-    """Side of the blocks that are averaged before a fit; give `estimate` the same."""
+    """Side in pixels of the blocks averaged before a fit; give `estimate` the same."""
     seeds: Count = 3
-    """Trainings of every net, each with its own initial parameters and validation pairs."""
+    """Number of trainings per network, each with its own initialization and validation pairs."""
 
 
 def run_calibrate(

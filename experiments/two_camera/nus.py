@@ -76,12 +76,13 @@ BOTH = "T and moments"
 
 @dataclass(frozen=True)
 class NusRun(RunSettings):
-    """Images of the NUS set: single-image estimators, and nets on quasi-real pairs (table 2)."""
+    """Estimate illuminants of NUS photographs from one image and from two cameras (table 2)."""
 
     preset: Preset = "small"
-    """demo: rendered images instead; cpu: thumbnails; paper: the official release, and nets."""
+    """Configuration to run: demo renders images, small uses thumbnails, paper the official
+    release and networks."""
     seeds: Count = 8
-    """Trainings per fold, each with its own initial net and inner validation pairs."""
+    """Number of trainings per fold, each with its own initialization and validation pairs."""
 
 
 def run_nus(

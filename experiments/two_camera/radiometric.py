@@ -127,14 +127,16 @@ NETS: dict[Condition, dict[str, Net]] = {
 
 @dataclass(frozen=True)
 class RadiometricRun(RunSettings):
-    """Pairs rendered from measured spectra: the nets beside single-image estimators (table 1)."""
+    """Estimate illuminants of scenes rendered from measured spectra with two cameras (table 1)."""
 
     preset: Preset = "demo"
-    """demo: spectra that ship with colour-science; cpu: measured sets; paper: its optimizer."""
+    """Configuration to run: demo uses spectra that ship with colour-science, small measured
+    spectra, paper also the paper's optimizer."""
     camera_pairs: Count = 5
-    """Pairs drawn by the seed (cpu and paper)."""
+    """Number of randomly drawn camera pairs, for the presets small and paper."""
     scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
-    """Scenes of 24 surfaces, split 60/20/20; by default 12,000 for demo, else 18,000 (paper)."""
+    """Number of scenes of 24 surfaces, split 60/20/20; by default 12,000 for demo and 18,000 for
+    others."""
 
     @property
     def scene_count(self) -> int:

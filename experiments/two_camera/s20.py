@@ -94,12 +94,13 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class S20Run(RunSettings):
-    """Real pairs of a phone's two cameras, 3-fold (tables 3 and 4)."""
+    """Estimate illuminants of a phone's real camera pairs in three folds (tables 3 and 4)."""
 
     preset: Preset = "small"
-    """demo: rendered pairs instead; cpu: the release; paper: its optimizer too."""
+    """Configuration to run: demo renders pairs, small uses the release, paper also the paper's
+    optimizer."""
     seeds: Count = 8
-    """Trainings per fold, each with its own initial net and inner validation pairs."""
+    """Number of trainings per fold, each with its own initialization and validation pairs."""
 
 
 def run_s20(settings: S20Run) -> Path:

@@ -97,12 +97,13 @@ OWN = {
 
 @dataclass(frozen=True)
 class UnseenRun(RunSettings):
-    """Nets for pairs of cameras never seen, given a description of their sensors."""
+    """Train networks for camera pairs that were never seen, given their sensors' description."""
 
     preset: Preset = "small"
-    """cpu: 6,000 scenes, 4,000 steps; paper: 18,000 and 20,000. There is no demo."""
+    """Configuration to run: small has 6,000 scenes and 4,000 steps, paper 18,000 and 20,000;
+    there is no demo."""
     camera_pairs: Annotated[int, Between(1, 14)] = 5
-    """Pairs of cameras that are left out in turn, no camera twice, drawn by the seed."""
+    """Number of randomly drawn, disjoint camera pairs that are held out in turn."""
 
 
 class Fold(NamedTuple):

@@ -248,7 +248,7 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     )
     alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
-    # What is told all labels bounds the others, and what diverged is behind them.
+    # What has all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
     bounded = _sentence(
         benchmark, "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]

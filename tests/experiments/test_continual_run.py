@@ -119,7 +119,7 @@ def test_the_report_says_what_was_used(widened):
         "3 (0 to 2), each with its own order of classes",
         "validation samples of 1 validation seeds (each with its own order of classes)",
         "2 tasks of 5 classes",
-        "1 epochs a task in steps of 64",
+        "1 epochs per task in batches of 64",
     ):
         assert promised in text
 
