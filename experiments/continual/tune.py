@@ -29,6 +29,7 @@ from experiments.common.report import Column, Figure, FirstScreen, Section, Tabl
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, check_methods
 from experiments.continual.benchmark import Benchmark
+from experiments.continual.intervals import paired_interval
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Option
 from experiments.continual.report_tables import hyperparameters_table
@@ -168,11 +169,11 @@ def _report(
     summary = [
         ("Data", benchmark.note + benchmark.counts),
         ("Selection rule", rule),
-        ("Training by the best", tried[best].training),
-        ("To run with these", run_command(settings, tried[best].changes)),
+        ("Training with the best", tried[best].training),
+        ("Command for the best", run_command(settings, tried[best].changes)),
         ("Duration", folder.duration()),
     ]
-    title = f"Settings of {benchmark.name} on draws that are not reported"
+    title = f"Grid search of {benchmark.name} on validation seeds"
     first = _first_screen(folder.path, benchmark, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(benchmark, tried), first)
 
@@ -237,7 +238,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
       DataError: every run diverged.
     """
     if all(np.isnan(values).all() for each in tried for values in each.found.values()):
-        raise DataError("every run diverged, so that nothing is best; give smaller rates")
+        raise DataError("every run diverged and none is best; give smaller learning rates")
     by_draw = np.stack([each.by_draw for each in tried])
     best = int(np.argmax(by_draw.mean(axis=1)))
     return best, [place for place in np.flatnonzero(not_told_from(best, by_draw)) if place != best]
@@ -292,7 +293,7 @@ def _refuse_others(first: Benchmark, changed: Benchmark, label: str) -> None:
     if (changed.note, changed.counts) != (first.note, first.counts):
         raise DataError(
             f"{VARY}{label} changes what is learnt from ({changed.note}{changed.counts}), so that "
-            "scores cannot be compared; give it as a setting of the plan"
+            "scores cannot be compared; give it as --plan"
         )
     offers = [{name: each.offers(name) for name in each.scenarios} for each in (first, changed)]
     if offers[0] != offers[1]:
@@ -335,12 +336,12 @@ def _first_screen(
 ) -> FirstScreen:
     columns = list(tried[0].found)
     table = Table(
-        f"{benchmark.criterion} on validation samples, mean ± standard deviation over draws.",
+        f"{benchmark.criterion} on validation samples, mean ± standard deviation over seeds.",
         [
             Column("settings"),
             *(Column(place.method, place.scenario) for place in columns),
             Column("mean"),
-            Column("behind the best", "paired by draw"),
+            Column("below the best", "paired by validation seed"),
         ],
         [
             [
@@ -353,15 +354,27 @@ def _first_screen(
         ],
         frozenset([best]),
     )
-    said = f"Best is {tried[best].label}: {tried[best].by_draw.mean():.3f}"
+    mean, half = paired_interval(tried[best].by_draw)
+    interval = "" if np.isnan(half) else f" [{mean - half:.3f}, {mean + half:.3f}]"
+    said = [
+        f"Which configuration has the highest {benchmark.criterion} on validation seeds?",
+        f"Best, with 95% interval: {tried[best].label}, {mean:.3f}{interval}.",
+    ]
+    if best:
+        said.append(f"Baseline, the first: {tried[0].label}, {tried[0].by_draw.mean():.3f}.")
+    below = []
     if near:
-        said += "; not told from it: " + "; ".join(tried[number].label for number in near)
+        tied = "; ".join(tried[number].label for number in near)
+        below.append(f"Settings statistically tied with the best: {tied}.")
     edges = _edges(tried, best)
     if edges:
-        said += f"; at the edge of what was tried: {', '.join(edges)}"
-    caption = f"{benchmark.criterion} on validation samples; bars are deviations over draws."
+        below.append(f"At the edge of the grid: {', '.join(edges)}.")
+    caption = (
+        f"{benchmark.criterion} on validation samples; bars are one standard deviation over "
+        "validation seeds."
+    )
     picture = _plot(folder / "tried.png", benchmark, tried, best)
-    return FirstScreen(f"{said}.", Figure(caption, picture), table)
+    return FirstScreen(tuple(said), Figure(caption, picture), table, tuple(below))
 
 
 def _edges(tried: Sequence[Tried], best: int) -> list[str]:
@@ -383,7 +396,7 @@ def _hyperparameters(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Secti
         for place, choice in each.choices.items():
             choices.setdefault(f"{place.scenario}, {each.label}", {})[place.method] = choice
     table = hyperparameters_table(benchmark.criterion, choices)
-    return [Section("Strengths", items=[table])] if table.rows else []
+    return [Section("Hyper-parameters", items=[table])] if table.rows else []
 
 
 def _cell(values: Float[np.ndarray, "draws"]) -> str:

@@ -154,9 +154,9 @@ PLANS: Mapping[Preset, Plan] = {
         methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
         learning_rate=0.3,
         per_class=(100, 50),
-        chosen="rate: of .03, .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on "
-        "post-task validation of configurations that are not reported; sizes and lengths are what "
-        "a demo has time for",
+        chosen="learning rate of 0.03, 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of validation configurations; sizes and epochs are "
+        "limited by the demo's time",
     ),
     "small": Plan(
         data="tiny-imagenet",
@@ -169,9 +169,10 @@ PLANS: Mapping[Preset, Plan] = {
         ablation=(50, 100),
         per_class=(250, 50),
         superclasses=5,
-        chosen="rate: of .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on post-task "
-        "validation of a configuration that is not reported; how many classes, when test scores of "
-        "the first configuration had been seen; the rest is what two cores can do",
+        chosen="learning rate of 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of a validation configuration; the number of classes, "
+        "after test scores of the first configuration had been seen; the rest is limited to two "
+        "cores",
     ),
     "paper": Plan(
         data="iirc_cifar100",

@@ -60,7 +60,7 @@ def test_what_came_out_stands_beside_a_run(tmp_path):
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
     write_report(
-        folder, "t", [("Selection rule", "")], [], FirstScreen("A < B & C.", figure, table)
+        folder, "t", [("Selection rule", "")], [], FirstScreen(("A < B & C.",), figure, table)
     )
     assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsSettings(tmp_path)).read_text()
 

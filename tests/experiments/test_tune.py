@@ -50,9 +50,9 @@ def test_the_better_rate_is_named_and_the_command_given(finished):
     )
     assert slow < fast
     page = report.read_text()
-    assert "Best is learning_rate=0.02: " in page
-    assert "not told from it" not in page
-    assert "at the edge of what was tried: learning_rate." in page
+    assert "Best, with 95% interval: learning_rate=0.02, " in page
+    assert "statistically tied with the best: " not in page
+    assert "At the edge of the grid: learning_rate." in page
     assert "--plan.batch-size 64 --plan.epochs 1 --plan.learning-rate 0.02 ..." in page
     config = json.loads((report.parent / "config.json").read_text())
     assert config["plan"]["batch_size"] == 64

@@ -175,7 +175,7 @@ def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     assert mean["Net on T, the very pair"] < 5
     assert mean["Net on T and known lights, other pairs"] < 7
     page = report.read_text()
-    assert "Random split: Net on T and known lights, other pairs is" in page
+    assert "Seen illuminants: Net on T and known lights, other pairs has a mean error of" in page
     assert "are left out" not in page
     cameras = {name for pair in results["camera_pairs"] for name in pair}
     assert len(cameras) == 2
