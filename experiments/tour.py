@@ -2,7 +2,7 @@
 
     python -m experiments everlight tour
 
-Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at scale demo, each in its
+Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at preset demo, each in its
 own folder, where it continues if it was stopped.
 """
 
@@ -19,17 +19,17 @@ from experiments.two_camera.radiometric import RadiometricRun, radiometric_secti
 
 @dataclass(frozen=True)
 class TourRun(RunSettings):
-    """The demo: two cameras and a light, then five tasks in turn, in one report."""
+    """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
 
 
 def run_tour(settings: TourRun) -> Path:
     """Runs both parts; returns the report's path.
 
     Raises:
-      DataError: another scale than demo.
+      DataError: another preset than demo.
     """
-    if settings.scale != "demo":
-        raise DataError(f"the tour has the scale demo only, not {settings.scale}; run its parts")
+    if settings.preset != "demo":
+        raise DataError(f"the tour has the preset demo only, not {settings.preset}; run its parts")
     folder = RunFolder("everlight", "tour", settings)
     shared = {"seed": settings.seed, "tag": settings.tag, "runs": settings.runs}
     two_camera = RadiometricRun(**shared)
@@ -40,7 +40,7 @@ def run_tour(settings: TourRun) -> Path:
     learnt, also, sections = icifar_sections(
         RunFolder("cl_metrics", "icifar", continual, shared=True), continual
     )
-    came_out = Section("What came out", [], [also.figure, also.table])
+    came_out = Section("Result", [], [also.figure, also.table])
     parts = {
         "Two cameras": (facts, body),
         "Continual learning": (learnt, [came_out, *sections]),
@@ -55,6 +55,11 @@ def run_tour(settings: TourRun) -> Path:
         for part, (_, body) in parts.items()
         for section in body
     ]
-    said = f"Two cameras. {first.sentence} Continual learning. {also.sentence}"
-    both = replace(first, sentence=said)
+    said = (
+        "How well do two-camera illuminant estimation and continual learning work on demo data?",
+        f"Two cameras. {first.sentences[1]}",
+        f"Continual learning. {also.sentences[1]}",
+    )
+    below = (*first.sentences[2:], *first.below, *also.sentences[2:], *also.below)
+    both = replace(first, sentences=said, below=below)
     return write_report(folder.path, "everlight: a tour", summary, every, both)

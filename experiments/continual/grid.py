@@ -1,7 +1,8 @@
 """Every strategy on every benchmark: one table with ranks, one picture.
 
     python -m experiments continual grid --benchmarks digits core50-nc facts --methods joint EWC ER
-    python -m experiments continual grid --benchmarks digits iirc:cpu --plan.iirc:cpu.superclasses 2
+    python -m experiments continual grid --benchmarks digits iirc:small \\
+        --plan.iirc:small.superclasses 2
 
 Benchmarks, methods, scenarios and seeds can be added to a finished grid: what was trained is read
 back.
@@ -23,16 +24,16 @@ from experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, Scale, check_methods, check_name
+from experiments.common.settings import Count, Preset, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Option, Seeds
 from experiments.continual.report_tables import (
     choices_of,
     forgetting_cell,
+    hyperparameters_table,
     left_out_table,
     median_seconds,
-    strengths_table,
 )
 from experiments.continual.run import (
     NETS_KEPT,
@@ -45,34 +46,35 @@ from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
 
-SCALES: tuple[Scale, ...] = ("demo", "cpu", "paper")
-WIDENING = ("benchmarks", "methods", "scenario", "seeds", "plan")
+PRESETS: tuple[Preset, ...] = ("demo", "small", "paper")
+WIDENING = ("benchmarks", "methods", "setting", "seeds", "plan")
 """Settings that say which runs there are, and change none: a plan stands in each unit's facts."""
 
 
 @dataclasses.dataclass(frozen=True)
 class GridRun(PlannedRun):
-    """Every strategy on every benchmark: one table with ranks over benchmarks."""
+    """Rank strategies over several benchmarks in one table."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Any setting of a benchmark's plan by both their names, as in --plan.iirc:cpu.superclasses 2;
-    they stand in config.json."""
+    """Settings of a benchmark's plan by both names, as in --plan.iirc:small.superclasses 2; they
+    are written to config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks; of another scale than the grid's, as in icifar:cpu."""
+    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
-    scenario: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
-    strengths: tuple[str, ...] = ()
-    """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
+    """Names of methods, each in quotes; None is all. naive always runs."""
+    setting: tuple[Option, ...] | None = None
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
+    hyperparameters: tuple[str, ...] = ()
+    """Grids that replace the default ones, as in EWC=1e2,1e4; a single number is used as it is."""
     seeds: Seeds = 3
-    """Runs of every method on every benchmark."""
+    """Number of evaluation seeds per method and benchmark."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
-    tuning_orders: Count = 2
-    """Unreported draws whose validation samples choose strengths."""
+    """Features instead of images, as in `continual run`."""
+    validation_seeds: Count = 2
+    """Number of validation seeds that select hyper-parameters and are not reported."""
     keep_nets: bool = False
-    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    """Keep the trained network after every task in the run's folder, for `load_net`."""
 
 
 class Place(NamedTuple):
@@ -91,7 +93,7 @@ def run_grid(settings: GridRun) -> Path:
     """Runs it all; returns the report's path.
 
     Raises:
-      DataError: a benchmark, scale or method that there is not, or data that cannot be used.
+      DataError: a benchmark, preset or method that there is not, or data that cannot be used.
     """
     check_methods(settings.methods, METHODS)
     refuse_joined_nets(settings.keep_nets, settings.distributed)
@@ -106,7 +108,7 @@ def run_grid(settings: GridRun) -> Path:
         benchmark = loaded[name].opened(folder)
         rows = rows_of(benchmark, each)
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        orders = each.tuning_orders
+        orders = each.validation_seeds
         runner = Runner(folder, benchmark, each.seed, orders, name, settings.keep_nets)
         outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
@@ -128,15 +130,17 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Seeds",
-            f"{settings.seeds}; ± is the standard deviation over them; what differs between them: "
-            + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has its "
+            "own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
         ),
         (
             "Selection rule",
-            RULE.format(criterion=criterion, draws=settings.tuning_orders, what="of the benchmark"),
+            RULE.format(
+                criterion=criterion, draws=settings.validation_seeds, what="data of the benchmark"
+            ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
-        *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
+        *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
         *([NETS_KEPT] if settings.keep_nets else []),
     ]
@@ -150,7 +154,7 @@ def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
     """Those of every benchmark, by its name in the grid.
 
     Raises:
-      DataError: a benchmark or scale that there is not, or a plan of none of them.
+      DataError: a benchmark or preset that there is not, or a plan of none of them.
     """
     plans = _plans(settings)
     return {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
@@ -169,21 +173,21 @@ def _plans(settings: GridRun) -> dict[str, dict[str, Any]]:
 
 
 def _settings(name: str, settings: GridRun, plan: Mapping[str, Any]) -> ContinualRun:
-    benchmark, colon, scale = name.partition(":")
+    benchmark, colon, preset = name.partition(":")
     check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
     if colon:
-        check_name("scale", scale, SCALES)
+        check_name("preset", preset, PRESETS)
     return ContinualRun(
         benchmark=benchmark,
-        scale=scale or settings.scale,
+        preset=preset or settings.preset,
         seed=settings.seed,
         methods=settings.methods,
-        scenario=settings.scenario if benchmark in (*GENERAL, "icifar") else None,
-        strengths=settings.strengths,
+        setting=settings.setting if benchmark in (*GENERAL, "icifar") else None,
+        hyperparameters=settings.hyperparameters,
         seeds=settings.seeds,
         plan=dict(plan),
         features=settings.features,
-        tuning_orders=settings.tuning_orders,
+        validation_seeds=settings.validation_seeds,
         published=False,
         runs=settings.runs,
     )
@@ -219,15 +223,15 @@ def _sections(
         (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
     )
     table = Table(
-        "After the last task, mean ± standard deviation over seeds, in each benchmark's own "
-        "measure; in brackets the rank among the methods that were run there, one that diverged "
-        "being the last. – : makes no sense there, see below. The mean rank is over the benchmarks "
-        "where a method was run, of which those with fewer are not comparable with the others.",
+        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure; in "
+        "brackets the rank within the column, diverged methods being last. –: not applicable, see "
+        "below. The mean rank is over the benchmarks where a method ran; compare only methods with "
+        "equally many.",
         [
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
             Column("mean", "rank"),
-            Column("of how many", "rank"),
+            Column("benchmarks", "rank"),
         ],
         [
             [
@@ -243,15 +247,14 @@ def _sections(
         ],
     )
     forgotten = Table(
-        "Forgetting, the loss since a task's best, in the same measure and order; – where nothing "
-        "is learnt before the last task, or a benchmark does not tell. Seconds are the median "
-        "run's on every benchmark where the method was run, added up, with what was compiled for "
-        "it, on a machine that may have done other things; – where a run's are not known.",
+        "Forgetting, the loss since each task's best score, in the same measure and order; – where "
+        "it is not defined. Seconds are the median run's, summed over the benchmarks where the "
+        "method ran, with compilation, on a machine that may be shared; – where not known.",
         [
             Column("method"),
             *(Column(place.title, "forgetting") for place in columns),
-            Column("in all", "seconds a run"),
-            Column("on how many", "seconds a run"),
+            Column("sum", "seconds per run"),
+            Column("benchmarks", "seconds per run"),
         ],
         [
             [
@@ -272,16 +275,14 @@ def _sections(
         np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
         np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
     )
-    figure = Figure(
-        "Means after the last task; colours are ranks within a column, from the best.", picture
-    )
+    figure = Figure("Mean final scores; colours are ranks within a column.", picture)
     titled = {place.title: by_name for place, by_name in columns.items()}
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
-        ("What makes no sense where", left_out_table(rows, offers)),
+        ("Methods not applicable", left_out_table(rows, offers)),
         (
-            "How strengths were chosen",
-            strengths_table(_criterion(benchmarks), choices_of(titled)),
+            "Selection of hyper-parameters",
+            hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
         ),
     )
     return [
@@ -291,7 +292,7 @@ def _sections(
 
 
 def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
-    """By which strengths are chosen, where benchmarks differ of each."""
+    """By which hyperparameters are chosen, where benchmarks differ of each."""
     by_name = {name: each.criterion for name, each in benchmarks.items()}
     if len(set(by_name.values())) == 1:
         return next(iter(by_name.values()))

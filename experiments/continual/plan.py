@@ -1,19 +1,19 @@
 """What every run of strategies on a benchmark can be asked for, and how its tasks are trained."""
 
 import dataclasses
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from everlight.checks import Between
 from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.settings import Count, Rate
 from experiments.continual.benchmark import TUNING_SEED
 
-WIDENING = ("methods", "strategy", "scenario", "seeds", "published")
+WIDENING = ("methods", "strategy", "setting", "seeds", "published")
 """Settings that say which runs there are, and change none of them."""
 
 Seeds = Annotated[int, Between(1, TUNING_SEED)]
-Option = Literal["told", "not-told", "online"]
-OPTIONS: dict[Option, str] = {"told": "told", "not-told": "not told", "online": "online"}
+Option = Literal["task-incremental", "class-incremental", "online"]
+OPTIONS: tuple[Option, ...] = get_args(Option)
 
 
 Dtype = Literal["float32", "bfloat16"]
@@ -46,9 +46,9 @@ class Plan(NamedTuple):
     """Samples a step."""
     online_batch: Count
     """The same where every sample comes once."""
-    rate: Rate
+    learning_rate: Rate
     """Of gradient descent."""
-    exemplars: Count
+    exemplars_per_class: Count
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
     chosen: str
     """How all this was chosen, for the report."""
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
     buffer_size: Count | None = None
-    """Samples that a memory holds in all, in the place of `exemplars` per class."""
+    """Samples that a memory holds in all, in the place of `exemplars_per_class`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,49 +67,49 @@ class StrategiesRun(PlannedRun):
     """Strategies on a benchmark; None is the benchmark's own value."""
 
     methods: tuple[str, ...] | None = None
-    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
-    among them."""
+    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
     strategy: tuple[str, ...] = ()
-    """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
-    strengths: tuple[str, ...] = ()
-    """Grids in the place of the table's, as in EWC=1e2,1e4,1e6; of one number, that is taken."""
-    scenario: tuple[Option, ...] | None = None
-    """Whether the test tells the task; online it does not, and every sample comes once. None is not
-    told."""
+    """Your own strategy, my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    hyperparameters: tuple[str, ...] = ()
+    """Grids that replace the default ones, as in EWC=1e2,1e4,1e6; a single number is used as it
+    is."""
+    setting: tuple[Option, ...] | None = None
+    """Settings to run: task-incremental gives the task identity at test, class-incremental does
+    not, online is class-incremental in one pass; None is class-incremental."""
     published: bool = True
-    """Also the strength that a method's paper recommends, as a row beside the tuned one."""
+    """Add a row with the hyper-parameter that each method's paper recommends."""
     seeds: Seeds = 3
-    """Runs of every method, each with its own order of classes; more can be added later."""
+    """Number of evaluation seeds, each with its own class order; more can be added later."""
     epochs: Count | None = None
-    """Of a task; online there is one pass."""
+    """Number of epochs per task; online runs have one pass."""
     batch_size: Count | None = None
-    """Samples a step."""
-    rate: Rate | None = None
-    """Of gradient descent."""
-    exemplars: Count | None = None
-    """Of every class, where a method keeps any; a memory that classes share has so many times the
+    """Number of new samples per training step."""
+    learning_rate: Rate | None = None
+    """Learning rate of the optimizer."""
+    exemplars_per_class: Count | None = None
+    """Number of stored samples per class; a shared memory holds this many times the number of
     classes."""
     replay_batch_size: Count | None = None
-    """Samples that "ER", DER++, ER-ACE and A-GEM draw from memory per step; None is as
-    many as a step has. It has no effect on other methods."""
+    """Number of samples that ER, DER++, ER-ACE and A-GEM replay per step; None is the batch
+    size."""
     buffer_size: Count | None = None
-    """Samples that a memory holds in all, in the place of exemplars per class: the classes seen so
-    far share them, and a reservoir has as many."""
+    """Total number of stored samples, instead of --exemplars-per-class; seen classes share them."""
     dtype: Dtype | None = None
-    """Of the net's computation; parameters, statistics and losses are float32."""
-    tuning_orders: Count = 2
-    """Unreported orders of classes whose validation samples choose strengths."""
+    """Data type of the network's computation; parameters, statistics and losses are float32."""
+    validation_seeds: Count = 2
+    """Number of validation seeds, whose class orders select hyper-parameters and are not
+    reported."""
     keep_nets: bool = False
-    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    """Keep the trained network after every task in the run's folder, for `load_net`."""
     features: str | None = None
-    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
     labels."""
 
     @property
     def scenarios(self) -> tuple[str, ...]:
         """In the order of `OPTIONS`."""
-        asked = ("not-told",) if self.scenario is None else self.scenario
-        return tuple(OPTIONS[option] for option in OPTIONS if option in asked)
+        asked = ("class-incremental",) if self.setting is None else self.setting
+        return tuple(option for option in OPTIONS if option in asked)
 
 
 def planned(default: Plan, settings: StrategiesRun) -> Plan:

@@ -1,6 +1,7 @@
-"""Settings of a benchmark tried on the draws that choose strengths, which reports leave out.
+"""Settings of a benchmark tried on the draws that choose hyperparameters, which reports leave out.
 
-    python -m experiments continual tune icifar --scale cpu --vary rate=1e-3,3e-3 hidden=64,128
+    python -m experiments continual tune icifar --preset small \\
+        --vary learning-rate=1e-3,3e-3 hidden=64,128
 
 No test sample of a reported draw is judged. What was trained is read back: the same command with
 more values, methods or scenarios trains those alone.
@@ -28,52 +29,59 @@ from experiments.common.report import Column, Figure, FirstScreen, Section, Tabl
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, check_methods
 from experiments.continual.benchmark import Benchmark
+from experiments.continual.intervals import paired_interval
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Option
-from experiments.continual.report_tables import strengths_table
+from experiments.continual.report_tables import hyperparameters_table
 from experiments.continual.run import check_benchmark, refuse_nowhere
 from experiments.continual.runner import Runner
-from experiments.continual.selection import Choice, choose_strength, fixed_strength, not_told_from
+from experiments.continual.selection import (
+    Choice,
+    choose_hyperparameter,
+    fixed_hyperparameter,
+    not_told_from,
+)
 from experiments.continual.table import BENCHMARKS, ContinualRun, Side
 
-WIDENING = ("vary", "methods", "scenario", "tuning_orders")
+WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Settings that say which runs there are, and change none of them."""
 VARY = "--vary "
 T = TypeVar("T")
 RULE = (
-    "{criterion} on the validation samples of the {draws} draws ({what}) that choose strengths and "
-    "that `continual run --seeds {seeds}` does not report; of a method with strengths its best "
-    "there; best are the settings of the greatest mean over columns, a run that diverges counting "
-    "as 0, and others are not told from them that are behind by no more than a standard error over "
-    "draws"
+    "{criterion} on the validation samples of the {draws} validation seeds (each with its own "
+    "{what}), which `continual run --seeds {seeds}` does not report; each method has its best "
+    "hyper-parameter there; the best configuration has the greatest mean over columns, a diverged "
+    "run counting as 0; configurations within one standard error over seeds are statistically tied "
+    "with it"
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class TuneRun(PlannedRun):
-    """Settings of a benchmark's plan, tried on draws that are not reported."""
+    """Grid-search configuration values on validation seeds."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """As in `continual run`."""
+    """Name of the benchmark, as in `continual run`."""
     vary: tuple[str, ...] = ()
-    """Settings of the plan and the values to try, joined by commas, as in rate=.01,.03
-    protocol.epochs=5,10; all combinations are."""
+    """Values of plan settings to combine, joined by commas, as in learning-rate=0.01,0.03
+    protocol.epochs=5,10."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of the table of methods, each in quotes, that are to agree on the settings."""
+    """Names of methods, each in quotes, over which scores are averaged."""
     images: Path | None = None
-    """Your own, as in `continual run`."""
+    """Path of your own images, as in `continual run`."""
     data: str | None = None
-    """tfds:NAME, as in `continual run`."""
+    """Image set prepared by TFDS, tfds:NAME, as in `continual run`."""
     side: Side | None = None
-    """Of the images, as in `continual run`."""
+    """Side of the images in pixels, as in `continual run`."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of your own images, as in `continual run`."""
-    scenario: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
+    """Every how-many-th image of each class of your own images is a test image."""
+    setting: tuple[Option, ...] | None = None
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
-    tuning_orders: Count = 2
-    """Unreported draws."""
+    """Features instead of images, as in `continual run`."""
+    validation_seeds: Count = 2
+    """Number of validation seeds on which every combination runs."""
 
 
 class Place(NamedTuple):
@@ -91,7 +99,7 @@ class Tried(NamedTuple):
     training: str
     """In words, with the changes."""
     found: Mapping[Place, Float[np.ndarray, "draws"]]
-    """Of the best strength, where a method has several; NaN where a run diverged."""
+    """Of the best hyperparameter, where a method has several; NaN where a run diverged."""
     choices: Mapping[Place, Choice]
 
     @property
@@ -133,7 +141,7 @@ def run_tune(settings: TuneRun) -> Path:
         _refuse_others(benchmark, changed, label_of(changes))
         changed = changed.opened(folder)
         _refuse_repeated(changed, rows, label_of(changes), seen)
-        draws = settings.seed, settings.tuning_orders
+        draws = settings.seed, settings.validation_seeds
         runner = Runner(folder, changed, *draws, label_of(sorted_by_name(changes)))
         tried.append(_try_all(runner, changes, rows))
         print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
@@ -154,26 +162,26 @@ def _report(
     best, near = ranked(tried)
     rule = RULE.format(
         criterion=benchmark.criterion,
-        draws=settings.tuning_orders,
+        draws=settings.validation_seeds,
         what=benchmark.draws,
         seeds=_settings(settings, {}).seeds,
     )
     summary = [
         ("Data", benchmark.note + benchmark.counts),
         ("Selection rule", rule),
-        ("Training by the best", tried[best].training),
-        ("To run with these", run_command(settings, tried[best].changes)),
+        ("Training with the best", tried[best].training),
+        ("Command for the best", run_command(settings, tried[best].changes)),
         ("Duration", folder.duration()),
     ]
-    title = f"Settings of {benchmark.name} on draws that are not reported"
+    title = f"Grid search of {benchmark.name} on validation seeds"
     first = _first_screen(folder.path, benchmark, tried, best, near)
-    return write_report(folder.path, title, summary, _strengths(benchmark, tried), first)
+    return write_report(folder.path, title, summary, _hyperparameters(benchmark, tried), first)
 
 
 def _runs_of(benchmark: Benchmark, rows: Sequence[Method], settings: TuneRun) -> int:
     """Of each combination."""
     return sum(
-        settings.tuning_orders * max(len(benchmark.row(method).strengths), 1)
+        settings.validation_seeds * max(len(benchmark.row(method).hyperparameters), 1)
         for method in rows
         for scenario in benchmark.scenarios
         if why_not(method, benchmark.offers(scenario)) is None
@@ -191,7 +199,9 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
       DataError: none, no list of values, a name or a value twice, or a name that is given too.
     """
     if not asked:
-        raise DataError("--vary without a setting; give NAME=VALUE,..., as in rate=.01,.03")
+        raise DataError(
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=.01,.03"
+        )
     grids: dict[str, list] = {}
     for each in asked:
         name, equals, text = each.partition("=")
@@ -199,7 +209,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
         if not (name and equals and text):
             raise DataError(
                 f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
-                "rate=.01,.03"
+                "learning-rate=.01,.03"
             )
         if name in grids or name in plan:
             other = f"{OPTION}{name}" if name in plan else "it already"
@@ -228,7 +238,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
       DataError: every run diverged.
     """
     if all(np.isnan(values).all() for each in tried for values in each.found.values()):
-        raise DataError("every run diverged, so that nothing is best; give smaller rates")
+        raise DataError("every run diverged and none is best; give smaller learning rates")
     by_draw = np.stack([each.by_draw for each in tried])
     best = int(np.argmax(by_draw.mean(axis=1)))
     return best, [place for place in np.flatnonzero(not_told_from(best, by_draw)) if place != best]
@@ -241,7 +251,7 @@ def run_command(settings: TuneRun, changes: Mapping[str, Any]) -> str:
         f"{OPTION}{name.replace('_', '-')} {_written(value)}" for name, value in given.items()
     ]
     return " ".join(
-        [f"continual run {settings.benchmark} --scale {settings.scale}", *options, "..."]
+        [f"continual run {settings.benchmark} --preset {settings.preset}", *options, "..."]
     )
 
 
@@ -283,7 +293,7 @@ def _refuse_others(first: Benchmark, changed: Benchmark, label: str) -> None:
     if (changed.note, changed.counts) != (first.note, first.counts):
         raise DataError(
             f"{VARY}{label} changes what is learnt from ({changed.note}{changed.counts}), so that "
-            "scores cannot be compared; give it as a setting of the plan"
+            "scores cannot be compared; give it as --plan"
         )
     offers = [{name: each.offers(name) for name in each.scenarios} for each in (first, changed)]
     if offers[0] != offers[1]:
@@ -310,9 +320,13 @@ def _try_all(runner: Runner, changes: Mapping[str, Any], rows: Sequence[Method])
         for scenario in runner.benchmark.scenarios:
             if why_not(method, runner.benchmark.offers(scenario)) is None:
                 values, place = runner.on_unreported(scenario, method), Place(scenario, method.name)
-                several = len(method.strengths) > 1
-                choice = choose_strength(method.strengths, values) if several else fixed_strength()
-                row = method.strengths.index(choice.strength) if several else 0
+                several = len(method.hyperparameters) > 1
+                choice = (
+                    choose_hyperparameter(method.hyperparameters, values)
+                    if several
+                    else fixed_hyperparameter()
+                )
+                row = method.hyperparameters.index(choice.hyperparameter) if several else 0
                 found[place], choices[place] = values[row], choice
     return Tried(changes, runner.benchmark.training, found, choices)
 
@@ -322,12 +336,12 @@ def _first_screen(
 ) -> FirstScreen:
     columns = list(tried[0].found)
     table = Table(
-        f"{benchmark.criterion} on validation samples, mean ± standard deviation over draws.",
+        f"{benchmark.criterion} on validation samples, mean ± standard deviation over seeds.",
         [
             Column("settings"),
             *(Column(place.method, place.scenario) for place in columns),
             Column("mean"),
-            Column("behind the best", "paired by draw"),
+            Column("below the best", "paired by validation seed"),
         ],
         [
             [
@@ -340,15 +354,27 @@ def _first_screen(
         ],
         frozenset([best]),
     )
-    said = f"Best is {tried[best].label}: {tried[best].by_draw.mean():.3f}"
+    mean, half = paired_interval(tried[best].by_draw)
+    interval = "" if np.isnan(half) else f" [{mean - half:.3f}, {mean + half:.3f}]"
+    said = [
+        f"Which configuration has the highest {benchmark.criterion} on validation seeds?",
+        f"Best, with 95% interval: {tried[best].label}, {mean:.3f}{interval}.",
+    ]
+    if best:
+        said.append(f"Baseline, the first: {tried[0].label}, {tried[0].by_draw.mean():.3f}.")
+    below = []
     if near:
-        said += "; not told from it: " + "; ".join(tried[number].label for number in near)
+        tied = "; ".join(tried[number].label for number in near)
+        below.append(f"Settings statistically tied with the best: {tied}.")
     edges = _edges(tried, best)
     if edges:
-        said += f"; at the edge of what was tried: {', '.join(edges)}"
-    caption = f"{benchmark.criterion} on validation samples; bars are deviations over draws."
+        below.append(f"At the edge of the grid: {', '.join(edges)}.")
+    caption = (
+        f"{benchmark.criterion} on validation samples; bars are one standard deviation over "
+        "validation seeds."
+    )
     picture = _plot(folder / "tried.png", benchmark, tried, best)
-    return FirstScreen(f"{said}.", Figure(caption, picture), table)
+    return FirstScreen(tuple(said), Figure(caption, picture), table, tuple(below))
 
 
 def _edges(tried: Sequence[Tried], best: int) -> list[str]:
@@ -364,13 +390,13 @@ def _edges(tried: Sequence[Tried], best: int) -> list[str]:
     return found
 
 
-def _strengths(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Section]:
+def _hyperparameters(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Section]:
     choices: dict[str, dict[str, Choice]] = {}
     for each in tried:
         for place, choice in each.choices.items():
             choices.setdefault(f"{place.scenario}, {each.label}", {})[place.method] = choice
-    table = strengths_table(benchmark.criterion, choices)
-    return [Section("Strengths", items=[table])] if table.rows else []
+    table = hyperparameters_table(benchmark.criterion, choices)
+    return [Section("Hyper-parameters", items=[table])] if table.rows else []
 
 
 def _cell(values: Float[np.ndarray, "draws"]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from data_pipelines.images.core50 import Core50
 from everlight.continual.base import TaskSequence
 from experiments.common.cells import percent
-from experiments.common.plots import plot_curves
+from experiments.common.plots import curves_left_out, plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.continual.report_tables import sizes_table
 from experiments.core50.findings import findings_table
@@ -142,8 +142,8 @@ def _open_set_section(path: Path, outcomes: AllScored) -> Section:
     }
     items: list[Figure | Table] = [
         Figure(
-            "Option 1: accuracy on the test samples of the classes learnt so far, which grow in "
-            "number.",
+            "Option 1: accuracy on the test samples of the classes seen so far, whose number grows."
+            + curves_left_out(partial, "naive"),
             plot_curves(
                 path / "partial.png",
                 partial,
@@ -151,6 +151,7 @@ def _open_set_section(path: Path, outcomes: AllScored) -> Section:
                 "batches learnt",
                 tuple(FIXED),
                 top=100,
+                baseline="naive",
             ),
         )
     ]

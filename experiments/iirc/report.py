@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from everlight.continual.base import TaskSequence
 from experiments.common.cells import spread
-from experiments.common.plots import plot_curves
+from experiments.common.plots import curves_left_out, plot_curves
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.continual.report_tables import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
@@ -18,7 +18,7 @@ from experiments.iirc.record import Data
 from experiments.iirc.scores import RECALL_BATCH, SCORES, Outcome
 
 Ablation = Mapping[int, Mapping[str, Float[np.ndarray, "runs"]]]
-"""pw-JS in the end with each number of exemplars a class, by method."""
+"""pw-JS in the end with each number of exemplars per class, by method."""
 
 
 def paper_sections(
@@ -94,12 +94,13 @@ def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
         panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
         labels[title] = f"pw-JS, R_j{task + 1}"
     caption = (
-        "pw-JS on the samples of the newest task (figure 5), and of one task from when it is "
-        "learnt (figures A.16 and A.17)."
+        "pw-JS on the samples of the newest task (figure 5), and of one task since it was learned "
+        "(figures A.16 and A.17)."
     )
-    return Figure(
-        caption, plot_curves(path / "earlier_tasks.png", panels, labels, order=tuple(outcomes))
+    picture = plot_curves(
+        path / "earlier_tasks.png", panels, labels, order=tuple(outcomes), baseline="finetune"
     )
+    return Figure(caption + curves_left_out(panels, "finetune"), picture)
 
 
 def _exemplars(path: Path, ablation: Ablation) -> tuple[Figure, Table]:
@@ -112,7 +113,7 @@ def _exemplars(path: Path, ablation: Ablation) -> tuple[Figure, Table]:
         name: {count: ablation[count][name] for count in counts} for name in ablation[counts[0]]
     }
     rows = [[name, *map(spread, of.values())] for name, of in by_method.items()]
-    columns = [Column("method"), *(Column(f"{count:,}", "exemplars a class") for count in counts)]
+    columns = [Column("method"), *(Column(f"{count:,}", "exemplars per class") for count in counts)]
     picture = plot_exemplars(path / "exemplars.png", by_method)
     return Figure(caption, picture), Table("The same in numbers.", columns, rows)
 

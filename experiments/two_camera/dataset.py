@@ -5,7 +5,7 @@
     python -m experiments two_camera dataset --thumbnails a.npz b.npz --split cross-camera
     python -m experiments two_camera dataset --release radiometric --cameras "Canon 600D"
 
-Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--scale demo` needs no data. A
+Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--preset demo` needs no data. A
 thumbnails file has `images_u16` or `images`, `illuminant_rgb` and `names`; the releases are those
 of `data_pipelines.color.constancy_sets`, as they come unpacked.
 
@@ -41,7 +41,7 @@ from experiments.common.checkpoint import Checkpoints, checksums_of
 from experiments.common.progress import progress
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, check_name, in_words
+from experiments.common.settings import Count, Preset, RunSettings, check_name, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.dataset_report import DatasetResults, report_sections
 from experiments.two_camera.image_methods import (
@@ -58,46 +58,47 @@ Split = Literal["folds", "cross-camera"]
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
 CAMERA_SECONDS, SECONDS = 260.0, 0.1
-"""Of processor time, for a camera and for each of its images of 64x64 pixels; measured at the scale
-cpu: 284 s for 198 images, 438 s for 1,707."""
+"""Of processor time, for a camera and for each of its images of 64x64 pixels; measured at the
+preset small: 284 s for 198 images, 438 s for 1,707."""
 RENDERED = 162
 """Scenes of the radiometric set, each by every camera."""
 LEAST_IMAGES = 45
 """Of a camera: two thirds of them, less the validation part, must determine 20 numbers."""
 TRAINING = {
     "demo": TrainingSettings(1_000, 128, validate_every=50),
-    "cpu": TrainingSettings(4_000, 128, validate_every=50),
+    "small": TrainingSettings(4_000, 128, validate_every=50),
     "paper": TrainingSettings(20_000, 128, validate_every=50),
 }
 
 
 @dataclass(frozen=True)
 class DatasetRun(RunSettings):
-    """Any set of photographs with known lights: every method that sees one image (table 2)."""
+    """Compare single-image methods on any photographs with known illuminants (table 2)."""
 
-    scale: Scale = "cpu"
-    """demo: rendered images of two cameras; cpu, paper: 4,000 or 20,000 steps of every net."""
+    preset: Preset = "small"
+    """Configuration to run: demo renders images of two cameras, small trains 4,000 steps, paper
+    20,000."""
     thumbnails: tuple[Path, ...] = ()
-    """Files of thumbnails, of one camera or several each."""
+    """Thumbnail files to read, each of one or several cameras."""
     release: Release | None = None
-    """A set as it was released, in `--folder`; radiometric: the paper's scenes as the cameras with
-    known sensitivities would see them, rendered from the spectra below EVERLIGHT_DATA."""
+    """Released data set to read from --folder; radiometric renders the paper's scenes from the
+    spectra below EVERLIGHT_DATA."""
     folder: Path | None = None
-    """Where the release lies unpacked."""
+    """Folder with the unpacked files of the release."""
     cameras: tuple[str, ...] = ()
-    """Those to take, by default all."""
+    """Names of the cameras to use; by default all."""
     split: Split = "folds"
-    """Three folds of each camera, or one camera asked and all others teaching."""
+    """Cross-validation: three folds within each camera, or each camera held out in turn."""
     folds: Path | None = None
-    """A published split of one camera: a MATLAB file with `indices`, or text, each image's fold
-    from 1 on, in the order of the images' names."""
+    """Published split of one camera: a MATLAB file with `indices`, or a text file with each
+    image's fold from 1, in the order of the images' names."""
     side: Annotated[int, Between(32, 2_000)] = 64
-    """Pixels of the longest side to which larger images are averaged down."""
+    """Longest side in pixels; larger images are averaged down to it."""
     methods: tuple[str, ...] | None = None
-    """Of those that learn by a function of their own, such as SIIE or 'APAP (GW)'; None is all.
-    Estimators, and nets and regressions on moments, are always there."""
+    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all. Estimators, networks
+    and regressions on colour moments always run."""
     seeds: Count = 3
-    """Trainings of every net, each with its own initial parameters and validation images."""
+    """Number of trainings per network, each with its own initialization and validation images."""
 
 
 class CameraImages(NamedTuple):
@@ -110,13 +111,13 @@ class CameraImages(NamedTuple):
 
 
 def run_dataset(
-    settings: DatasetRun, training: Mapping[Scale, TrainingSettings] = TRAINING
+    settings: DatasetRun, training: Mapping[Preset, TrainingSettings] = TRAINING
 ) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "dataset", settings)
     cameras, note = load_cameras(settings)
     sets = (in_three_folds if settings.split == "folds" else across_cameras)(cameras, settings)
-    optimizer = training[settings.scale]
+    optimizer = training[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     asked = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
     for data in sets.values():
@@ -207,9 +208,9 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
         )
     if settings.release and settings.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
-    if settings.scale == "demo":
+    if settings.preset == "demo":
         if settings.release or settings.thumbnails:
-            raise DataError("--scale demo renders its own images; leave the data or --scale away")
+            raise DataError("--preset demo renders its own images; leave the data or --preset away")
         cameras, note = _rendered(embedded_library(), EMBEDDED_CAMERAS, settings.seed)
     elif settings.release == "radiometric":
         library = measured_library()

@@ -51,20 +51,20 @@ class EstimateSettings:
     """Estimate the illuminants of photos from the raw files of a phone's two cameras.
 
     Attributes:
-      files: raw files: the main camera's, whose illuminant is estimated, the second camera's, and
-        so on for more pairs of the same cameras.
-      checkpoint: the trained nets or regressions, in a run's models/.
-      homography: JSON file: {"matrix": [[...], [...], [...]]} from main to second pixels, or
+      files: Raw files in pairs: the main camera's, whose illuminant is estimated, then the
+        second camera's; more pairs of the same cameras may follow.
+      checkpoint: Folder of the trained networks or regressions, in a run's models/.
+      homography: JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
         {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
         Without it the views are taken as aligned.
-      output: folder of what is written, named by the main files.
-      formats: what is written: png, the photo before and after; tiff, corrected, linear, 16 bits;
-        dng, the main file's sensor numbers with the light as AsShotNeutral.
-      downsample: side of the blocks that are averaged before the fit, in pixels.
-      main_black_level: instead of the main file's, in sensor units.
-      main_white_level: instead of the main file's, in sensor units.
-      second_black_level: instead of the second file's, in sensor units.
-      second_white_level: instead of the second file's, in sensor units.
+      output: Folder of the written files, which are named after the main files.
+      formats: File formats to write: png is the photo before and after; tiff is corrected, linear,
+        16 bits; dng has the main file's sensor values and the illuminant as AsShotNeutral.
+      downsample: Side in pixels of the blocks averaged before the fit.
+      main_black_level: Black level that replaces the main file's, in sensor units.
+      main_white_level: White level that replaces the main file's, in sensor units.
+      second_black_level: Black level that replaces the second file's, in sensor units.
+      second_white_level: White level that replaces the second file's, in sensor units.
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
