@@ -20,8 +20,9 @@ HEAD = """# Costs of every strategy
 
 Made by `python docs/make_costs.py` on {date}, JAX {version}, {device}; nothing is run for it.
 Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy): five tasks of two,
-an MLP 64-100-100-10 of {parameters:,} parameters in float32, steps of 16, the task not told
-(HAT and PackNet: told), ten exemplars a class and a hundred in memories that classes share.
+an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
+class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
+a hundred in memories that classes share.
 
 - **Operations** of one training step, by the compiler's analysis of its program, in which a
   loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint
@@ -49,7 +50,7 @@ def render() -> str:
         for method in map(benchmark.row, METHODS.values()):
             offered = {
                 scenario: why_not(method, benchmark.offers(scenario)) is None
-                for scenario in ("not told", "told")
+                for scenario in ("class-incremental", "task-incremental")
             }
             if any(offered.values()):
                 scenario = next(name for name, fits in offered.items() if fits)

@@ -24,7 +24,9 @@ def draw_learning(run: Path) -> None:
     """Accuracy matrix, accuracy and forgetting over time, and criteria, of the tasks told."""
     with np.load(run / "results.npz", allow_pickle=False) as results:
         kept = {
-            name: {field: jnp.asarray(results[f"told/{name}/{field}"]) for field in FIELDS}
+            name: {
+                field: jnp.asarray(results[f"task-incremental/{name}/{field}"]) for field in FIELDS
+            }
             for name in METHODS
         }
     matrices = {name: each["matrices"] for name, each in kept.items()}

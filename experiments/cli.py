@@ -24,6 +24,7 @@ from experiments.common.interruption import (
 )
 from experiments.common.plan_settings import PlannedRun, take_plan_options
 from experiments.common.processes import join_processes
+from experiments.common.renamed import refuse_old_names
 from experiments.common.run_folder import remove_empty_folders
 from experiments.common.settings import nearest_names
 from experiments.continual.compare import CompareRun, run_compare
@@ -146,6 +147,7 @@ def _run(arguments: Sequence[str]) -> None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"python -m experiments {name}"
+    refuse_old_names(arguments[words:], settings_type)
     given, plan = take_plan_options(arguments[words:])
     if plan and not issubclass(settings_type, PlannedRun):
         raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")

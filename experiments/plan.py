@@ -1,4 +1,4 @@
-"""What each continual experiment would take at the paper's scale, compiled here and not run.
+"""What each continual experiment would take at the paper's preset, compiled here and not run.
 
     python -m experiments everlight plan
     python -m experiments everlight plan --timed              # hours on this machine's first device
@@ -70,7 +70,7 @@ class PlanSettings:
 
 
 class Work(NamedTuple):
-    """A sequence at the paper's scale; its data are shapes alone."""
+    """A sequence at the paper's preset; its data are shapes alone."""
 
     name: str
     build: Build
@@ -114,7 +114,7 @@ def run_plan(settings: PlanSettings) -> None:
     device = _device(settings.device)
     memory = _memory(device)
     ran = "only zeros are learnt from" if settings.timed else "nothing is run"
-    print(f"One run at the paper's scale, compiled for {device.device_kind}; {ran}.")
+    print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     print(_row(*COLUMNS))
     for make in WORKS:
         work = make()
@@ -220,7 +220,7 @@ def _icifar() -> Work:
     )
     images = _images(plan.classes * sum(plan.per_class), plan.side)
     begin, method = icifar_begin(plan), METHODS["EWC"]
-    return _work("icifar", begin, "told", method, plan.protocol, images, sequence)
+    return _work("icifar", begin, "task-incremental", method, plan.protocol, images, sequence)
 
 
 def _iirc() -> Work:
@@ -241,7 +241,9 @@ def _iirc() -> Work:
     images = _images(len(names) * sum(plan.per_class), plan.side)
     protocol = iirc_record.iirc_protocol(plan, method)
     scenario = iirc_record.SCENARIO
-    return _work("iirc", begin, scenario, method, protocol, images, sequence, plan.exemplars)
+    return _work(
+        "iirc", begin, scenario, method, protocol, images, sequence, plan.exemplars_per_class
+    )
 
 
 def _core50(net: core50_plans.CaffeNet) -> Work:

@@ -2,7 +2,7 @@
 
     python -m experiments everlight tour
 
-Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at scale demo, each in its
+Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at preset demo, each in its
 own folder, where it continues if it was stopped.
 """
 
@@ -26,10 +26,10 @@ def run_tour(settings: TourRun) -> Path:
     """Runs both parts; returns the report's path.
 
     Raises:
-      DataError: another scale than demo.
+      DataError: another preset than demo.
     """
-    if settings.scale != "demo":
-        raise DataError(f"the tour has the scale demo only, not {settings.scale}; run its parts")
+    if settings.preset != "demo":
+        raise DataError(f"the tour has the preset demo only, not {settings.preset}; run its parts")
     folder = RunFolder("everlight", "tour", settings)
     shared = {"seed": settings.seed, "tag": settings.tag, "runs": settings.runs}
     two_camera = RadiometricRun(**shared)

@@ -29,14 +29,14 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "digits": ("continual", "digits", *SEEDS),
     "procedural": ("continual", "run", "procedural", *SEEDS, "--methods", "EWC", "ER", "DER++"),
     "grid": ("continual", "grid", "--benchmarks", "digits", *SEEDS, "--methods", "EWC", "ER"),
-    "tune": ("continual", "tune", "digits", "--vary", "rate=0.01,0.1"),
+    "tune": ("continual", "tune", "digits", "--vary", "learning-rate=0.01,0.1"),
     "icifar": ("cl_metrics", "icifar", *SEEDS),
     "iirc": ("iirc", "benchmark", "--configurations", "1"),
     "core50": ("core50", "batches", "--orders", "1"),
     "static": ("core50", "static"),
     "facts": ("facts", "lifelong", *SEEDS),
     "radiometric": ("two_camera", "radiometric"),
-    "nus": ("two_camera", "nus", "--scale", "demo", *SEEDS),
+    "nus": ("two_camera", "nus", "--preset", "demo", *SEEDS),
     "unseen": ("two_camera", "unseen"),
 }
 """What is recorded, by a name that stays when a command's words change."""

@@ -18,7 +18,7 @@ from everlight.continual.strategies.naive import batch_loss
 from everlight.models import MLP
 
 
-def stay_near(setup, strength):
+def stay_near(setup, hyperparameter):
     def init(key, learner):  # the memory: where the last task ended, and whether there was one
         return learner.params, jnp.float32(0)
 
@@ -28,7 +28,7 @@ def stay_near(setup, strength):
         def loss(params):
             new, (_, stats) = batch_loss(setup, params, learner, batch, key)
             squares = jax.tree.map(lambda now, then: jnp.sum((now - then) ** 2), params, anchor)
-            return new + 0.5 * strength * begun * sum(jax.tree.leaves(squares)), (new, stats)
+            return new + 0.5 * hyperparameter * begun * sum(jax.tree.leaves(squares)), (new, stats)
 
         (_, (value, stats)), gradient = jax.value_and_grad(loss, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, stats, value)
@@ -40,7 +40,7 @@ def stay_near(setup, strength):
 
 
 # %% [markdown]
-# `StepInfo`'s loss is the data's alone, so that curves of different strengths can be compared.
+# `StepInfo`'s loss is the data's alone, so that curves of different values can be compared.
 # `parameter_copies` says what the strategy stores, which the criteria of memory count.
 #
 # ## Does it do what it should?
@@ -60,21 +60,21 @@ def run(strategy):
 finetuned = run(naive)
 nothing = run(lambda setup: stay_near(setup, 0.0))
 same = np.array_equal(finetuned.class_incremental, nothing.class_incremental)
-print("strength 0 is finetuning:", same)
+print("hyperparameter 0 is finetuning:", same)
 
 # %%
 pulled = run(lambda setup: stay_near(setup, 10.0))
-print("strength  told: first task, last task  not told: accuracy")
-for strength, trained in ((0.0, finetuned), (10.0, pulled)):
+print("hyper-parameter  task-masked: first task, last task  class-incremental: accuracy")
+for hyperparameter, trained in ((0.0, finetuned), (10.0, pulled)):
     last = trained.task_masked_matrices[:, -1].mean(axis=0)
     accuracy = trained.class_incremental.accuracy.mean()
-    print(f"{strength:8}  {last[0]:16.2f}, {last[-1]:9.2f}  {accuracy:18.2f}")
+    print(f"{hyperparameter:15}  {last[0]:23.2f}, {last[-1]:9.2f}  {accuracy:27.2f}")
 
 # %% [markdown]
-# The pull keeps the first task and makes the last one hard to learn. Not told the task, it hardly
+# The pull keeps the first task and makes the last one hard to learn. Class-incrementally it hardly
 # helps, as for other penalties on weights.
 #
 # [A strategy of your own](../guide/strategy.md) has one with replay and says how it gets into the
-# package; a file with this function and a line `STRENGTHS = (1, 10, 100)` gives the runner one more
-# method on every benchmark, its strength chosen as the others' are:
+# package; a file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives the runner
+# one more method on every benchmark, its hyperparameter chosen as the others' are:
 # `python -m experiments continual run digits --strategy my_file.py:stay_near`.

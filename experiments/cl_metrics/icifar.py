@@ -1,10 +1,10 @@
 """The paper's experiment: five strategies on ten tasks of ten classes (tables 1 and 2, figure 1).
 
-    python -m experiments cl_metrics icifar --scale demo
+    python -m experiments cl_metrics icifar --preset demo
 
-Scales:
+Presets:
   demo: the procedural world, five tasks of four classes, three strategies, two seeds.
-  cpu: real images, 100 classes of Tiny-ImageNet, 200 training images each at 16x16, in ten tasks;
+  small: real images, 100 classes of Tiny-ImageNet, 200 training images each at 16x16, in ten tasks;
     a smaller net, less dropout, five epochs; five strategies, five seeds.
   paper: CIFAR-100 below EVERLIGHT_DATA, the paper's net, ten seeds; meant for an accelerator.
 
@@ -29,7 +29,7 @@ from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_f
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Figure, FirstScreen, Section, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Scale
+from experiments.common.settings import Preset
 from experiments.continual.plan import Seeds
 from experiments.continual.report import report_sections, report_summary
 from experiments.continual.report_tables import Published, summarize
@@ -42,29 +42,31 @@ class ICifarRun(PlannedRun):
     """Ten tasks of ten classes: five strategies, all criteria and the CL score."""
 
     data: DataSet | None = None
-    """None is the scale's: procedural, tiny-imagenet, cifar100."""
+    """None is the preset's: procedural, tiny-imagenet, cifar100."""
     seeds: Seeds | None = None
-    """Runs of every strategy, each with its own task order; None is the scale's."""
+    """Runs of every strategy, each with its own task order; None is the preset's."""
 
 
-def run_icifar(settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+def run_icifar(settings: ICifarRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("cl_metrics", "icifar", settings, shared=True)
     summary, first, sections = icifar_sections(folder, settings, plans)
-    title = f"Continual learning: five strategies by seven criteria ({settings.scale})"
+    title = f"Continual learning: five strategies by seven criteria ({settings.preset})"
     return write_report(folder.path, title, summary, sections, first)
 
 
 def icifar_sections(
-    folder: RunFolder, settings: ICifarRun, plans: Mapping[Scale, Plan] = PLANS
+    folder: RunFolder, settings: ICifarRun, plans: Mapping[Preset, Plan] = PLANS
 ) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
     """Trains everything and gives the report's summary, first screen and body."""
-    plan = changed_plan(plans[settings.scale], settings.plan)
+    plan = changed_plan(plans[settings.preset], settings.plan)
     plan = dataclasses.replace(
         plan, data=settings.data or plan.data, seeds=settings.seeds or plan.seeds
     )
     folder.tell_plan(plan_in_force(plan))
-    benchmark = record(plan, load_images(plan, settings.seed), ("told", "not told"))
+    benchmark = record(
+        plan, load_images(plan, settings.seed), ("task-incremental", "class-incremental")
+    )
     rows = [benchmark.row(PAPER_METHODS[name]) for name in plan.methods]
     outcomes = train_rows(Runner(folder, benchmark, settings.seed), rows, plan.seeds)
     save_outcomes(folder, benchmark, settings.seed, plan.seeds, outcomes)
@@ -73,7 +75,7 @@ def icifar_sections(
         ("" if plan.data == "cifar100" else "The paper's data are CIFAR-100, not ours. ")
         + "The paper does not print the deviations behind its stabilities; no deviations give "
         "those of EWC, LwF and SI under all three weightings.",
-        criteria={"told": PRINTED},
+        criteria={"task-incremental": PRINTED},
     )
     first, sections = report_sections(folder.path, benchmark, outcomes, rows, published)
     return (
@@ -90,7 +92,7 @@ def _spiders(folder: Path, outcomes: Outcomes) -> Section:
         }
         for scenario, by_name in outcomes.items()
     }
-    known = [name for name in outcomes["told"] if name in PAPER_CRITERIA]
+    known = [name for name in outcomes["task-incremental"] if name in PAPER_CRITERIA]
     panels["the paper's"] = {
         name: dict(zip(CRITERIA, PAPER_CRITERIA[name], strict=True)) for name in known
     }

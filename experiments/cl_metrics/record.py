@@ -1,4 +1,4 @@
-"""iCIFAR as a benchmark: data, net and training of the paper at each scale."""
+"""iCIFAR as a benchmark: data, net and training of the paper at each preset."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from everlight.models.heads import HeadKind
 from everlight.models.small_cnn import SmallCNN
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Count, Rate, Scale, Share, in_words
+from experiments.common.settings import Count, Preset, Rate, Share, in_words
 from experiments.continual.benchmark import (
     Arrays,
     Begin,
@@ -49,7 +49,7 @@ from experiments.continual.plan import (
 )
 
 DataSet = Literal["procedural", "tiny-imagenet", "cifar100"]
-STRENGTHS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
+HYPERPARAMETERS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {
     name: METHODS[of]._replace(name=name)
     for name, of in (
@@ -64,7 +64,7 @@ PAPER_METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a scale changes."""
+    """What a preset changes."""
 
     data: DataSet
     tasks: Count
@@ -80,13 +80,13 @@ class Plan:
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     dropout: tuple[Share, Share, Share] = (0.25, 0.25, 0.5)
     """After both blocks and the dense layer."""
-    rate: Rate = 1e-3
+    learning_rate: Rate = 1e-3
     """Adam's (Zenke et al. 2017)."""
-    strengths_tried: int = 4
+    hyperparameters_tried: int = 4
     """Of each method's, from the smallest on."""
     per_class: tuple[int, int] = (100, 50)
     """At most so many training and test images of each class."""
-    exemplars: int = 20
+    exemplars_per_class: int = 20
     """Of every class, for methods that are not the paper's."""
     replay_batch_size: Count | None = None
     """Samples that methods draw from memory per step; None is as many as a step has."""
@@ -95,7 +95,7 @@ class Plan:
 
 # The paper names neither epochs nor batches; its CE of .4492 for Naive means 22 epochs at its
 # epsilon of 10.
-PLANS: Mapping[Scale, Plan] = {
+PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
         tasks=5,
@@ -107,11 +107,11 @@ PLANS: Mapping[Scale, Plan] = {
         seeds=2,
         chosen="rate of .0003 to .01: the greatest accuracy of naive and joint on validation "
         "images of unreported orders; sizes and lengths are what a demo has time for",
-        rate=3e-3,
+        learning_rate=3e-3,
         methods=("Naive", "Cumulative", "EWC"),
-        strengths_tried=2,
+        hyperparameters_tried=2,
     ),
-    "cpu": Plan(
+    "small": Plan(
         data="tiny-imagenet",
         tasks=10,
         classes=100,
@@ -172,9 +172,9 @@ def icifar_training(plan: Plan) -> Training:
         plan.tasks,
         plan.protocol,
         plan.protocol.batch_size,
-        optax.adam(plan.rate),
-        plan.exemplars,
-        f"Adam at {plan.rate:g}, anew at every task; {in_words(plan.protocol)}",
+        optax.adam(plan.learning_rate),
+        plan.exemplars_per_class,
+        f"Adam at {plan.learning_rate:g}, anew at every task; {in_words(plan.protocol)}",
         plan.chosen,
         replay_batch_size=plan.replay_batch_size,
         validates=True,
@@ -192,7 +192,7 @@ def record(
     scenarios: tuple[str, ...],
     features: Features | None = None,
 ) -> Benchmark:
-    """The benchmark; strengths are chosen by A. With features, a linear head learns from them."""
+    """The benchmark, with hyperparameters chosen by A; with features a linear head learns."""
     if features is None:
         stored, net = store_images(images), icifar_net(plan)
     else:
@@ -200,7 +200,7 @@ def record(
         net = linear_net(features, plan.classes)
     facts = without_unset(dataclasses.asdict(plan))
     # What else the run trains is nothing to a sequence.
-    for other in ("methods", "seeds", "strengths_tried", "chosen"):
+    for other in ("methods", "seeds", "hyperparameters_tried", "chosen"):
         del facts[other]
     return of_classes(
         "icifar",
@@ -214,7 +214,9 @@ def record(
     )._replace(
         metric=_criterion,
         goodness_name="accuracy over all times (A)",
-        strengths={name: grid[: plan.strengths_tried] for name, grid in STRENGTHS.items()},
+        hyperparameters={
+            name: grid[: plan.hyperparameters_tried] for name, grid in HYPERPARAMETERS.items()
+        },
         plan=plan,
     )
 
@@ -227,8 +229,8 @@ def _criterion(scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
 
 
 def icifar(settings: StrategiesRun) -> Benchmark:
-    """The paper's benchmark at a scale, for any methods."""
-    plan = PLANS[settings.scale]
+    """The paper's benchmark at a preset, for any methods."""
+    plan = PLANS[settings.preset]
     if settings.features is not None:
         plan = dataclasses.replace(plan, side=AS_THEY_COME)
     plan = changed_plan(plan, settings.plan)

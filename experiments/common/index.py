@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     """A run's row."""
 
     name: str
-    scale: str
+    preset: str
     when: str
     headline: str
     """Of its report, or why there is none."""
@@ -68,18 +68,18 @@ def _entry(folder: Path) -> Entry:
     changed = (report if finished else folder / "config.json").stat().st_mtime
     when = datetime.datetime.fromtimestamp(changed, datetime.UTC).strftime("%Y-%m-%d %H:%M")
     try:
-        scale = _scale(folder / "config.json")
+        preset = _preset(folder / "config.json")
         headline, came_out = _said(report) if finished else ("not finished", "")
     except DataError as error:
-        scale, headline, came_out = "?", str(error), ""
-    return Entry(folder.name, scale, when, headline, came_out, finished)
+        preset, headline, came_out = "?", str(error), ""
+    return Entry(folder.name, preset, when, headline, came_out, finished)
 
 
-def _scale(config: Path) -> str:
+def _preset(config: Path) -> str:
     way_out = "Run it again, or delete its folder."
     content = read_json(config, way_out)
     with refusing(config, way_out):
-        return str(content["settings"].get("scale", "–"))
+        return str(content["settings"].get("preset", "–"))
 
 
 def _said(report: Path) -> tuple[str, str]:
@@ -110,8 +110,8 @@ _TEMPLATE = """<!doctype html>
 </style></head><body>
 <h1>Runs</h1>
 <div class="scroll"><table><thead>
-<tr><th>run</th><th>scale</th><th>when (UTC)</th><th>report</th></tr></thead><tbody>
-{% for entry in entries %}<tr><td>{{ entry.name }}</td><td>{{ entry.scale }}</td>
+<tr><th>run</th><th>preset</th><th>when (UTC)</th><th>report</th></tr></thead><tbody>
+{% for entry in entries %}<tr><td>{{ entry.name }}</td><td>{{ entry.preset }}</td>
 <td>{{ entry.when }}</td><td>
 {%- if entry.finished %}<a href="./{{ entry.name | urlencode }}/report.html">
 {{- entry.headline }}</a>{% else %}{{ entry.headline }}{% endif %}

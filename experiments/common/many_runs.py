@@ -60,7 +60,7 @@ class Unit(NamedTuple):
     sequence: TaskSequence
     key: PRNGKeyArray
     own: PyTree = ()
-    """What `join` adds to the data that all share: a strength, the groups of classes."""
+    """What `join` adds to the data that all share: a hyperparameter, the groups of classes."""
 
 
 AfterTask = Callable[[Unit, int, SequenceResult], None]
@@ -196,7 +196,7 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
     if places:
         told = "; ".join(f"{name} at task {at[0]}, epoch {at[1]}" for name, at in places.items())
         raise DivergedRunError(
-            f"the loss is not finite: {told}. Lower the learning rate or the strength.",
+            f"the loss is not finite: {told}. Lower the learning rate or the hyperparameter.",
             next(iter(places.values())),
         )
 

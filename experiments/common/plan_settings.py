@@ -18,10 +18,10 @@ P = TypeVar("P")
 
 @dataclasses.dataclass(frozen=True)
 class PlannedRun(RunSettings):
-    """Settings of a run whose scale has a plan."""
+    """Settings of a run whose preset has a plan."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Any setting of the scale's plan by its name, as in --plan.protocol.epochs 5; they stand in
+    """Any setting of the preset's plan by its name, as in --plan.protocol.epochs 5; they stand in
     config.json, beside the whole plan that was in force."""
 
 

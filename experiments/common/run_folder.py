@@ -1,4 +1,4 @@
-"""What a run leaves behind: `runs/<paper>-<run>-<scale>[-<tag>]/`, the same for every run."""
+"""What a run leaves behind: `runs/<paper>-<run>-<preset>[-<tag>]/`, the same for every run."""
 
 import contextlib
 import dataclasses
@@ -95,7 +95,7 @@ class RunFolder:
         """Opens or creates the folder of `settings`.
 
         Args:
-          paper, run: name the folder, with the scale, where there is one, and the tag.
+          paper, run: name the folder, with the preset, where there is one, and the tag.
           settings: of the run.
           shared: all of the run's work is units, so that other processes may help with it.
           widening: fields that say which units there are and change none of them, such as how many
@@ -110,7 +110,7 @@ class RunFolder:
         check_settings(settings)
         if jax.process_count() > 1 and not shared:
             raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
-        words = paper, run, getattr(settings, "scale", ""), settings.tag
+        words = paper, run, getattr(settings, "preset", ""), settings.tag
         self.path = Path(settings.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, {}

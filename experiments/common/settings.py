@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from data_pipelines.errors import DataError
 from everlight.checks import Between
 
-Scale = Literal["demo", "cpu", "paper"]
+Preset = Literal["demo", "small", "paper"]
 
 
 Seed = Annotated[int, Between(0, 2**31 - 1)]
@@ -40,9 +40,9 @@ class FolderSettings:
 
 @dataclass(frozen=True)
 class RunSettings(FolderSettings):
-    """The settings that every run has; a run's own extend them and give `scale` its default."""
+    """The settings that every run has; a run's own extend them and give `preset` its default."""
 
-    scale: Scale = "demo"
+    preset: Preset = "demo"
     """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
     seed: Seed = 0
     """Of everything that is drawn."""

@@ -34,9 +34,9 @@ from experiments.common.run_folder import RunFolder
 from experiments.continual.methods import Demand, Method, Needs, Trains
 
 TUNING_SEED = 1_000
-"""Orders of classes from the run's seed and this on choose strengths and are never reported."""
+"""Validation seeds begin at the run's seed plus this number and are never reported."""
 VALID = 0.1
-"""Share of each class's training images that choose strengths, and more where that is none."""
+"""Validation share of each class's training images, at least one image."""
 MOST_LISTED = 200
 """Classes that a report lists."""
 NAME = 24
@@ -75,7 +75,7 @@ class Own(NamedTuple):
 
     class_group: Int[Array, "c"]
     """The task of each class where that is told, else one group of all."""
-    strength: Float[Array, ""]
+    hyperparameter: Float[Array, ""]
 
 
 class RunData(NamedTuple):
@@ -86,7 +86,7 @@ class RunData(NamedTuple):
 
 
 Begin = Callable[[str, Method, RunData], tuple[Setup, Needs]]
-"""What a strategy is made from in a scenario, but for its strength."""
+"""What a strategy is made from in a scenario, but for its hyperparameter."""
 
 
 class Scores(NamedTuple):
@@ -115,7 +115,7 @@ class Benchmark(NamedTuple):
     chosen: str
     """How these were chosen, for the report."""
     facts: Callable[[str, Method], dict]
-    """What tells its runs from any other's, beside method, order and strength."""
+    """What tells its runs from any other's, beside method, order and hyperparameter."""
     checksums: tuple[int, ...]
     """Of data, training labels, test labels and, where those are learnt from, features."""
     offers: Callable[[str], frozenset[Demand]]
@@ -133,10 +133,10 @@ class Benchmark(NamedTuple):
     by_type: Callable[[Draw, Arrays, TaskSequence], Mapping[str, float]] | None = None
     """The measure after the last task by type of classes, where there are types."""
     metric: Callable[[str, Arrays, TaskSequence], float] | None = None
-    """By which strengths are chosen; None is the score after the last task."""
+    """By which hyperparameters are chosen; None is the score after the last task."""
     goodness_name: str = ""
     """In words, where it is not that score."""
-    strengths: Mapping[str, tuple[float, ...]] = {}
+    hyperparameters: Mapping[str, tuple[float, ...]] = {}
     """Grids of methods that have another here than in the table."""
     store: JpegStore | None = None
     """Of images that are read as steps ask for them."""
@@ -160,7 +160,7 @@ class Benchmark(NamedTuple):
 
     @property
     def criterion(self) -> str:
-        """By which strengths are chosen, in words."""
+        """By which hyperparameters are chosen, in words."""
         return self.goodness_name or f"final {self.measure}"
 
     def opened(self, folder: RunFolder) -> "Benchmark":
@@ -169,17 +169,19 @@ class Benchmark(NamedTuple):
 
     def row(self, method: Method) -> Method:
         """A method with the grid that it has here."""
-        return method._replace(strengths=self.strengths.get(method.name, method.strengths))
+        return method._replace(
+            hyperparameters=self.hyperparameters.get(method.name, method.hyperparameters)
+        )
 
     def judge(self, scenario: str, arrays: Arrays, sequence: TaskSequence) -> float:
-        """By which strengths are chosen."""
+        """By which hyperparameters are chosen."""
         if self.metric is not None:
             return self.metric(scenario, arrays, sequence)
         return float(self.scores(scenario, arrays, sequence).over_time[-1])
 
-    def own(self, scenario: str, sequence: TaskSequence, strength: float = 1.0) -> Own:
+    def own(self, scenario: str, sequence: TaskSequence, hyperparameter: float = 1.0) -> Own:
         """What a run has of its own."""
-        return own_of(sequence, strength, "told" in self.offers(scenario))
+        return own_of(sequence, hyperparameter, "task-incremental" in self.offers(scenario))
 
 
 class Net(NamedTuple):
@@ -285,7 +287,7 @@ def of_classes(
     def keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Array]:
         told, not_told = result.evaluation.task_masked, result.evaluation.class_incremental
         return {
-            "matrix": told if scenario == "told" else not_told,
+            "matrix": told if scenario == "task-incremental" else not_told,
             "validation": result.validation,
         }
 
@@ -301,7 +303,9 @@ def of_classes(
         training.chosen,
         lambda scenario, method: every | _net_facts(method),
         checksums,
-        lambda scenario: frozenset(always | ({"told"} if scenario == "told" else set())),
+        lambda scenario: frozenset(
+            always | ({"task-incremental"} if scenario == "task-incremental" else set())
+        ),
         lambda scenario, method: stored,
         classes_begin(net, training, classes),
         protocol,
@@ -309,18 +313,19 @@ def of_classes(
         keep,
         lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
         counts=f"; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
-        f"{'epochs and ' if training.validates else ''}strengths, {len(images.test_labels):,} "
-        f"test; {training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
+        f"{'epochs and ' if training.validates else ''}hyper-parameters, "
+        f"{len(images.test_labels):,} test; "
+        f"{training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
         images=images,
         one_program=True,
         sections=lambda folder: [_data(folder, images)],
     )
 
 
-def own_of(sequence: TaskSequence, strength: float = 1.0, told: bool = False) -> Own:
+def own_of(sequence: TaskSequence, hyperparameter: float = 1.0, told: bool = False) -> Own:
     """A run's, whose tasks are told or not."""
     tasks = sequence.class_task
-    return Own(tasks if told else jnp.zeros_like(tasks), jnp.float32(strength))
+    return Own(tasks if told else jnp.zeros_like(tasks), jnp.float32(hyperparameter))
 
 
 def of_matrix(matrix: Float[np.ndarray, "t t"]) -> Scores:
@@ -397,7 +402,7 @@ def _data(folder: Path, images: ImageSet) -> Section:
         for label, name in enumerate(images.class_names[:MOST_LISTED])
     ]
     caption = (
-        "Images of each class; those that choose epochs and strengths are among the training "
+        "Images of each class; those that choose epochs and hyperparameters are among the training "
         "images."
     )
     if classes > MOST_LISTED:

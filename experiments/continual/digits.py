@@ -17,7 +17,7 @@ from experiments.continual.table import digits
 class DigitsRun(StrategiesRun):
     """Every strategy on split digits: five tasks of two, told, not told, and online."""
 
-    scenario: tuple[Option, ...] | None = tuple(OPTIONS)
+    setting: tuple[Option, ...] | None = OPTIONS
     """Whether the test tells the task; online it does not, and every sample comes once."""
     seeds: Seeds = 10
     """Runs of every method, each with its own order of classes; more can be added later."""

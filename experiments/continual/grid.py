@@ -1,7 +1,8 @@
 """Every strategy on every benchmark: one table with ranks, one picture.
 
     python -m experiments continual grid --benchmarks digits core50-nc facts --methods joint EWC ER
-    python -m experiments continual grid --benchmarks digits iirc:cpu --plan.iirc:cpu.superclasses 2
+    python -m experiments continual grid --benchmarks digits iirc:small \\
+        --plan.iirc:small.superclasses 2
 
 Benchmarks, methods, scenarios and seeds can be added to a finished grid: what was trained is read
 back.
@@ -23,16 +24,16 @@ from experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from experiments.common.plots import new_canvas, save
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, Scale, check_methods, check_name
+from experiments.common.settings import Count, Preset, check_methods, check_name
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plan import Option, Seeds
 from experiments.continual.report_tables import (
     choices_of,
     forgetting_cell,
+    hyperparameters_table,
     left_out_table,
     median_seconds,
-    strengths_table,
 )
 from experiments.continual.run import (
     NETS_KEPT,
@@ -45,8 +46,8 @@ from experiments.continual.runner import Outcome, Outcomes, Runner
 from experiments.continual.selection import RULE
 from experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
 
-SCALES: tuple[Scale, ...] = ("demo", "cpu", "paper")
-WIDENING = ("benchmarks", "methods", "scenario", "seeds", "plan")
+PRESETS: tuple[Preset, ...] = ("demo", "small", "paper")
+WIDENING = ("benchmarks", "methods", "setting", "seeds", "plan")
 """Settings that say which runs there are, and change none: a plan stands in each unit's facts."""
 
 
@@ -55,22 +56,22 @@ class GridRun(PlannedRun):
     """Every strategy on every benchmark: one table with ranks over benchmarks."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Any setting of a benchmark's plan by both their names, as in --plan.iirc:cpu.superclasses 2;
-    they stand in config.json."""
+    """Settings of a benchmark's plan by both names, as in --plan.iirc:small.superclasses 2; they
+    are written to config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks; of another scale than the grid's, as in icifar:cpu."""
+    """Names of benchmarks; of another preset than the grid's, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all. naive is always among them."""
-    scenario: tuple[Option, ...] | None = None
+    setting: tuple[Option, ...] | None = None
     """Of benchmarks that have none of their own, and icifar; None is not told."""
-    strengths: tuple[str, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
     """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
     seeds: Seeds = 3
     """Runs of every method on every benchmark."""
     features: str | None = None
     """In the place of images, as in `continual run`."""
-    tuning_orders: Count = 2
-    """Unreported draws whose validation samples choose strengths."""
+    validation_seeds: Count = 2
+    """Unreported draws whose validation samples choose hyperparameters."""
     keep_nets: bool = False
     """Leave the trained net after every task in the run's folder; `load_net` reads it."""
 
@@ -91,7 +92,7 @@ def run_grid(settings: GridRun) -> Path:
     """Runs it all; returns the report's path.
 
     Raises:
-      DataError: a benchmark, scale or method that there is not, or data that cannot be used.
+      DataError: a benchmark, preset or method that there is not, or data that cannot be used.
     """
     check_methods(settings.methods, METHODS)
     refuse_joined_nets(settings.keep_nets, settings.distributed)
@@ -106,7 +107,7 @@ def run_grid(settings: GridRun) -> Path:
         benchmark = loaded[name].opened(folder)
         rows = rows_of(benchmark, each)
         print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        orders = each.tuning_orders
+        orders = each.validation_seeds
         runner = Runner(folder, benchmark, each.seed, orders, name, settings.keep_nets)
         outcomes[name] = train_rows(runner, rows, each.seeds)
         benchmarks[name] = benchmark
@@ -133,7 +134,9 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Selection rule",
-            RULE.format(criterion=criterion, draws=settings.tuning_orders, what="of the benchmark"),
+            RULE.format(
+                criterion=criterion, draws=settings.validation_seeds, what="of the benchmark"
+            ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
@@ -150,7 +153,7 @@ def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
     """Those of every benchmark, by its name in the grid.
 
     Raises:
-      DataError: a benchmark or scale that there is not, or a plan of none of them.
+      DataError: a benchmark or preset that there is not, or a plan of none of them.
     """
     plans = _plans(settings)
     return {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
@@ -169,21 +172,21 @@ def _plans(settings: GridRun) -> dict[str, dict[str, Any]]:
 
 
 def _settings(name: str, settings: GridRun, plan: Mapping[str, Any]) -> ContinualRun:
-    benchmark, colon, scale = name.partition(":")
+    benchmark, colon, preset = name.partition(":")
     check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
     if colon:
-        check_name("scale", scale, SCALES)
+        check_name("preset", preset, PRESETS)
     return ContinualRun(
         benchmark=benchmark,
-        scale=scale or settings.scale,
+        preset=preset or settings.preset,
         seed=settings.seed,
         methods=settings.methods,
-        scenario=settings.scenario if benchmark in (*GENERAL, "icifar") else None,
-        strengths=settings.strengths,
+        setting=settings.setting if benchmark in (*GENERAL, "icifar") else None,
+        hyperparameters=settings.hyperparameters,
         seeds=settings.seeds,
         plan=dict(plan),
         features=settings.features,
-        tuning_orders=settings.tuning_orders,
+        validation_seeds=settings.validation_seeds,
         published=False,
         runs=settings.runs,
     )
@@ -280,8 +283,8 @@ def _sections(
     more = (
         ("What makes no sense where", left_out_table(rows, offers)),
         (
-            "How strengths were chosen",
-            strengths_table(_criterion(benchmarks), choices_of(titled)),
+            "How hyperparameters were chosen",
+            hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
         ),
     )
     return [
@@ -291,7 +294,7 @@ def _sections(
 
 
 def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
-    """By which strengths are chosen, where benchmarks differ of each."""
+    """By which hyperparameters are chosen, where benchmarks differ of each."""
     by_name = {name: each.criterion for name, each in benchmarks.items()}
     if len(set(by_name.values())) == 1:
         return next(iter(by_name.values()))

@@ -1,4 +1,4 @@
-"""The one table of methods: how each is made, its strengths, and what it demands of a benchmark."""
+"""Table of methods: factories, hyperparameters, and requirements of a benchmark."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ from everlight.scenarios.iirc import Setting
 
 Trains = Literal["net", "head"]
 Demand = Literal[
-    "told",
+    "task-incremental",
     "class scores",
     "one label",
     "several labels",
@@ -52,7 +52,7 @@ Demand = Literal[
     "hidden layers",
 ]
 WHY_NOT: dict[Demand, str] = {
-    "told": "has to be told the task at the test, which this one does not",
+    "task-incremental": "needs the task identity at test, which is not given here",
     "class scores": "works on scores of classes; here outputs are embeddings",
     "one label": "is made for one label a sample; here there are several",
     "several labels": "is a form for several labels a sample; here there is one",
@@ -75,9 +75,9 @@ class Needs(NamedTuple):
     tasks: int
     """Of the sequence."""
     classes: int
-    exemplars: int
+    exemplars_per_class: int
     """Of every class, where it keeps any; a reservoir has as many in all."""
-    strength: Float[Array, ""] | float = 0.0
+    hyperparameter: Float[Array, ""] | float = 0.0
     """Of its penalty, where it has one."""
     reach: float | None = None
     """The optimizer's rate, divided by 1 − m with momentum m: for implicit steps on penalties; None
@@ -98,12 +98,12 @@ class Needs(NamedTuple):
     replay_batch_size: int | None = None
     """Samples that a method draws from memory per step; None is as many as its batch has."""
     buffer_size: int | None = None
-    """Samples of a memory in all, in the place of `exemplars` per class."""
+    """Samples of a memory in all, in the place of `exemplars_per_class`."""
 
     @property
-    def capacity(self) -> int:
-        """Of a memory that is not divided by classes."""
-        return self.buffer_size or self.exemplars * self.classes
+    def total_buffer_size(self) -> int:
+        """Samples of a memory that is not divided by classes."""
+        return self.buffer_size or self.exemplars_per_class * self.classes
 
 
 Given = Callable[[Needs], dict[str, Any]]
@@ -116,10 +116,10 @@ class Method(NamedTuple):
     factory: Callable[..., Strategy]
     """Of the strategy, from a setup and its settings."""
     given: Given
-    strengths: tuple[float, ...] = ()
+    hyperparameters: tuple[float, ...] = ()
     """From which one is chosen; none where there is nothing to choose, one where it is fixed."""
     published: float | None = None
-    """The strength that its paper recommends, where it recommends one."""
+    """The hyperparameter that its paper recommends, where it recommends one."""
     trains: Trains = "net"
     """The whole net, or a head over what a frozen trunk gives (or over the inputs)."""
     head: HeadKind = "linear"
@@ -142,7 +142,7 @@ class Method(NamedTuple):
 
     @property
     def made(self) -> tuple[Callable[..., Strategy], Given, Setting]:
-        """The same for rows of one strategy under other names or strengths."""
+        """The same for rows of one strategy under other names or hyperparameters."""
         return self.factory, self.given, self.setting
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
@@ -172,14 +172,16 @@ def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
 
 
 def with_published(methods: Sequence[Method]) -> list[Method]:
-    """Each with a second row for its published strength, where it has one."""
+    """Each with a second row for its published hyperparameter, where it has one."""
     rows = []
     for method in methods:
         rows.append(method)
-        if method.published is not None and len(method.strengths) > 1:
+        if method.published is not None and len(method.hyperparameters) > 1:
             rows.append(
                 method._replace(
-                    name=f"{method.name}, published", strengths=(method.published,), published=None
+                    name=f"{method.name}, published",
+                    hyperparameters=(method.published,),
+                    published=None,
                 )
             )
     return rows
@@ -194,12 +196,12 @@ def _no_more(needs: Needs) -> dict[str, Any]:
 
 
 def _exemplars(needs: Needs) -> dict[str, Any]:
-    given = {"exemplars_per_class": needs.exemplars, "labels": needs.labels}
+    given = {"exemplars_per_class": needs.exemplars_per_class, "labels": needs.labels}
     return given if needs.buffer_size is None else given | {"buffer_size": needs.buffer_size}
 
 
 def _reservoir(needs: Needs) -> dict[str, Any]:
-    return {"buffer_size": needs.capacity, "labels": needs.labels}
+    return {"buffer_size": needs.total_buffer_size, "labels": needs.labels}
 
 
 def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
@@ -208,7 +210,7 @@ def _drawn_reservoir(needs: Needs) -> dict[str, Any]:
 
 def _fisher(needs: Needs) -> dict[str, Any]:
     return {
-        "regularization": needs.strength,
+        "regularization": needs.hyperparameter,
         "fisher_samples": needs.importance_samples,
         "implicit_rate": needs.reach,
     }
@@ -228,15 +230,15 @@ def _gate(needs: Needs) -> dict[str, Any]:
 def _merged(mode: str) -> Given:
     return lambda needs: {
         "merge": mode,
-        "regularization": needs.strength,
+        "regularization": needs.hyperparameter,
         "implicit_rate": needs.reach,
     }
 
 
-_TOLD: tuple[Demand, ...] = ("told", "class scores", "named head", "hidden layers")
+_TOLD: tuple[Demand, ...] = ("task-incremental", "class scores", "named head", "hidden layers")
 _COUNTING: tuple[Demand, ...] = ("class scores", "one label")
-# Penalties are followed by implicit steps where the optimizer allows, which no strength of a grid
-# makes diverge.
+# Penalties are followed by implicit steps where the optimizer allows, which diverge at no value of
+# a grid.
 _ROWS: dict[str, Method] = {
     "naive": Method(naive, _no_more),
     "cumulative": Method(cumulative, _no_more, anew=True),
@@ -250,14 +252,14 @@ _ROWS: dict[str, Method] = {
     ),
     "SI": Method(
         si,
-        lambda needs: {"regularization": needs.strength, "implicit_rate": needs.reach},
+        lambda needs: {"regularization": needs.hyperparameter, "implicit_rate": needs.reach},
         (0.01, 0.1, 1, 10, 100),
         published=0.1,
     ),
     "MAS": Method(
         mas,
         lambda needs: {
-            "regularization": needs.strength,
+            "regularization": needs.hyperparameter,
             "importance_samples": needs.importance_samples,
             "implicit_rate": needs.reach,
         },
@@ -267,7 +269,7 @@ _ROWS: dict[str, Method] = {
     "LwF": Method(
         lwf,
         lambda needs: {
-            "regularization": needs.strength,
+            "regularization": needs.hyperparameter,
             **_heads(needs),
         },
         (0.3, 1, 3, 10),
@@ -296,7 +298,7 @@ _ROWS: dict[str, Method] = {
         gem,
         lambda needs: {
             "tasks": needs.tasks,
-            "per_task": max(1, needs.capacity // needs.tasks),
+            "per_task": max(1, needs.total_buffer_size // needs.tasks),
             "labels": needs.labels,
         },
     ),
@@ -316,7 +318,7 @@ _ROWS: dict[str, Method] = {
     ),
     "LUCIR": Method(
         lucir,
-        lambda needs: {**_exemplars(needs), "distillation": needs.strength},
+        lambda needs: {**_exemplars(needs), "distillation": needs.hyperparameter},
         (0.5, 1, 2, 5),
         published=5,
         head="cosine",
@@ -358,7 +360,7 @@ _ROWS: dict[str, Method] = {
     "CWR*": Method(cwr, lambda needs: {"form": "star"}, trains="head", demands=_COUNTING),
     "streaming LDA": Method(
         streaming_lda,
-        lambda needs: {"shrinkage": needs.strength},
+        lambda needs: {"shrinkage": needs.hyperparameter},
         (1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         published=1e-4,
         trains="head",
@@ -367,7 +369,7 @@ _ROWS: dict[str, Method] = {
     "nearest mean": Method(nearest_mean, _no_more, trains="head", demands=_COUNTING),
     "RanPAC": Method(
         ranpac,
-        lambda needs: {"width": 1000, "ridge": needs.strength},
+        lambda needs: {"width": 1000, "ridge": needs.hyperparameter},
         (1e2, 1e3, 1e4, 1e5, 1e6),
         trains="head",
         demands=_COUNTING,

@@ -101,7 +101,7 @@ def load_net(
     method: str,
     seed: int,
     task: int,
-    scenario: str | None = None,
+    setting: str | None = None,
     benchmark: str | None = None,
 ) -> KeptNet:
     """Reads the net that a run with `--keep-nets` left after a task.
@@ -114,12 +114,13 @@ def load_net(
       method: as the report calls it.
       seed: from the run's `--seed` on, one a row of `results.npz`.
       task: after which it is taken, from 0, as in the rows of the accuracy matrices.
-      scenario: told, not told, online or the benchmark's own; None where the run has one.
-      benchmark: of a grid, by its name there, as in icifar:cpu; None where it has one.
+      setting: task-incremental, class-incremental, online or the benchmark's own scenario; None
+        where the run has one.
+      benchmark: of a grid, by its name there, as in icifar:small; None where it has one.
 
     Raises:
       MissingDataError: the folder, the run's data or its nets are not there.
-      DataError: a benchmark, method, seed, task or scenario that was not kept, with those that
+      DataError: a benchmark, method, seed, task or setting that was not kept, with those that
         were; a net that is damaged, or of other data.
     """
     run = Path(run)
@@ -128,14 +129,10 @@ def load_net(
     if not kept.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     scenarios = _there(kept)
-    if scenario is None:
-        if len(scenarios) > 1:
-            raise DataError(f"{run} has several scenarios; give one: {', '.join(scenarios)}")
-        (scenario,) = scenarios
-    else:
-        # As the command line writes it, too.
-        scenario = scenario.replace("-", " ")
-    check_name("scenario", scenario, scenarios)
+    if setting is None and len(scenarios) > 1:
+        raise DataError(f"{run} has several settings; give one: {', '.join(scenarios)}")
+    scenario = scenarios[0] if setting is None else setting
+    check_name("setting", scenario, scenarios)
     labels = _there(kept / scenario)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
     loaded = BENCHMARKS[settings.benchmark](settings)
@@ -158,7 +155,8 @@ def load_net(
     facts = checkpoints.facts(task)
     own_facts = {"scenario": scenario, "method": row.name, "order": draw.order}
     changed = name_differences(
-        facts, {**own_facts, "strength": facts["strength"], **loaded.facts(scenario, row)}
+        facts,
+        {**own_facts, "hyperparameter": facts["hyperparameter"], **loaded.facts(scenario, row)},
     )
     if changed:
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
@@ -168,7 +166,9 @@ def load_net(
         _classes_of_tasks(sequence),
         *net,
         runner.build(scenario, row),
-        RunData(loaded.shared(scenario, row), loaded.own(scenario, sequence, facts["strength"])),
+        RunData(
+            loaded.shared(scenario, row), loaded.own(scenario, sequence, facts["hyperparameter"])
+        ),
         loaded.protocol(scenario, row).evaluation_batch,
         "class scores" in loaded.offers(scenario),
     )

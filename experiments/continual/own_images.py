@@ -25,7 +25,7 @@ from data_pipelines.images.image_set import ImageSet, every_nth, split_off
 from data_pipelines.pictures import FORMATS, opened_image, square
 
 FEWEST = 3
-"""Images of a class: to train, to choose strengths and to test."""
+"""Images of a class: to train, to choose hyperparameters and to test."""
 BYTES = 8_000_000_000
 """Of all images at their new size."""
 SHOWN = 3
@@ -301,7 +301,7 @@ def _class_names(source: Path, labels: Sequence[str]) -> tuple[str, ...]:
             f"{source}: the class {few[0]!a} has {counts[few[0]]} image"
             f"{'s' * (counts[few[0]] > 1)}"
             f"{f', and {len(few) - 1} more have too few' if len(few) > 1 else ''}; a class needs "
-            f"{FEWEST}, to train, to choose strengths and to test."
+            f"{FEWEST}, to train, to choose hyperparameters and to test."
         )
     # Whole numbers in their own order.
     numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)

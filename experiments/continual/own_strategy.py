@@ -15,17 +15,23 @@ from experiments.common.settings import nearest_names
 from experiments.continual.methods import METHODS, Method, Needs
 
 _FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a Strategy"
-STRENGTHS = "STRENGTHS"
-"""What a file calls the strengths from which one is chosen."""
+HYPERPARAMETERS = "HYPERPARAMETERS"
+"""Name of a file's values from which one is chosen."""
+_RENAMED = {
+    "capacity": "buffer_size",
+    "exemplars": "exemplars_per_class",
+    "strength": "hyperparameter",
+}
 _BYTES = 10_000_000
 
 
 def load_strategy(asked: str) -> Method:
     """The method that `my_file.py:my_strategy` names; the file is run.
 
-    Parameters of the function that are called as what `Needs` has (`exemplars`, `capacity`,
-    `tasks`, `buffer_size`, `replay_batch_size`) get it; one with a default keeps that where `Needs`
-    has None. One called `strength` gets what is chosen from the file's `STRENGTHS`.
+    Parameters of the function that are called as what `Needs` has (`exemplars_per_class`, `tasks`,
+    `replay_batch_size`) get it; one with a default keeps that where `Needs` has None. One called
+    `buffer_size` gets the samples of a whole memory, and one called `hyperparameter` gets what is
+    chosen from the file's `HYPERPARAMETERS`.
 
     Raises:
       MissingDataError: there is no such file.
@@ -59,13 +65,19 @@ def load_strategy(asked: str) -> Method:
         raise DataError(f"{path} has no function {name!r}.{meant} To run yours {_FORM}.")
 
     parameters = list(inspect.signature(factory).parameters.values())[1:]
-    known = {each.name for each in parameters} & {*Needs._fields, "capacity"}
-    strengths = tuple(getattr(module, STRENGTHS, ()))
-    if not strengths:
-        known.discard("strength")
+    known = {each.name for each in parameters} & {*Needs._fields}
+    if hasattr(module, "STRENGTHS"):
+        raise DataError(f"{asked}: the tuple STRENGTHS is now {HYPERPARAMETERS}")
+    hyperparameters = tuple(getattr(module, HYPERPARAMETERS, ()))
+    if not hyperparameters:
+        known.discard("hyperparameter")
     for each in parameters:
+        if each.name in _RENAMED:
+            new = _RENAMED[each.name]
+            raise DataError(f"{asked}: the parameter {each.name!r} is now {new!r}")
         if each.name not in known and each.default is each.empty and each.kind != each.VAR_KEYWORD:
-            or_these = f", or the file a tuple {STRENGTHS}" if each.name == "strength" else ""
+            missing = each.name == "hyperparameter"
+            or_these = f", or the file a tuple {HYPERPARAMETERS}" if missing else ""
             raise DataError(
                 f"{asked} wants {each.name!r}, which nothing fills; give it a default{or_these}"
             )
@@ -83,10 +95,11 @@ def load_strategy(asked: str) -> Method:
     defaults = {each.name for each in parameters if each.default is not each.empty}
 
     def given(needs: Needs) -> dict[str, Any]:
-        values = {each: getattr(needs, each) for each in known}
+        filled = needs._replace(buffer_size=needs.total_buffer_size)
+        values = {each: getattr(filled, each) for each in known}
         return {k: v for k, v in values.items() if v is not None or k not in defaults}
 
-    chosen = strengths if "strength" in known else ()
+    chosen = hyperparameters if "hyperparameter" in known else ()
     return Method(
         make,
         given,

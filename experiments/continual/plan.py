@@ -1,19 +1,19 @@
 """What every run of strategies on a benchmark can be asked for, and how its tasks are trained."""
 
 import dataclasses
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from everlight.checks import Between
 from experiments.common.plan_settings import PlannedRun, changed_plan
 from experiments.common.settings import Count, Rate
 from experiments.continual.benchmark import TUNING_SEED
 
-WIDENING = ("methods", "strategy", "scenario", "seeds", "published")
+WIDENING = ("methods", "strategy", "setting", "seeds", "published")
 """Settings that say which runs there are, and change none of them."""
 
 Seeds = Annotated[int, Between(1, TUNING_SEED)]
-Option = Literal["told", "not-told", "online"]
-OPTIONS: dict[Option, str] = {"told": "told", "not-told": "not told", "online": "online"}
+Option = Literal["task-incremental", "class-incremental", "online"]
+OPTIONS: tuple[Option, ...] = get_args(Option)
 
 
 Dtype = Literal["float32", "bfloat16"]
@@ -46,9 +46,9 @@ class Plan(NamedTuple):
     """Samples a step."""
     online_batch: Count
     """The same where every sample comes once."""
-    rate: Rate
+    learning_rate: Rate
     """Of gradient descent."""
-    exemplars: Count
+    exemplars_per_class: Count
     """Of every class, where a method keeps any; a memory that classes share has as many in all."""
     chosen: str
     """How all this was chosen, for the report."""
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     blocks: Annotated[int, Between(0, 100)] = 0
     """Of each stage of a reduced ResNet, for pictures; 0 is a plain net of two convolutions."""
     buffer_size: Count | None = None
-    """Samples that a memory holds in all, in the place of `exemplars` per class."""
+    """Samples that a memory holds in all, in the place of `exemplars_per_class`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,22 +71,22 @@ class StrategiesRun(PlannedRun):
     among them."""
     strategy: tuple[str, ...] = ()
     """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
-    strengths: tuple[str, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
     """Grids in the place of the table's, as in EWC=1e2,1e4,1e6; of one number, that is taken."""
-    scenario: tuple[Option, ...] | None = None
+    setting: tuple[Option, ...] | None = None
     """Whether the test tells the task; online it does not, and every sample comes once. None is not
     told."""
     published: bool = True
-    """Also the strength that a method's paper recommends, as a row beside the tuned one."""
+    """Also the hyperparameter that a method's paper recommends, as a row beside the tuned one."""
     seeds: Seeds = 3
     """Runs of every method, each with its own order of classes; more can be added later."""
     epochs: Count | None = None
     """Of a task; online there is one pass."""
     batch_size: Count | None = None
     """Samples a step."""
-    rate: Rate | None = None
+    learning_rate: Rate | None = None
     """Of gradient descent."""
-    exemplars: Count | None = None
+    exemplars_per_class: Count | None = None
     """Of every class, where a method keeps any; a memory that classes share has so many times the
     classes."""
     replay_batch_size: Count | None = None
@@ -97,8 +97,8 @@ class StrategiesRun(PlannedRun):
     far share them, and a reservoir has as many."""
     dtype: Dtype | None = None
     """Of the net's computation; parameters, statistics and losses are float32."""
-    tuning_orders: Count = 2
-    """Unreported orders of classes whose validation samples choose strengths."""
+    validation_seeds: Count = 2
+    """Unreported orders of classes whose validation samples choose hyperparameters."""
     keep_nets: bool = False
     """Leave the trained net after every task in the run's folder; `load_net` reads it."""
     features: str | None = None
@@ -108,8 +108,8 @@ class StrategiesRun(PlannedRun):
     @property
     def scenarios(self) -> tuple[str, ...]:
         """In the order of `OPTIONS`."""
-        asked = ("not-told",) if self.scenario is None else self.scenario
-        return tuple(OPTIONS[option] for option in OPTIONS if option in asked)
+        asked = ("class-incremental",) if self.setting is None else self.setting
+        return tuple(option for option in OPTIONS if option in asked)
 
 
 def planned(default: Plan, settings: StrategiesRun) -> Plan:

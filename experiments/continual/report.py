@@ -20,19 +20,19 @@ from experiments.continual.report_tables import (
     criteria_tables,
     expected_table,
     forgetting_cell,
+    hyperparameters_table,
     left_out_table,
     own_table,
     paired_differences,
     scores_table,
     settings_table,
-    strengths_table,
 )
 from experiments.continual.runner import Outcome, Outcomes
 from experiments.continual.selection import RULE
 
 _MEANING = {
-    "told": "Told: every task has a head of its own, and the test tells the task.",
-    "not told": "Not told: one head over all classes seen so far.",
+    "task-incremental": "Told: every task has a head of its own, and the test tells the task.",
+    "class-incremental": "Not told: one head over all classes seen so far.",
     "online": "Online: not told, and every sample comes once; strategies that need to know where a "
     "task ends are told.",
 }
@@ -46,7 +46,7 @@ def report_summary(
     Args:
       benchmark: that was learnt.
       seed, seeds: the first, and how many.
-      rule: by which strengths were chosen, or the number of unreported draws for the one rule.
+      rule: the selection rule, or the number of validation seeds for the common rule.
       duration: of the run.
     """
     what = benchmark.draws
@@ -95,8 +95,8 @@ def report_sections(
                 ("Your own strategy beside the others", own_table(outcomes, rows)),
                 ("The order that the literature leads one to expect", expected_table(outcomes)),
                 (
-                    "How strengths were chosen",
-                    strengths_table(benchmark.criterion, choices_of(outcomes)),
+                    "How hyperparameters were chosen",
+                    hyperparameters_table(benchmark.criterion, choices_of(outcomes)),
                 ),
                 ("What makes no sense here", left_out_table(rows, offers)),
             )
@@ -163,7 +163,7 @@ def _sentence(
     sequential = [name for name in finals if name not in bounds] or list(finals)
     best = max(sequential, key=finals.__getitem__)
     made = {row.name: row.made for row in rows}
-    # A method's other strength is no other method.
+    # A method's other hyperparameter is no other method.
     behind = [name for name in sequential if made[name] != made[best]]
     second = max(behind, key=finals.__getitem__, default=None)
     others = [

@@ -218,9 +218,9 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
         "What it costs. Copies by the criteria's counting, of a regulariser's anchor and "
         "importances, not of a teacher net; bytes are those really occupied. Samples of earlier "
         "tasks held while the last is learnt, and steps of the optimizer, are means over runs; "
-        "operations are the step's program's, without a sweep a task for importances; seconds are "
-        "the median run's, with what was compiled for it (where strengths were chosen that was "
-        "done before), on a machine that may have done other things; – where not known."
+        "operations are those of one step's program, without importances; seconds are the "
+        "median run's, with compilation unless hyper-parameters were chosen before, on a machine "
+        "that may be shared; – where not known."
     )
     return Table(caption, columns, rows)
 
@@ -229,7 +229,7 @@ def expected_table(outcomes: Outcomes) -> Table:
     """Differences between methods whose order the literature leads one to expect."""
     orders = [("joint", "DER++"), ("DER++", "ER"), ("ER", "naive")]
     pairs: dict[str, list[tuple[str, str]]] = {
-        "told": [(name, "naive") for name in REGULARISERS],
+        "task-incremental": [(name, "naive") for name in REGULARISERS],
         "online": [("DER++", "naive")],
     }
     return _pairs(outcomes, {scenario: pairs.get(scenario, orders) for scenario in outcomes})
@@ -265,28 +265,28 @@ def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -
 
 
 def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
-    """By scenario and method, as `strengths_table` takes them."""
+    """By scenario and method, as `hyperparameters_table` takes them."""
     return {
         scenario: {name: outcome.choice for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
     }
 
 
-def strengths_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
+def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
     """Of every method that has one: the grid, or that it was given."""
     rows = [
         [f"{name}, {scenario}", choice.told or "given", choice.chosen]
         for scenario, by_name in choices.items()
         for name, choice in by_name.items()
-        if choice.strength
+        if choice.hyperparameter
     ]
     caption = (
-        f"The {criterion} on validation samples of draws that are not reported, by strength; the "
-        "greatest is chosen, of equals the least. One that diverges counts as 0. Flat: the chosen "
-        "one is before no other by more than one standard error of their differences, so that the "
-        "draws do not choose; edge of the grid: it is, and a better one may lie beyond."
+        f"{criterion[:1].upper()}{criterion[1:]} on validation samples of the validation seeds, "
+        "by hyper-parameter. The greatest is chosen, of equals the smallest value; a diverged run "
+        "counts as 0. Flat: no other value is worse by more than one standard error of the paired "
+        "differences. Edge of the grid: a better value may lie beyond."
     )
-    columns = [Column("method"), Column(f"strength: {criterion}"), Column("chosen")]
+    columns = [Column("method"), Column(f"hyper-parameter: {criterion}"), Column("chosen")]
     return Table(caption, columns, rows)
 
 
@@ -301,8 +301,8 @@ def settings_table(outcomes: Outcomes) -> Table:
                 rows.setdefault((name, said), []).append(scenario)
     caption = (
         "Arguments of each method's function, by which its page of the documentation explains "
-        "them; the optimizer, epochs and batches that all share stand under Training. A strength "
-        "of two or more that were tried is the chosen one."
+        "them; the optimizer, epochs and batches that all share stand under Training. A "
+        "hyper-parameter of two or more that were tried is the chosen one."
     )
     columns = [Column("method"), Column("scenarios"), Column("settings")]
     return Table(

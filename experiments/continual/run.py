@@ -27,7 +27,14 @@ from experiments.continual.runner import NETS, Outcome, Outcomes, Runner
 from experiments.continual.table import BENCHMARKS, GENERAL, TFDS, ContinualRun
 
 OF_PLANS = (
-    *("epochs", "batch_size", "rate", "exemplars", "buffer_size", "replay_batch_size"),
+    *(
+        "epochs",
+        "batch_size",
+        "learning_rate",
+        "exemplars_per_class",
+        "buffer_size",
+        "replay_batch_size",
+    ),
     *("dtype", "tasks", "side"),
 )
 """Options of which the papers' benchmarks have their own kind in their plans."""
@@ -70,8 +77,8 @@ def check_benchmark(settings: ContinualRun) -> None:
             f"--{option} is not for {name}, which has a plan: --plan.NAME VALUE, as in "
             "--plan.protocol.epochs 5"
         )
-    if name not in (*GENERAL, "icifar") and settings.scenario is not None:
-        raise DataError(f"--scenario is not for {name}, which has its own")
+    if name not in (*GENERAL, "icifar") and settings.setting is not None:
+        raise DataError(f"--setting is not for {name}, which has its own")
 
 
 def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchmark]) -> Path:
@@ -97,11 +104,11 @@ def run_strategies(settings: StrategiesRun, run: str, load: Callable[[], Benchma
     folder.tell_plan(plan_in_force(benchmark.plan))
     benchmark = benchmark.opened(folder)
     runner = Runner(
-        folder, benchmark, settings.seed, settings.tuning_orders, keep_nets=settings.keep_nets
+        folder, benchmark, settings.seed, settings.validation_seeds, keep_nets=settings.keep_nets
     )
     outcomes = train_rows(runner, rows, settings.seeds)
     save_outcomes(folder, benchmark, settings.seed, settings.seeds, outcomes)
-    draws = settings.seed, settings.seeds, settings.tuning_orders
+    draws = settings.seed, settings.seeds, settings.validation_seeds
     summary = report_summary(benchmark, *draws, folder.duration())
     if settings.keep_nets:
         summary.append(NETS_KEPT)
@@ -126,34 +133,38 @@ def rows_of(
     """The methods asked for, in the table's order, naive among them, and the user's own."""
     asked = {*(METHODS if settings.methods is None else settings.methods), "naive"}
     rows = [benchmark.row(method) for name, method in METHODS.items() if name in asked]
-    grids = given_strengths(settings.strengths, [*rows, *own])
+    grids = given_hyperparameters(settings.hyperparameters, [*rows, *own])
     rows, own = (
-        [row._replace(strengths=grids.get(row.name, row.strengths)) for row in each]
+        [row._replace(hyperparameters=grids.get(row.name, row.hyperparameters)) for row in each]
         for each in (rows, own)
     )
     return [*(with_published(rows) if settings.published else rows), *own]
 
 
-def given_strengths(asked: Sequence[str], rows: Sequence[Method]) -> dict[str, tuple[float, ...]]:
+def given_hyperparameters(
+    asked: Sequence[str], rows: Sequence[Method]
+) -> dict[str, tuple[float, ...]]:
     """Grids of the command line by method, ascending.
 
     Raises:
-      DataError: no NAME=NUMBER,..., a method that is not run or has no strength, a strength that
-        is negative or no number.
+      DataError: no NAME=NUMBER,..., a method that is not run or has no hyperparameter, a
+        value that is negative or no number.
     """
-    known, found = [row.name for row in rows if row.strengths], {}
+    known, found = [row.name for row in rows if row.hyperparameters], {}
     for each in asked:
         name, equals, values = each.partition("=")
         if not equals:
-            raise DataError(f"--strengths {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6")
-        check_name("method with strengths among those that are run:", name, known)
+            raise DataError(
+                f"--hyperparameters {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
+            )
+        check_name("method with hyperparameters among those that are run:", name, known)
         try:
-            strengths = {float(value) for value in values.split(",")}
+            hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:
-            raise DataError(f"--strengths {each!a}; {error}") from error
-        if not all(0 <= value < np.inf for value in strengths):
-            raise DataError(f"--strengths {each!a}; give finite numbers of 0 or more")
-        found[name] = tuple(sorted(strengths))
+            raise DataError(f"--hyperparameters {each!a}; {error}") from error
+        if not all(0 <= value < np.inf for value in hyperparameters):
+            raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
+        found[name] = tuple(sorted(hyperparameters))
     return found
 
 
@@ -169,8 +180,8 @@ def refuse_nowhere(benchmark: Benchmark, asked: Sequence[str], rows: Sequence[Me
             for scenario in benchmark.scenarios
         }
         if method.name in asked and all(reasons.values()):
-            told = why_not(method, benchmark.offers("told")) is None
-            way_out = "; give --scenario told" if told else ""
+            told = why_not(method, benchmark.offers("task-incremental")) is None
+            way_out = "; give --setting task-incremental" if told else ""
             raise DataError(f"{method.name} {next(iter(reasons.values()))}{way_out}")
 
 

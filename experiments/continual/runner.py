@@ -47,7 +47,7 @@ from experiments.continual.benchmark import (
     Use,
 )
 from experiments.continual.methods import METHODS, Method, why_not
-from experiments.continual.selection import Choice, choose_strength, fixed_strength
+from experiments.continual.selection import Choice, choose_hyperparameter, fixed_hyperparameter
 
 NETS = "models"
 """Folder of the nets that a run keeps."""
@@ -94,7 +94,7 @@ class Outcome(NamedTuple):
     cost: Cost
     choice: Choice
     settings: Mapping[str, Any] = {}
-    """That the strategy is made with, the chosen strength among them."""
+    """That the strategy is made with, the chosen hyperparameter among them."""
     drawn: int = 0
     """Samples from memory that every step learns beside its own."""
 
@@ -129,7 +129,7 @@ def build_with(begin: Begin, scenario: str, method: Method) -> Build:
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
         setup, needs = begin(scenario, method, data)
-        return setup, method.make(setup, needs._replace(strength=data.own.strength))
+        return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
 
     return build
 
@@ -183,21 +183,21 @@ class Runner:
         self._made: tuple | None = None
 
     def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
-        """The method's runs on the reported draws, its strength chosen on others."""
+        """The method's runs on the reported draws, its hyperparameter chosen on others."""
         if method.made != self._made:
             # Programs of other strategies are of no use to the next one; small ones of all are.
             release_programs()
             self._builds.clear()
             self._made = method.made
         choice = self.choose(scenario, method)
-        units = self._units(scenario, method, "reported", [choice.strength], seeds)
+        units = self._units(scenario, method, "reported", [choice.hyperparameter], seeds)
         kept = self._train(scenario, method, units, "reported")
         found = [
             self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
         ]
         for unit, scores in zip(units, found, strict=True):
             self._folder.log(unit=unit.name, over_time=scores.over_time)
-        settings = self._settings(scenario, method, choice.strength)
+        settings = self._settings(scenario, method, choice.hyperparameter)
         if settings:
             self._folder.tell_method(f"{self._prefix}{scenario}-{method.label}", settings)
         tasks = len(found[0].over_time)
@@ -231,7 +231,7 @@ class Runner:
 
     def is_elsewhere(self, scenario: str, method: Method, seeds: int) -> bool:
         """Whether other processes are at all that is to be trained of a method next."""
-        grid = method.strengths if len(method.strengths) > 1 else ()
+        grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
         parts = ("tuning", grid, self._tuning_draws), ("reported", (0.0,), seeds)
         found = (
             self._folder.are_elsewhere(
@@ -242,16 +242,16 @@ class Runner:
         return next((held for held in found if held is not None), False)
 
     def choose(self, scenario: str, method: Method) -> Choice:
-        """The method's strength by the one rule."""
-        strengths = method.strengths
-        if len(strengths) < 2:
-            return fixed_strength(*strengths)
-        return choose_strength(strengths, self.on_unreported(scenario, method))
+        """The method's hyperparameter by the one rule."""
+        hyperparameters = method.hyperparameters
+        if len(hyperparameters) < 2:
+            return fixed_hyperparameter(*hyperparameters)
+        return choose_hyperparameter(hyperparameters, self.on_unreported(scenario, method))
 
     def on_unreported(self, scenario: str, method: Method) -> Float[np.ndarray, "s draws"]:
-        """What each of its strengths comes to on each unreported draw; NaN where it diverges."""
-        strengths = method.strengths or (0.0,)
-        units = self._units(scenario, method, "tuning", strengths, self._tuning_draws)
+        """Metric of each hyperparameter on each validation seed; NaN where it diverges."""
+        hyperparameters = method.hyperparameters or (0.0,)
+        units = self._units(scenario, method, "tuning", hyperparameters, self._tuning_draws)
         kept = self._train(scenario, method, units, "tuning")
         found = [
             np.nan
@@ -259,30 +259,32 @@ class Runner:
             else self.benchmark.judge(scenario, arrays, unit.sequence)
             for arrays, unit in zip(kept, units, strict=True)
         ]
-        return np.reshape(found, (len(strengths), -1))
+        return np.reshape(found, (len(hyperparameters), -1))
 
-    def train(self, scenario: str, method: Method, strength: float, seeds: int) -> list[Arrays]:
+    def train(
+        self, scenario: str, method: Method, hyperparameter: float, seeds: int
+    ) -> list[Arrays]:
         """What the method's runs on the reported draws keep.
 
         Raises:
           DivergedRunError: which did, and where.
         """
-        units = self._units(scenario, method, "reported", [strength], seeds)
+        units = self._units(scenario, method, "reported", [hyperparameter], seeds)
         kept = self._train(scenario, method, units, "reported")
         refuse_diverged(units, kept)
         return kept
 
     def build(self, scenario: str, method: Method) -> Build:
         """How the engine builds the method."""
-        # A row of the published strength has the programs of its method.
+        # A row of the published hyperparameter has the programs of its method.
         where = "" if self.benchmark.one_program else scenario
-        asked = where, method._replace(name="", strengths=(), published=None)
+        asked = where, method._replace(name="", hyperparameters=(), published=None)
         if asked not in self._builds:
             self._builds[asked] = build_with(self.benchmark.begin, scenario, method)
         return self._builds[asked]
 
     def data(self, scenario: str, method: Method, draw: Draw) -> RunData:
-        """Of a run without a strength."""
+        """Data of a run without a hyperparameter."""
         benchmark = self.benchmark
         own = benchmark.own(scenario, benchmark.sequence(scenario, method, draw))
         return RunData(benchmark.shared(scenario, method), own)
@@ -292,10 +294,10 @@ class Runner:
         data = self.data(scenario, method, Draw("reported", self.seed, 0))
         return self.build(scenario, method)(data)[1]
 
-    def _settings(self, scenario: str, method: Method, strength: float) -> dict[str, Any]:
+    def _settings(self, scenario: str, method: Method, hyperparameter: float) -> dict[str, Any]:
         draw = Draw("reported", self.seed, 0)
         _, needs = self.benchmark.begin(scenario, method, self.data(scenario, method, draw))
-        return method.settings(needs._replace(strength=strength))
+        return method.settings(needs._replace(hyperparameter=hyperparameter))
 
     def _drawn(self, scenario: str, method: Method) -> int:
         strategy = self.strategy(scenario, method)
@@ -375,7 +377,7 @@ class Runner:
         return dataclasses.replace(protocol, boundaries=False)
 
     def _parts(self, scenario: str, method: Method) -> tuple:
-        """What the engine is given for a run without a strength."""
+        """What the engine is given for a run without a hyperparameter."""
         draw = Draw("reported", self.seed, 0)
         return (
             self.build(scenario, method),
@@ -390,17 +392,19 @@ class Runner:
         scenario: str,
         method: Method,
         use: Use,
-        strengths: Sequence[float],
+        hyperparameters: Sequence[float],
         count: int,
     ) -> list[Unit]:
-        """Of every strength and draw."""
+        """Of every hyperparameter and draw."""
         benchmark, units = self.benchmark, []
-        for name, strength, draw in self._drawn_units(scenario, method, use, strengths, count):
+        for name, hyperparameter, draw in self._drawn_units(
+            scenario, method, use, hyperparameters, count
+        ):
             facts = {
                 "scenario": scenario,
                 "method": method.name,
                 "order": draw.order,
-                "strength": strength,
+                "hyperparameter": hyperparameter,
             }
             sequence = benchmark.sequence(scenario, method, draw)
             units.append(
@@ -409,7 +413,7 @@ class Runner:
                     facts | benchmark.facts(scenario, method),
                     sequence,
                     draw.key,
-                    benchmark.own(scenario, sequence, strength),
+                    benchmark.own(scenario, sequence, hyperparameter),
                 )
             )
         return units
@@ -419,16 +423,16 @@ class Runner:
         scenario: str,
         method: Method,
         use: Use,
-        strengths: Sequence[float],
+        hyperparameters: Sequence[float],
         count: int,
     ) -> Iterator[tuple[str, float, Draw]]:
-        """Name, strength and draw of each."""
-        for strength in strengths:
+        """Name, hyperparameter and draw of each."""
+        for hyperparameter in hyperparameters:
             for number in range(count):
                 draw = Draw(use, self.seed, number)
                 label = f"{scenario}-{method.label}-{draw.order}"
-                name = f"strength-{label}-{strength:g}" if use == "tuning" else label
-                yield f"{self._prefix}{name}", strength, draw
+                name = f"hyperparameter-{label}-{hyperparameter:g}" if use == "tuning" else label
+                yield f"{self._prefix}{name}", hyperparameter, draw
 
     def _train(
         self, scenario: str, method: Method, units: Sequence[Unit], use: Use

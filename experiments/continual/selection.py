@@ -1,4 +1,4 @@
-"""The one rule by which strengths are chosen, for every method that has one."""
+"""The one rule by which hyperparameters are chosen, for every method that has one."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,20 +7,20 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 RULE = (
-    "strengths: greatest {criterion} on the validation samples of {draws} draws ({what}) that "
-    "are not reported, one that diverges counting as 0; a strength that a method's paper "
-    "recommends is a row of its own"
+    "hyper-parameters: greatest {criterion} on the validation samples of {draws} validation seeds "
+    "(each with its own {what}), a diverged run counting as 0; the value that a method's paper "
+    "recommends has a row of its own"
 )
 
 
 class Choice(NamedTuple):
     """Of a method in a scenario; empty where there is nothing to choose."""
 
-    strengths: Float[np.ndarray, "s"]
+    hyperparameters: Float[np.ndarray, "s"]
     """That were tried."""
     tried: Float[np.ndarray, "s"]
     """What each came to on the unreported draws, in the mean."""
-    strength: float
+    hyperparameter: float
     """The one chosen; 0 where there is none."""
     flat: bool = False
     """Whether the draws tell it from no other: none diverges, and the mean of each one's
@@ -29,29 +29,29 @@ class Choice(NamedTuple):
     @property
     def at_the_edge(self) -> bool:
         """Whether it is the least or greatest that was tried, and better than others."""
-        tried = self.strengths
-        ends = bool(len(tried)) and self.strength in (min(tried), max(tried))
+        tried = self.hyperparameters
+        ends = bool(len(tried)) and self.hyperparameter in (min(tried), max(tried))
         return ends and not self.flat
 
     @property
     def told(self) -> str:
         """The grid in one line."""
-        tried = zip(self.strengths, self.tried, strict=True)
+        tried = zip(self.hyperparameters, self.tried, strict=True)
         return "; ".join(
-            f"{strength:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
-            for strength, value in tried
+            f"{hyperparameter:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
+            for hyperparameter, value in tried
         )
 
     @property
     def chosen(self) -> str:
-        """The strength, and whether the grid is flat or it lies at its edge."""
+        """The hyperparameter, and whether the grid is flat or it lies at its edge."""
         said = " (flat)" if self.flat else " (edge of the grid)" if self.at_the_edge else ""
-        return f"{self.strength:g}{said}"
+        return f"{self.hyperparameter:g}{said}"
 
 
-def fixed_strength(strength: float = 0.0) -> Choice:
+def fixed_hyperparameter(hyperparameter: float = 0.0) -> Choice:
     """Where there is nothing to choose."""
-    return Choice(np.zeros(0), np.zeros(0), float(strength))
+    return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
 
 
 def not_told_from(best: int, counted: Float[np.ndarray, "s draws"]) -> Bool[np.ndarray, "s"]:
@@ -65,11 +65,13 @@ def not_told_from(best: int, counted: Float[np.ndarray, "s draws"]) -> Bool[np.n
     return behind.mean(axis=1) <= error
 
 
-def choose_strength(strengths: Sequence[float], found: Float[np.ndarray, "s draws"]) -> Choice:
-    """The strength of the greatest mean, of equals the least.
+def choose_hyperparameter(
+    hyperparameters: Sequence[float], found: Float[np.ndarray, "s draws"]
+) -> Choice:
+    """The hyperparameter of the greatest mean, of equals the least.
 
     Args:
-      strengths: ascending, at least one.
+      hyperparameters: ascending, at least one.
       found: what each came to on each unreported draw; NaN where that diverged.
     """
     gone = np.isnan(found)
@@ -77,9 +79,9 @@ def choose_strength(strengths: Sequence[float], found: Float[np.ndarray, "s draw
     tried = counted.mean(axis=1)
     best = int(np.argmax(tried))
     return Choice(
-        np.array(strengths, float),
+        np.array(hyperparameters, float),
         # Where every draw diverged a number would say too much.
         np.where(gone.all(axis=1), np.nan, tried),
-        float(strengths[best]),
+        float(hyperparameters[best]),
         not gone.any() and bool(np.all(not_told_from(best, counted))),
     )

@@ -22,7 +22,7 @@ from everlight.continual import Protocol, StoredImages
 from everlight.models import MLP, PlainCNN, ReducedResNet
 from experiments.cl_metrics.record import icifar
 from experiments.common.sequences import store_images
-from experiments.common.settings import Count, Scale
+from experiments.common.settings import Count, Preset
 from experiments.continual.benchmark import Benchmark, Net, Training, head_or, of_classes
 from experiments.continual.features import (
     LITE0,
@@ -64,7 +64,7 @@ class ContinualRun(StrategiesRun):
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of the table of methods, each in quotes; None is all that make sense. naive is always
     among them."""
-    scale: Scale = "demo"
+    preset: Preset = "demo"
     """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
     images at 16 pixels, 100 of 200, or 100 of 500 at 32. Of the papers' benchmarks their own."""
     tasks: Count | None = None
@@ -76,7 +76,7 @@ class ContinualRun(StrategiesRun):
 
 
 class Size(NamedTuple):
-    """How much of a data set a scale takes."""
+    """How much of a data set a preset takes."""
 
     classes: int
     per_class: tuple[int, int]
@@ -84,9 +84,9 @@ class Size(NamedTuple):
     side: int
 
 
-SIZES: dict[Scale, Size] = {
+SIZES: dict[Preset, Size] = {
     "demo": Size(20, (100, 50), 16),
-    "cpu": Size(100, (200, 50), 16),
+    "small": Size(100, (200, 50), 16),
     "paper": Size(100, (500, 100), 32),
 }
 PICTURES = Plan(
@@ -94,14 +94,14 @@ PICTURES = Plan(
     epochs=5,
     batch_size=16,
     online_batch=10,
-    rate=0.01,
-    exemplars=20,
+    learning_rate=0.01,
+    exemplars_per_class=20,
     chosen="rate: of .005, .01, .02 and .05 the greatest accuracy of joint and ER on validation "
     "samples of unreported orders of the procedural world; epochs are a budget, with which joint "
     "and ER still gain there; steps and exemplars are no choice",
 )
 ON_FEATURES = PICTURES._replace(
-    rate=0.001,
+    learning_rate=0.001,
     chosen="rate of .0003, .001 and .003, epochs of 2, 5 and 15: the greatest accuracy of joint "
     "and ER on validation images of an unreported order of Tiny-ImageNet's first 100 classes; "
     "steps and exemplars are no choice",
@@ -111,8 +111,8 @@ DIGITS = Plan(
     epochs=10,
     batch_size=16,
     online_batch=10,
-    rate=0.02,
-    exemplars=10,
+    learning_rate=0.02,
+    exemplars_per_class=10,
     chosen="rate of .005, .01, .02, .05 and .1, epochs of 3, 10 and 30: the greatest accuracy of "
     "joint and ER on validation samples of unreported orders; steps and exemplars are no choice",
 )
@@ -142,7 +142,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
 
 def procedural(settings: ContinualRun) -> Benchmark:
     """The procedural world; no data needed."""
-    size = SIZES[settings.scale]
+    size = SIZES[settings.preset]
     subclasses = -(-size.classes // 10)
     world = World(size.classes // subclasses, subclasses, seed=settings.seed)
     images = load_procedural(world, *size.per_class)
@@ -151,14 +151,14 @@ def procedural(settings: ContinualRun) -> Benchmark:
 
 def tiny_imagenet(settings: ContinualRun) -> Benchmark:
     """Tiny-ImageNet at 32x32."""
-    size = SIZES[settings.scale]
+    size = SIZES[settings.preset]
     images = load_tiny_imagenet_32(range(size.classes))
     return of_pictures("tiny-imagenet", _resized(images, settings, size), settings)
 
 
 def cifar100(settings: ContinualRun) -> Benchmark:
     """CIFAR-100."""
-    size = SIZES[settings.scale]
+    size = SIZES[settings.preset]
     images = first_classes(load_cifar100(), size.classes)
     return of_pictures("cifar100", _resized(images, settings, size), settings)
 
@@ -276,21 +276,21 @@ def of_plan(
     Raises:
       DataError: more tasks than classes, or a memory of less than a sample per class.
     """
-    memory = f"{plan.exemplars} exemplars a class"
+    memory = f"{plan.exemplars_per_class} exemplars per class"
     if plan.buffer_size is not None:
         memory = f"{plan.buffer_size} samples in memory in all"
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),
         plan.online_batch,
-        optax.sgd(plan.rate, momentum=MOMENTUM),
-        plan.exemplars,
-        f"gradient descent at {plan.rate:g} with momentum {MOMENTUM:g}; {plan.epochs} epochs a "
-        f"task in steps of {plan.batch_size}; online one pass in steps of {plan.online_batch}; "
-        f"{memory}{in_replay_batches(plan.replay_batch_size)}",
+        optax.sgd(plan.learning_rate, momentum=MOMENTUM),
+        plan.exemplars_per_class,
+        f"SGD with learning rate {plan.learning_rate:g} and momentum {MOMENTUM:g}; {plan.epochs} "
+        f"epochs per task in batches of {plan.batch_size}; online one pass in batches of "
+        f"{plan.online_batch}; {memory}{in_replay_batches(plan.replay_batch_size)}",
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
-        reach=plan.rate / (1 - MOMENTUM),
+        reach=plan.learning_rate / (1 - MOMENTUM),
         replay_batch_size=plan.replay_batch_size,
         buffer_size=plan.buffer_size,
     )

@@ -1,6 +1,7 @@
-"""Settings of a benchmark tried on the draws that choose strengths, which reports leave out.
+"""Settings of a benchmark tried on the draws that choose hyperparameters, which reports leave out.
 
-    python -m experiments continual tune icifar --scale cpu --vary rate=1e-3,3e-3 hidden=64,128
+    python -m experiments continual tune icifar --preset small \\
+        --vary learning-rate=1e-3,3e-3 hidden=64,128
 
 No test sample of a reported draw is judged. What was trained is read back: the same command with
 more values, methods or scenarios trains those alone.
@@ -30,22 +31,27 @@ from experiments.common.settings import Count, check_methods
 from experiments.continual.benchmark import Benchmark
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Option
-from experiments.continual.report_tables import strengths_table
+from experiments.continual.report_tables import hyperparameters_table
 from experiments.continual.run import check_benchmark, refuse_nowhere
 from experiments.continual.runner import Runner
-from experiments.continual.selection import Choice, choose_strength, fixed_strength, not_told_from
+from experiments.continual.selection import (
+    Choice,
+    choose_hyperparameter,
+    fixed_hyperparameter,
+    not_told_from,
+)
 from experiments.continual.table import BENCHMARKS, ContinualRun, Side
 
-WIDENING = ("vary", "methods", "scenario", "tuning_orders")
+WIDENING = ("vary", "methods", "setting", "validation_seeds")
 """Settings that say which runs there are, and change none of them."""
 VARY = "--vary "
 T = TypeVar("T")
 RULE = (
-    "{criterion} on the validation samples of the {draws} draws ({what}) that choose strengths and "
-    "that `continual run --seeds {seeds}` does not report; of a method with strengths its best "
-    "there; best are the settings of the greatest mean over columns, a run that diverges counting "
-    "as 0, and others are not told from them that are behind by no more than a standard error over "
-    "draws"
+    "{criterion} on the validation samples of the {draws} validation seeds (each with its own "
+    "{what}), which `continual run --seeds {seeds}` does not report; each method has its best "
+    "hyper-parameter there; the best configuration has the greatest mean over columns, a diverged "
+    "run counting as 0; configurations within one standard error over seeds are statistically tied "
+    "with it"
 )
 
 
@@ -56,7 +62,7 @@ class TuneRun(PlannedRun):
     benchmark: tyro.conf.Positional[str] = ""
     """As in `continual run`."""
     vary: tuple[str, ...] = ()
-    """Settings of the plan and the values to try, joined by commas, as in rate=.01,.03
+    """Settings of the plan and the values to try, joined by commas, as in learning-rate=.01,.03
     protocol.epochs=5,10; all combinations are."""
     methods: tuple[str, ...] = ("joint", "ER")
     """Names of the table of methods, each in quotes, that are to agree on the settings."""
@@ -68,11 +74,11 @@ class TuneRun(PlannedRun):
     """Of the images, as in `continual run`."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Of your own images, as in `continual run`."""
-    scenario: tuple[Option, ...] | None = None
+    setting: tuple[Option, ...] | None = None
     """Of benchmarks that have none of their own, and icifar; None is not told."""
     features: str | None = None
     """In the place of images, as in `continual run`."""
-    tuning_orders: Count = 2
+    validation_seeds: Count = 2
     """Unreported draws."""
 
 
@@ -91,7 +97,7 @@ class Tried(NamedTuple):
     training: str
     """In words, with the changes."""
     found: Mapping[Place, Float[np.ndarray, "draws"]]
-    """Of the best strength, where a method has several; NaN where a run diverged."""
+    """Of the best hyperparameter, where a method has several; NaN where a run diverged."""
     choices: Mapping[Place, Choice]
 
     @property
@@ -133,7 +139,7 @@ def run_tune(settings: TuneRun) -> Path:
         _refuse_others(benchmark, changed, label_of(changes))
         changed = changed.opened(folder)
         _refuse_repeated(changed, rows, label_of(changes), seen)
-        draws = settings.seed, settings.tuning_orders
+        draws = settings.seed, settings.validation_seeds
         runner = Runner(folder, changed, *draws, label_of(sorted_by_name(changes)))
         tried.append(_try_all(runner, changes, rows))
         print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
@@ -154,7 +160,7 @@ def _report(
     best, near = ranked(tried)
     rule = RULE.format(
         criterion=benchmark.criterion,
-        draws=settings.tuning_orders,
+        draws=settings.validation_seeds,
         what=benchmark.draws,
         seeds=_settings(settings, {}).seeds,
     )
@@ -167,13 +173,13 @@ def _report(
     ]
     title = f"Settings of {benchmark.name} on draws that are not reported"
     first = _first_screen(folder.path, benchmark, tried, best, near)
-    return write_report(folder.path, title, summary, _strengths(benchmark, tried), first)
+    return write_report(folder.path, title, summary, _hyperparameters(benchmark, tried), first)
 
 
 def _runs_of(benchmark: Benchmark, rows: Sequence[Method], settings: TuneRun) -> int:
     """Of each combination."""
     return sum(
-        settings.tuning_orders * max(len(benchmark.row(method).strengths), 1)
+        settings.validation_seeds * max(len(benchmark.row(method).hyperparameters), 1)
         for method in rows
         for scenario in benchmark.scenarios
         if why_not(method, benchmark.offers(scenario)) is None
@@ -191,7 +197,9 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
       DataError: none, no list of values, a name or a value twice, or a name that is given too.
     """
     if not asked:
-        raise DataError("--vary without a setting; give NAME=VALUE,..., as in rate=.01,.03")
+        raise DataError(
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=.01,.03"
+        )
     grids: dict[str, list] = {}
     for each in asked:
         name, equals, text = each.partition("=")
@@ -199,7 +207,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
         if not (name and equals and text):
             raise DataError(
                 f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
-                "rate=.01,.03"
+                "learning-rate=.01,.03"
             )
         if name in grids or name in plan:
             other = f"{OPTION}{name}" if name in plan else "it already"
@@ -241,7 +249,7 @@ def run_command(settings: TuneRun, changes: Mapping[str, Any]) -> str:
         f"{OPTION}{name.replace('_', '-')} {_written(value)}" for name, value in given.items()
     ]
     return " ".join(
-        [f"continual run {settings.benchmark} --scale {settings.scale}", *options, "..."]
+        [f"continual run {settings.benchmark} --preset {settings.preset}", *options, "..."]
     )
 
 
@@ -310,9 +318,13 @@ def _try_all(runner: Runner, changes: Mapping[str, Any], rows: Sequence[Method])
         for scenario in runner.benchmark.scenarios:
             if why_not(method, runner.benchmark.offers(scenario)) is None:
                 values, place = runner.on_unreported(scenario, method), Place(scenario, method.name)
-                several = len(method.strengths) > 1
-                choice = choose_strength(method.strengths, values) if several else fixed_strength()
-                row = method.strengths.index(choice.strength) if several else 0
+                several = len(method.hyperparameters) > 1
+                choice = (
+                    choose_hyperparameter(method.hyperparameters, values)
+                    if several
+                    else fixed_hyperparameter()
+                )
+                row = method.hyperparameters.index(choice.hyperparameter) if several else 0
                 found[place], choices[place] = values[row], choice
     return Tried(changes, runner.benchmark.training, found, choices)
 
@@ -364,12 +376,12 @@ def _edges(tried: Sequence[Tried], best: int) -> list[str]:
     return found
 
 
-def _strengths(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Section]:
+def _hyperparameters(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Section]:
     choices: dict[str, dict[str, Choice]] = {}
     for each in tried:
         for place, choice in each.choices.items():
             choices.setdefault(f"{place.scenario}, {each.label}", {})[place.method] = choice
-    table = strengths_table(benchmark.criterion, choices)
+    table = hyperparameters_table(benchmark.criterion, choices)
     return [Section("Strengths", items=[table])] if table.rows else []
 
 

@@ -1,9 +1,9 @@
 """The three scenarios: accuracy on one fixed test set after every batch (figures 4, 5 and 6).
 
-    python -m experiments core50 batches --scale demo
-    python -m experiments core50 batches --scale paper --net Mid-VGG --weights VGG_CNN_M.npz
+    python -m experiments core50 batches --preset demo
+    python -m experiments core50 batches --preset paper --net Mid-VGG --weights VGG_CNN_M.npz
 
-The scales are those of `plans.py`; demo and cpu need no data.
+The scales are those of `plans.py`; demo and small need no data.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, Scale, check_methods
+from experiments.common.settings import Count, Preset, check_methods
 from experiments.continual.benchmark import Benchmark, Draw
 from experiments.continual.methods import Method
 from experiments.continual.report import report_sections, report_summary
@@ -64,23 +64,23 @@ class BatchesRun(PlannedRun):
     level: Level = "object"
     """Classes are the 50 objects or the 10 categories."""
     orders: Count | None = None
-    """Runs, each with the published order of its number; None is the scale's."""
+    """Runs, each with the published order of its number; None is the preset's."""
     test_frames: Count | None = None
-    """Of every object and session in the test set, evenly spaced; None is the scale's."""
+    """Of every object and session in the test set, evenly spaced; None is the preset's."""
     gain: Annotated[float, Between(0, 1_000)] | None = None
-    """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the scale's."""
+    """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the preset's."""
     net: CaffeNet | None = None
-    """At the scale paper; None is Mid-CaffeNet."""
+    """At the preset paper; None is Mid-CaffeNet."""
     weights: Path | None = None
-    """An .npz of a Caffe net's layers, for the scale paper; no head."""
+    """An .npz of a Caffe net's layers, for the preset paper; no head."""
     partial: bool = False
     """Run on an incomplete release too; the report counts its frames."""
 
 
-def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+def run_batches(settings: BatchesRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, FIXED)
-    plan = choose_net(changed_plan(plans[settings.scale], settings.plan), settings.net)
+    plan = choose_net(changed_plan(plans[settings.preset], settings.plan), settings.net)
     plan = dataclasses.replace(
         plan,
         orders=plan.orders if settings.orders is None else settings.orders,
@@ -116,7 +116,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
 
     def scored(scenario: BatchScenario, name: str) -> Scored:
         method, found, runs = FIXED[name], common[scenario][name], orders(scenario, name)
-        kept = runner.train(scenario, method, found.choice.strength, runs)
+        kept = runner.train(scenario, method, found.choice.hyperparameter, runs)
         draws = [Draw("reported", settings.seed, order) for order in range(runs)]
         sequences = [benchmark.sequence(scenario, method, draw) for draw in draws]
         frame = features().operations if method.trains == "head" else 0.0
@@ -137,7 +137,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     tested, recorded = (
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
-    rule = "the last step of every batch counts; the strengths of other strategies were not chosen"
+    rule = "last step of every batch; hyper-parameters of other strategies were not selected"
     summary = [
         ("Paper", CITATION),
         *report_summary(benchmark, settings.seed, plan.orders, rule, folder.duration()),
@@ -179,7 +179,7 @@ def run_batches(settings: BatchesRun, plans: Mapping[Scale, Plan] = PLANS) -> Pa
     theirs = Published(paper, curves)
     first, every = report_sections(folder.path, benchmark, common, rows, theirs)
     own = paper_sections(folder.path, outcomes, splits, frames, published, paper)
-    title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.scale})"
+    title = f"CORe50: {', '.join(settings.scenarios)} on {frames.name} ({settings.preset})"
     return write_report(folder.path, title, summary, [*own, *every], first)
 
 
@@ -204,7 +204,7 @@ def _lengths(plan: Plan, outcomes: Outcomes) -> str:
     for scenario, by_name in outcomes.items():
         for name in by_name:
             length = length_of(plan, scenario, FIXED[name])
-            later = length.rate * length.later_factor
-            words = f"{length.first} at {length.rate:g}, then {length.later} at {later:g}"
+            later = length.learning_rate * length.later_factor
+            words = f"{length.first} at {length.learning_rate:g}, then {length.later} at {later:g}"
             alike.setdefault(words, []).append(f"{name} in {scenario}")
     return "; ".join(f"{', '.join(names)}: {words}" for words, names in alike.items())

@@ -162,7 +162,7 @@ def check_weights(plan: Plan, weights: Path | None) -> None:
     if weights is None:
         return
     if plan.pretraining is not None:
-        raise DataError(f"--weights {weights}: the small net learns its own; use --scale paper")
+        raise DataError(f"--weights {weights}: the small net learns its own; use --preset paper")
     if not weights.is_file():
         raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
 
@@ -221,7 +221,7 @@ def _learn_other_objects(
     net = make_net(plan, classes)
 
     def build(data: StoredImages) -> tuple[Setup, Strategy]:
-        optimizer = optax.adam(pretraining.rate)
+        optimizer = optax.adam(pretraining.learning_rate)
         setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
         return setup, naive(setup)
 

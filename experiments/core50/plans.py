@@ -1,9 +1,9 @@
-"""What each scale of the CORe50 runs changes.
+"""What each preset of the CORe50 runs changes.
 
-Scales:
+Presets:
   demo: the procedural world in CORe50's structure at 32x32, one run; a small net that has learnt
     other objects of such a world first, in place of ILSVRC-2012; three minutes on two cores.
-  cpu: the same with more frames and three runs.
+  small: the same with more frames and three runs.
   paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet or, by `--net`, Mid-VGG at 128x128,
     ten runs (cumulative five of NC, three of NIC), the authors' rates and iterations, which are the
     same for both; meant for an accelerator. Weights learnt on ILSVRC-2012 are the user's to give,
@@ -17,7 +17,7 @@ from typing import Literal, get_args
 
 from data_pipelines.errors import DataError
 from everlight.continual.engine.steps import Protocol
-from experiments.common.settings import Count, Rate, Scale
+from experiments.common.settings import Count, Preset, Rate
 from experiments.continual.plan import Dtype, computed_in
 
 Approach = Literal["tuned", "frozen", "cumulative"]
@@ -33,14 +33,14 @@ class Length:
 
     first: int
     later: int
-    rate: Rate
+    learning_rate: Rate
     later_rate: Rate | None = None
     """Of all batches but the first; None is the same."""
 
     @property
     def later_factor(self) -> float:
         """On the rate, in all batches but the first."""
-        return 1.0 if self.later_rate is None else self.later_rate / self.rate
+        return 1.0 if self.later_rate is None else self.later_rate / self.learning_rate
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Pretraining:
     images: int = 60
     """Of each subclass."""
     epochs: int = 8
-    rate: Rate = 2e-3
+    learning_rate: Rate = 2e-3
     """Adam's."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a scale changes."""
+    """What a preset changes."""
 
     data: Literal["procedural", "core50"]
     net: Literal["small"] | CaffeNet
@@ -78,7 +78,7 @@ class Plan:
     """Runs, each with the published order of its number."""
     gain: float
     """CWR's, of the weights consolidated at the first batch of NC and NIC: 3 as published, less in
-    demo and cpu, where 3 leaves its classes all predictions."""
+    demo and small, where 3 leaves its classes all predictions."""
     chosen: str
     """How lengths, rates and gain came about, for the report."""
     cumulative_orders: Mapping[BatchScenario, int] = field(default_factory=dict)
@@ -117,7 +117,7 @@ def choose_net(plan: Plan, net: CaffeNet | None) -> Plan:
     if net not in get_args(CaffeNet):
         raise DataError(f"--net {net}; give {' or '.join(get_args(CaffeNet))}")
     if plan.net == "small":
-        raise DataError(f"--net {net}: this scale has the small net; use --scale paper")
+        raise DataError(f"--net {net}: this preset has the small net; use --preset paper")
     return replace(plan, net=net)
 
 
@@ -139,7 +139,7 @@ _ON_TRAINING_SESSIONS = (
     "and 11 of the last published orders, which are not reported (cpu's lengths); numbers of steps "
     "by what two cores can do"
 )
-PLANS: Mapping[Scale, Plan] = {
+PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
         net="small",
@@ -162,7 +162,7 @@ PLANS: Mapping[Scale, Plan] = {
         test_frames=2,
         dense_rate=1.0,
     ),
-    "cpu": Plan(
+    "small": Plan(
         data="procedural",
         net="small",
         side=32,

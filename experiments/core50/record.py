@@ -1,4 +1,4 @@
-"""CORe50 as a benchmark: frames, nets and training of the paper at each scale."""
+"""CORe50 as a benchmark: frames, nets and training of the paper at each preset."""
 
 import dataclasses
 import functools
@@ -54,23 +54,23 @@ from experiments.core50.plans import PLANS, BatchScenario, Length, Plan, protoco
 MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
 EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
 CHOOSING_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
-"""Of training and of testing, of the orders that choose strengths: all are training sessions."""
+"""Training and test sessions of the validation seeds; all are training sessions."""
 TUNING, SCRATCH = "fine-tuning", "from scratch"
 """The static benchmark, from the common beginning and from a random one."""
-STRENGTHS: Mapping[str, tuple[float, ...]] = {
+HYPERPARAMETERS: Mapping[str, tuple[float, ...]] = {
     "EWC": (0.01, 0.1, 1, 10),
     "online EWC": (0.01, 0.1, 1, 10),
     "SI": (0.01, 0.1, 1, 10),
     "MAS": (1e-4, 1e-3, 1e-2, 1e-1),
 }
 """Of penalties whose gradients are added."""
-# The paper's three, CWR in both forms, then others with strengths that do not diverge in NI, not
-# tuned.
+# The paper's three, CWR in both forms, then others at untuned hyperparameters that do not diverge
+# in NI.
 FIXED: dict[str, Method] = {
     name: METHODS[name] for name in ("naive", "CWR", "CWR as coded", "cumulative")
 } | {
-    name: METHODS[name]._replace(strengths=strengths)
-    for name, strengths in (
+    name: METHODS[name]._replace(hyperparameters=hyperparameters)
+    for name, hyperparameters in (
         ("EWC", (1.0,)),
         ("SI", (1.0,)),
         ("MAS", (0.01,)),
@@ -107,7 +107,7 @@ def core50_begin(plan: Plan, classes: int, tasks: int, on_features: bool = False
     """What strategies are made from: softmax over all classes, SGD with momentum and decay.
 
     Args:
-      plan: of the scale.
+      plan: of the preset.
       classes: of the level.
       tasks: of a sequence.
       on_features: every method learns a head on features in the frames' place.
@@ -188,7 +188,7 @@ def record(
     """The benchmark; a draw is a published order of the batches.
 
     Args:
-      plan: of the scale.
+      plan: of the preset.
       frames: of the plan.
       level: of the classes.
       seed: of the run.
@@ -230,7 +230,7 @@ def record(
 
     def shared(scenario: str, method: Method) -> Shared:
         length = length_of(plan, scenario, method)
-        rates = jnp.float32(length.rate), jnp.float32(length.later_factor)
+        rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         if method.trains == "head" and not on_features:
             values = StoredImages.of(features().values, jnp.float32(0), jnp.float32(1))
             return Shared(values, {}, *rates)
@@ -271,7 +271,7 @@ def record(
         sequence=sequence,
         keep=lambda scenario, method, result: result.evaluation._asdict(),
         scores=_scores,
-        strengths=STRENGTHS,
+        hyperparameters=HYPERPARAMETERS,
         one_by_one=True,
     )
 
@@ -334,17 +334,17 @@ def _choosing(
 
 
 def core50_benchmark(scenario: BatchScenario, settings: StrategiesRun) -> Benchmark:
-    """The paper's benchmark at a scale, for any methods.
+    """The paper's benchmark at a preset, for any methods.
 
     Raises:
-      DataError: more seeds than there are published orders beside those that choose strengths.
+      DataError: more seeds than published orders beside those of the validation seeds.
     """
-    plan = changed_plan(PLANS[settings.scale], settings.plan)
-    left = RUNS - settings.tuning_orders
+    plan = changed_plan(PLANS[settings.preset], settings.plan)
+    left = RUNS - settings.validation_seeds
     if settings.seeds > left:
         raise DataError(
             f"--seeds {settings.seeds}; core50 has {RUNS} published orders, of which "
-            f"--tuning-orders {settings.tuning_orders} choose strengths: give {left} or less"
+            f"--validation-seeds {settings.validation_seeds} take some: give {left} or less"
         )
     frames = thin_test(load_frames(plan, settings.seed), plan.test_frames)
     parts = plan, frames, "object", settings.seed, (scenario,)

@@ -1,9 +1,9 @@
 """The static benchmark: all training sessions at once (table 2), and frames fused over time.
 
-    python -m experiments core50 static --scale demo
-    python -m experiments core50 static --scale paper --net Mid-VGG --weights VGG_CNN_M.npz
+    python -m experiments core50 static --preset demo
+    python -m experiments core50 static --preset paper --net Mid-VGG --weights VGG_CNN_M.npz
 
-The scales are those of `plans.py`; demo and cpu need no data.
+The scales are those of `plans.py`; demo and small need no data.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Scale
+from experiments.common.settings import Preset
 from experiments.continual.methods import Method
 from experiments.continual.runner import Runner
 from experiments.core50 import CITATION
@@ -59,16 +59,16 @@ class StaticRun(PlannedRun):
     levels: tuple[Level, ...] = ("object", "category")
     """Classes are the 50 objects or the 10 categories."""
     net: CaffeNet | None = None
-    """At the scale paper; None is Mid-CaffeNet."""
+    """At the preset paper; None is Mid-CaffeNet."""
     weights: Path | None = None
-    """An .npz of a Caffe net's layers, for the scale paper; no head."""
+    """An .npz of a Caffe net's layers, for the preset paper; no head."""
     partial: bool = False
     """Run on an incomplete release too; the report counts its frames."""
 
 
-def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    plan = choose_net(changed_plan(plans[settings.scale], settings.plan), settings.net)
+    plan = choose_net(changed_plan(plans[settings.preset], settings.plan), settings.net)
     check_weights(plan, settings.weights)
     folder = RunFolder("core50", "static", settings)
     folder.tell_plan(plan_in_force(plan))
@@ -93,8 +93,9 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         (
             "Training",
             f"fine-tuning {plan.fine_tuning.first} steps of {plan.batch_size} at "
-            f"{plan.fine_tuning.rate:g}, {plan.dense_rate:g} times that in fully connected layers; "
-            f"from scratch {plan.scratch.first} at {plan.scratch.rate:g}; one run, seed "
+            f"{plan.fine_tuning.learning_rate:g}, {plan.dense_rate:g} times that in fully "
+            "connected layers; "
+            f"from scratch {plan.scratch.first} at {plan.scratch.learning_rate:g}; one run, seed "
             f"{settings.seed}; linear SVM, one class against the rest, C = 1, on features of mean "
             "length 1",
         ),
@@ -104,7 +105,7 @@ def run_static(settings: StaticRun, plans: Mapping[Scale, Plan] = PLANS) -> Path
         ),
         ("Duration", folder.duration()),
     ]
-    title = f"CORe50, static: {frames.name} ({settings.scale})"
+    title = f"CORe50, static: {frames.name} ({settings.preset})"
     paper = _Published(
         PAPER_STATIC[paper_net(plan.net)], paper_name(plan.net, plan.data == "core50")
     )

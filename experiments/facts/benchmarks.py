@@ -39,7 +39,7 @@ TOP = 5
 CHUNK = 1 << 13
 """Images that are made at once and then laid into the device's array."""
 HELD_OUT = 10
-"""Every so many-th training scene chooses strengths, with all its facts."""
+"""Every so many-th training scene chooses hyperparameters, with all its facts."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class FactSet(NamedTuple):
 
     @property
     def held_out(self) -> Bool[np.ndarray, "n"]:
-        """The training examples that choose strengths: whole scenes, with all that they show."""
+        """Training examples that choose hyperparameters: whole scenes with all their facts."""
         return self.train.scene % HELD_OUT == HELD_OUT - 1
 
 

@@ -261,7 +261,7 @@ CLAIMS: tuple[Claim, ...] = (
         )
     ),
     Claim(
-        "(1) The drop is greater on mid-scale than on large-scale (mean of lifelong methods)",
+        "(1) The drop is greater on mid-preset than on large-scale (mean of lifelong methods)",
         "holds",
         _drops(MID),
         _drops(LARGE),

@@ -1,15 +1,15 @@
 """The paper's experiments: lifelong fact learning on random and semantic splits (tables 2 to 17).
 
-    python -m experiments facts lifelong --scale demo
+    python -m experiments facts lifelong --preset demo
 
 With `--splits` it runs on the authors' files instead, their photographs streamed.
 
-Scales:
+Presets:
   demo: the procedural world's facts, no data needed; 60 facts in four tasks, five strategies, one
     seed; three and a half minutes on two cores.
-  cpu: VRD's annotations, rendered at 32x32; mid-scale with 186 facts in four tasks, eight
+  small: VRD's annotations, rendered at 32x32; mid-scale with 186 facts in four tasks, eight
     strategies and three seeds, then large-scale with all facts in eight tasks and six strategies;
-    SI and MAS with the strengths that their papers recommend too; an hour on two busy cores.
+    SI and MAS with the hyperparameters that their papers recommend too; an hour on two busy cores.
   paper: all examples of VRD at 64x64, a wider net, more epochs; meant for an accelerator.
 """
 
@@ -33,7 +33,7 @@ from everlight.metrics.ranking import Facts, Ranks, rank_facts
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Scale
+from experiments.common.settings import Bytes, Preset
 from experiments.continual.benchmark import Draw
 from experiments.continual.plan import Seeds
 from experiments.continual.report import report_sections
@@ -90,7 +90,7 @@ class LifelongRun(PlannedRun):
     """Lifelong fact learning: up to seven strategies and joint on random and semantic splits."""
 
     data: DataSet | None = None
-    """None is the scale's: procedural or vrd."""
+    """None is the preset's: procedural or vrd."""
     photographs: Path | None = None
     """The folder of VRD's photographs, or of those that `splits` lists; None renders what VRD has
     annotated."""
@@ -103,12 +103,12 @@ class LifelongRun(PlannedRun):
     memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded photographs that are held while those of `splits` are read."""
     seeds: Seeds | None = None
-    """Runs of every method, each with its own initial net; None is the scale's."""
+    """Runs of every method, each with its own initial net; None is the preset's."""
 
 
-def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+def run_lifelong(settings: LifelongRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
-    plan = changed_plan(plans[settings.scale], settings.plan)
+    plan = changed_plan(plans[settings.preset], settings.plan)
     plan = dataclasses.replace(plan, data=settings.data or plan.data)
     if settings.photographs and not settings.splits and plan.data != "vrd":
         raise DataError(f"--photographs: {plan.data} has none; give --data vrd or --splits")
@@ -144,8 +144,9 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ("Seeds", f"initial nets and batches; {seeds}; the splits are the same for all"),
         (
             "Selection rule",
-            "last epoch; strengths: greatest generalised Top-5 on a tenth of the training scenes, "
-            "held out, of a net that is not reported; net, rate and lengths: " + plan.chosen,
+            "last epoch; hyper-parameters: greatest generalised Top-5 on a held-out tenth of the "
+            "training scenes, with a validation seed; net, learning rate and lengths: "
+            + plan.chosen,
         ),
         (
             "Training",
@@ -153,7 +154,7 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Scale, Plan] = PLANS) -> 
         ),
         ("Duration", folder.duration()),
     ]
-    title = f"Lifelong fact learning: {source.name} ({settings.scale})"
+    title = f"Lifelong fact learning: {source.name} ({settings.preset})"
     # Of several benchmarks the last record stands for all: they differ in their facts alone.
     benchmark = benchmark._replace(note=summary[1][1], scenarios=())
     rows = [METHODS_HERE[name] for name in used]
@@ -247,7 +248,9 @@ def _train(runner: Runner, plan: BenchmarkPlan) -> Learnt:
     for name in plan.methods:
         method = runner.benchmark.row(METHODS_HERE[name])
         for split in SPLITS:
-            row = method._replace(strengths=_middle(method.strengths, plan.strengths_tried))
+            row = method._replace(
+                hyperparameters=_middle(method.hyperparameters, plan.hyperparameters_tried)
+            )
             learnt[split][name] = runner.outcome(split, row, plan.seeds)
     return learnt
 
@@ -267,7 +270,7 @@ def _scored(
     outcomes: dict[Split, dict[str, Outcome]] = {}
     for split in SPLITS:
         kept = {
-            name: runner.train(split, METHODS_HERE[name], each.choice.strength, plan.seeds)
+            name: runner.train(split, METHODS_HERE[name], each.choice.hyperparameter, plan.seeds)
             for name, each in learnt[split].items()
         }
         sequence = benchmark.sequence(split, METHODS_HERE["finetune"], draws[0])
@@ -292,10 +295,10 @@ def _scored(
     return outcomes
 
 
-def _middle(strengths: tuple[float, ...], count: int) -> tuple[float, ...]:
+def _middle(hyperparameters: tuple[float, ...], count: int) -> tuple[float, ...]:
     """So many of them around the middle."""
-    first = max(0, len(strengths) // 2 - count // 2)
-    return strengths[first : first + count]
+    first = max(0, len(hyperparameters) // 2 - count // 2)
+    return hyperparameters[first : first + count]
 
 
 def _score(

@@ -1,4 +1,4 @@
-"""Lifelong facts as a benchmark: data, net and training of the paper at each scale."""
+"""Lifelong facts as a benchmark: data, net and training of the paper at each preset."""
 
 import dataclasses
 import zlib
@@ -27,7 +27,7 @@ from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.shapes import same_shapes
 from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
-from experiments.common.settings import Count, Rate, Scale
+from experiments.common.settings import Count, Preset, Rate
 from experiments.common.streaming import Channels, channels, naming_files, stream_centers
 from experiments.continual.benchmark import (
     Arrays,
@@ -61,12 +61,12 @@ EXEMPLARS = 2
 """Of every fact, for methods that are not the paper's."""
 SHOWN = 48
 """Test samples of different facts, from head to tail, whose nearest facts are kept."""
-STRENGTHS: Mapping[str, tuple[float, ...]] = {
+HYPERPARAMETERS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
     "MAS": (0.1, 1, 10, 100, 1000),
 }
 PAPER_METHODS = ("ExpertGate", "finetune", "IMM mode", "SI", "MAS", "joint")
-# With EWC and IMM's mean beside the paper's, and strengths that SI's and MAS's papers recommend.
+# With EWC and IMM's mean beside the paper's, and the values that SI's and MAS's papers recommend.
 METHODS_HERE: dict[str, Method] = {
     row.name: row
     for row in with_published(
@@ -87,7 +87,7 @@ class BenchmarkPlan:
     methods: tuple[str, ...]
     protocol: Protocol
     seeds: Seeds
-    strengths_tried: Count = 5
+    hyperparameters_tried: Count = 5
     """Of each method's, the middle ones."""
     replay_batch_size: Count | None = None
     """Samples that methods draw from memory per step; None is as many as a step has."""
@@ -102,13 +102,13 @@ class Net:
     trunk: tuple[int, ...]
     branch: int
     hidden: int
-    rate: Rate = 1e-3
+    learning_rate: Rate = 1e-3
     dtype: Dtype = "float32"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a scale changes."""
+    """What a preset changes."""
 
     data: DataSet
     net: Net
@@ -124,7 +124,7 @@ def _select_last(epochs: int, batch_size: int) -> Protocol:
     return Protocol(epochs=epochs, batch_size=batch_size, select="last")
 
 
-PLANS: Mapping[Scale, Plan] = {
+PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
         chosen="rate: of .0003, .001 and .003 the papers' of those that finetune and joint do not "
@@ -137,13 +137,13 @@ PLANS: Mapping[Scale, Plan] = {
                 ("ExpertGate", "finetune", "IMM mode", "MAS", "joint"),
                 _select_last(6, 32),
                 seeds=1,
-                strengths_tried=2,
+                hyperparameters_tried=2,
             )
         },
     ),
-    "cpu": Plan(
+    "small": Plan(
         data="vrd",
-        chosen="rate of .0003, .001 and .003, mid-scale's epochs of 6 and 12: the papers' rate of "
+        chosen="rate of .0003, .001 and .003, mid-preset's epochs of 6 and 12: the papers' rate of "
         "those that finetune and joint do not tell from the best on held-out scenes, by nets that "
         "are not reported; the rest is what two cores can do",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
@@ -222,7 +222,7 @@ def facts_begin(
         images: StoredImages | StreamedImages = shared.images
         if store is not None:
             images = stream_centers(store, shared.images)
-        setup = flax_setup(module, images, objective, optax.adam(net.rate))
+        setup = flax_setup(module, images, objective, optax.adam(net.learning_rate))
         return setup, Needs(
             tasks,
             facts,
@@ -248,7 +248,7 @@ def record(
 
     Args:
       name: of the set of facts.
-      plan, net: of the scale.
+      plan, net: of the preset.
       fact_set: of the plan's size.
       images: on the device, or where they are read.
       chosen: how net, rate and lengths were, for the report.
@@ -303,14 +303,14 @@ def record(
         keep=_keep,
         scores=_scores,
         metric=_goodness,
-        strengths=STRENGTHS,
+        hyperparameters=HYPERPARAMETERS,
         store=store,
     )
 
 
 def facts_benchmark(settings: StrategiesRun) -> Benchmark:
-    """The first of the paper's benchmarks at a scale, for any methods."""
-    plan = changed_plan(PLANS[settings.scale], settings.plan)
+    """The first of the paper's benchmarks at a preset, for any methods."""
+    plan = changed_plan(PLANS[settings.preset], settings.plan)
     name, wanted = next(iter(plan.benchmarks.items()))
     source = load_source(plan.data, plan.scenes, settings.seed)
     fact_set = make_benchmark(source, plan.data, wanted.size, settings.seed)
@@ -446,5 +446,5 @@ def net_name(net: Net, features: Features | None = None) -> str:
         below, gate = f"on {features.note}", "the same features"
     return (
         f"joint embedding, {below}, {net.hidden} hidden units a branch{computed_in(net.dtype)}; "
-        f"Adam at {net.rate:g}, anew at every task; ExpertGate's gate sees {gate}"
+        f"Adam at {net.learning_rate:g}, anew at every task; ExpertGate's gate sees {gate}"
     )

@@ -101,7 +101,7 @@ def score_ranks(
       sequence: that was learnt.
       groups: of the benchmark.
     """
-    # The union may be padded to the length of the one that strengths are chosen on.
+    # The union may be padded to the length of the one that hyperparameters are chosen on.
     size = len(groups.counts)
     member = jnp.asarray(sequence.test_member)[:, :size]
     ranks = Ranks(*(jnp.asarray(rank)[:, :size] for rank in ranks))

@@ -1,11 +1,11 @@
 """The benchmark: ten methods on task configurations, each class coarse or fine (figures 3 to 6).
 
-    python -m experiments iirc benchmark --scale demo
+    python -m experiments iirc benchmark --preset demo
 
-Scales:
+Presets:
   demo: the procedural world, 4 shapes of 3 textures each at 16x16, two configurations, a net of 8
     layers, five methods; four minutes on two cores.
-  cpu: real images, 5 superclasses of Tiny-ImageNet and 5 classes without one at 16x16, three
+  small: real images, 5 superclasses of Tiny-ImageNet and 5 classes without one at 16x16, three
     configurations, a net of 8 layers, all ten methods; one to four minutes a sequence.
   paper: IIRC-CIFAR with CIFAR-100 below EVERLIGHT_DATA, the authors' ten configurations, ResNet-32,
     140 epochs a task and 280 for the first; meant for an accelerator. With `--data
@@ -26,7 +26,7 @@ from data_pipelines.errors import DataError
 from experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Bytes, Count, Scale, check_methods, check_name
+from experiments.common.settings import Bytes, Count, Preset, check_methods, check_name
 from experiments.continual.benchmark import Draw
 from experiments.continual.methods import Method
 from experiments.continual.report import report_sections, report_summary
@@ -56,14 +56,14 @@ class IIRCRun(PlannedRun):
     """IIRC: ten methods where every class is learnt coarse first, then fine."""
 
     data: DataSet | None = None
-    """None is the scale's. Besides the procedural world and Tiny-ImageNet the benchmarks of the
+    """None is the preset's. Besides the procedural world and Tiny-ImageNet the benchmarks of the
     authors' package, the incremental ones being without superclasses."""
     methods: tuple[str, ...] | None = None
     """joint, incremental joint, ER-infinite, ER, iCaRL-CNN, iCaRL-norm, LUCIR, BiC, A-GEM or
     finetune, or forms that are not the paper's: LUCIR-0.5 (λ₀ = .5), BiC-whole-pwJS (labels weigh
-    1, stage 2 by pw-JS); None is the scale's."""
+    1, stage 2 by pw-JS); None is the preset's."""
     configurations: Count | None = None
-    """Task configurations, each with a seed of its own; None is the scale's."""
+    """Task configurations, each with a seed of its own; None is the preset's."""
     memory_limit: Bytes = 2_000_000_000
     """Bytes of decoded images that are held while ImageNet's files are read."""
     undecodable: Literal["fail", "skip"] = "fail"
@@ -71,7 +71,7 @@ class IIRCRun(PlannedRun):
     first task and leave such files out, counted and named in the report."""
 
 
-def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
+def run_iirc(settings: IIRCRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     """Runs it all; returns the report's path."""
     check_methods(settings.methods, FORMS)
     plan = plan_of(settings, plans)
@@ -91,18 +91,18 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     common = train_rows(runner, rows, runs)
 
     def scored(method: Method) -> Outcome:
-        strength = common[SCENARIO][method.name].choice.strength
+        hyperparameter = common[SCENARIO][method.name].choice.hyperparameter
         found = [
             score_method(
                 benchmark.sequence(SCENARIO, method, Draw("reported", settings.seed, number)),
                 each["predicted"],
             )
-            for number, each in enumerate(runner.train(SCENARIO, method, strength, runs))
+            for number, each in enumerate(runner.train(SCENARIO, method, hyperparameter, runs))
         ]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
     def with_exemplars(count: int) -> dict[str, Float[np.ndarray, "runs"]]:
-        ours = record(replace(plan, exemplars=count), data, settings.seed, store)
+        ours = record(replace(plan, exemplars_per_class=count), data, settings.seed, store)
         other = Runner(folder, ours, settings.seed, part=f"{count}-exemplars")
         return {name: other.outcome(SCENARIO, FORMS[name], runs).final for name in ablated}
 
@@ -110,7 +110,9 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     ablated = [name for name in plan.methods if name in plan.ablated]
     ablation = {count: with_exemplars(count) for count in plan.ablation if ablated}
     if ablation:
-        ablation[plan.exemplars] = {name: common[SCENARIO][name].final for name in ablated}
+        ablation[plan.exemplars_per_class] = {
+            name: common[SCENARIO][name].final for name in ablated
+        }
     own = {
         f"{name}/{field}": value
         for name, result in outcomes.items()
@@ -137,18 +139,18 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Scale, Plan] = PLANS) -> Path:
     ]
     first, every = report_sections(folder.path, benchmark, common, rows)
     own = paper_sections(folder.path, outcomes, ablation, splits, data)
-    title = f"IIRC: {len(outcomes)} methods on {data.images.name} ({settings.scale})"
+    title = f"IIRC: {len(outcomes)} methods on {data.images.name} ({settings.preset})"
     return write_report(folder.path, title, summary, [*own, *every], first)
 
 
-def plan_of(settings: IIRCRun, plans: Mapping[Scale, Plan]) -> Plan:
+def plan_of(settings: IIRCRun, plans: Mapping[Preset, Plan]) -> Plan:
     """The plan of a run's scale and data, with the run's own choices in it.
 
     Raises:
       DataError: other numbers of exemplars of a method that keeps none.
     """
     imagenet = settings.data is not None and is_imagenet(settings.data)
-    plan = PAPER_IMAGENET if imagenet and settings.scale == "paper" else plans[settings.scale]
+    plan = PAPER_IMAGENET if imagenet and settings.preset == "paper" else plans[settings.preset]
     plan = changed_plan(plan, settings.plan)
     for name in plan.ablated:
         check_name("method with exemplars in --plan.ablated,", name, WITH_EXEMPLARS)

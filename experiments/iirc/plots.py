@@ -44,7 +44,7 @@ def plot_exemplars(
         aside = counts * 1.03 ** (place - (len(by_end) - 1) / 2)
         look = look_of(place)._asdict()
         axis.errorbar(aside, means, spreads, label=name, marker="o", capsize=3, **look)
-    axis.set(xlabel="exemplars a class", ylabel="pw-JS, R_j", xscale="log")
+    axis.set(xlabel="exemplars per class", ylabel="pw-JS, R_j", xscale="log")
     axis.set_xticks(counts, [f"{count:,}" for count in counts])
     axis.minorticks_off()
     axis.set_ylim(0, None)

@@ -1,4 +1,4 @@
-"""IIRC as a benchmark: data, nets and training of the paper at each scale."""
+"""IIRC as a benchmark: data, nets and training of the paper at each preset."""
 
 import functools
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ from everlight.scenarios.shapes import same_shapes
 from experiments.common.checkpoint import checksums_of
 from experiments.common.plan_settings import changed_plan
 from experiments.common.sequences import store_images
-from experiments.common.settings import Count, Rate, Scale
+from experiments.common.settings import Count, Preset, Rate
 from experiments.common.streaming import channels, stream
 from experiments.continual.benchmark import (
     Arrays,
@@ -89,14 +89,14 @@ PAPER_METHODS: dict[str, Method] = {
             *("iCaRL-CNN", "iCaRL-norm"),
         )
     },
-    "LUCIR": METHODS["LUCIR"]._replace(strengths=(5.0,)),
+    "LUCIR": METHODS["LUCIR"]._replace(hyperparameters=(5.0,)),
     "BiC": METHODS["BiC"],
     "A-GEM": METHODS["A-GEM"],
     "finetune": METHODS["naive"]._replace(name="finetune"),
 }
 # And LUCIR that holds features less, and BiC's other stages 1 and 2.
 FORMS: dict[str, Method] = PAPER_METHODS | {
-    "LUCIR-0.5": METHODS["LUCIR"]._replace(name="LUCIR-0.5", strengths=(0.5,)),
+    "LUCIR-0.5": METHODS["LUCIR"]._replace(name="LUCIR-0.5", hyperparameters=(0.5,)),
     **{name: METHODS[name] for name in METHODS if name.startswith("BiC-")},
 }
 WITH_EXEMPLARS = tuple(
@@ -107,7 +107,7 @@ DataSet = Literal["procedural", "tiny-imagenet"] | OfficialName
 
 @dataclass(frozen=True)
 class Plan:
-    """What a scale changes."""
+    """What a preset changes."""
 
     data: DataSet
     side: int
@@ -117,12 +117,12 @@ class Plan:
     protocol: Protocol
     configurations: int
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    rate: Rate = 1.0
-    rates: Mapping[str, float] = field(default_factory=dict)
+    learning_rate: Rate = 1.0
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
     """Of methods that have another."""
     joint_epochs: int | None = None
     """Of joint's only task; None is as many as of any first task."""
-    exemplars: int = 20
+    exemplars_per_class: int = 20
     """Of every class, where a method keeps any."""
     replay_batch_size: Count | None = None
     """Samples that methods draw from memory per step; None is as many as a step has."""
@@ -144,7 +144,7 @@ class Plan:
 FEATURES_RATE = 0.01
 """Of a linear head on features."""
 SCHEDULE = {"plateau_factor": 0.1, "plateau_patience": 10}
-PLANS: Mapping[Scale, Plan] = {
+PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
         side=16,
@@ -152,19 +152,19 @@ PLANS: Mapping[Scale, Plan] = {
         protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, **SCHEDULE),
         configurations=2,
         methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
-        rate=0.3,
+        learning_rate=0.3,
         per_class=(100, 50),
         chosen="rate: of .03, .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on "
         "post-task validation of configurations that are not reported; sizes and lengths are what "
         "a demo has time for",
     ),
-    "cpu": Plan(
+    "small": Plan(
         data="tiny-imagenet",
         side=16,
         blocks=1,
         protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, **SCHEDULE),
         configurations=3,
-        rate=0.3,
+        learning_rate=0.3,
         joint_epochs=43,
         ablation=(50, 100),
         per_class=(250, 50),
@@ -190,12 +190,12 @@ PAPER_IMAGENET = Plan(
     blocks=None,
     protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, **SCHEDULE),
     configurations=5,
-    rate=0.1,
-    rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
+    learning_rate=0.1,
+    learning_rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
     joint_epochs=180,
     per_class=(1300, 50),
 )
-"""In place of the scale's where `data` is one of ImageNet's."""
+"""In place of the preset's where `data` is one of ImageNet's."""
 
 
 class Data(NamedTuple):
@@ -267,7 +267,7 @@ def iirc_begin(
     """What strategies are made from: SGD with momentum, crops and mirrors, BCE over seen classes.
 
     Args:
-      plan: of the scale.
+      plan: of the preset.
       classes: coarse and fine.
       tasks: of a configuration.
       store: where images are read that are not in memory; there they crop and mirror themselves.
@@ -285,7 +285,7 @@ def iirc_begin(
         images: StoredImages | StreamedImages = data.shared
         if store is not None:
             images = stream(store, data.shared)
-        rate = plan.rates.get(method.name, plan.rate)
+        rate = plan.learning_rates.get(method.name, plan.learning_rate)
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY), optax.sgd(rate, momentum=MOMENTUM)
         )
@@ -297,7 +297,7 @@ def iirc_begin(
         return setup, Needs(
             own,
             classes,
-            plan.exemplars,
+            plan.exemplars_per_class,
             reach=reach,
             labels=LABELS,
             replay_batch_size=plan.replay_batch_size,
@@ -325,11 +325,11 @@ def record(
     """The benchmark; a draw is a task configuration.
 
     Args:
-      plan: of the scale; its configurations are those that there are.
+      plan: of the preset; its configurations are those that there are.
       data: of the plan.
       seed: of the run.
       store: where images are read that are not in memory.
-      choosing: whether the post-task validation of the last configurations chooses strengths.
+      choosing: whether the post-task validation of the last configurations chooses hyperparameters.
       features: of the images, from which a linear head learns in their place.
 
     Raises:
@@ -400,7 +400,7 @@ def record(
         for name, value in without_unset(asdict(plan)).items()
         if name not in ("methods", "configurations", "ablation", "ablated", "chosen")
     }
-    others = "".join(f" ({rate:g} for {name})" for name, rate in plan.rates.items())
+    others = "".join(f" ({rate:g} for {name})" for name, rate in plan.learning_rates.items())
     if store is not None:
         facts["files"] = fingerprint(images)
     content = [images.images, images.train_labels, images.test_labels]
@@ -413,8 +413,8 @@ def record(
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{learner}, SGD at {plan.rate:g}{others} with momentum, anew at every "
-        f"task{augmented}; {plan.exemplars} exemplars a class"
+        training=f"{learner}, SGD at {plan.learning_rate:g}{others} with momentum, anew at every "
+        f"task{augmented}; {plan.exemplars_per_class} exemplars per class"
         f"{in_replay_batches(plan.replay_batch_size)}; {epochs(plan)}",
         chosen=plan.chosen,
         facts=lambda scenario, method: facts | {"seed": seed},
@@ -438,23 +438,23 @@ def _keep(scenario: str, method: Method, result: SequenceResult) -> dict[str, Ar
 
 
 def iirc_benchmark(settings: StrategiesRun) -> Benchmark:
-    """The paper's benchmark at a scale, for any methods.
+    """The paper's benchmark at a preset, for any methods.
 
     Raises:
-      DataError: more seeds than there are configurations beside those that choose strengths.
+      DataError: more seeds than there are configurations beside those that choose hyperparameters.
     """
-    plan = PLANS[settings.scale]
+    plan = PLANS[settings.preset]
     if settings.features is not None:
-        plan = replace(plan, side=AS_THEY_COME, rate=FEATURES_RATE)
+        plan = replace(plan, side=AS_THEY_COME, learning_rate=FEATURES_RATE)
     plan = changed_plan(plan, settings.plan)
     official = plan.data in get_args(OfficialName)
     there = PLANS["paper"].configurations if official else MOST_ORDERS
     plan = replace(plan, configurations=there)
-    left = there - settings.tuning_orders
+    left = there - settings.validation_seeds
     if settings.seeds > left:
         raise DataError(
-            f"--seeds {settings.seeds}; iirc has {there} configurations, of which --tuning-orders "
-            f"{settings.tuning_orders} choose strengths: give {left} or less"
+            f"--seeds {settings.seeds}; iirc has {there} configurations, of which "
+            f"--validation-seeds {settings.validation_seeds} take some: give {left} or less"
         )
     data = load_data(plan, settings.seed)
     features = None

@@ -18,7 +18,7 @@ from experiments.iirc.record import Data
 from experiments.iirc.scores import RECALL_BATCH, SCORES, Outcome
 
 Ablation = Mapping[int, Mapping[str, Float[np.ndarray, "runs"]]]
-"""pw-JS in the end with each number of exemplars a class, by method."""
+"""pw-JS in the end with each number of exemplars per class, by method."""
 
 
 def paper_sections(
@@ -112,7 +112,7 @@ def _exemplars(path: Path, ablation: Ablation) -> tuple[Figure, Table]:
         name: {count: ablation[count][name] for count in counts} for name in ablation[counts[0]]
     }
     rows = [[name, *map(spread, of.values())] for name, of in by_method.items()]
-    columns = [Column("method"), *(Column(f"{count:,}", "exemplars a class") for count in counts)]
+    columns = [Column("method"), *(Column(f"{count:,}", "exemplars per class") for count in counts)]
     picture = plot_exemplars(path / "exemplars.png", by_method)
     return Figure(caption, picture), Table("The same in numbers.", columns, rows)
 

@@ -13,9 +13,9 @@ training pair is re-illuminated as every other by the charts (two-camera paper, 
 each camera's light the best is kept for `estimate`. What the report says of it is of scenes that
 neither trained nor chose it.
 
-Scales:
+Presets:
   demo: no data needed: thirty made-up pairs under known lights are written and calibrated on.
-  cpu: FOLDER, 3,000 steps of every net.
+  small: FOLDER, 3,000 steps of every net.
   paper: FOLDER, 20,000 steps.
 """
 
@@ -52,7 +52,7 @@ from everlight.models.illuminant_novelty import Familiarity, calibrate
 from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, in_words
+from experiments.common.settings import Count, Preset, RunSettings, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.calibrate_choice import CANDIDATES, Choice, by_pair, choose
 from experiments.two_camera.calibrate_pairs import (
@@ -88,7 +88,7 @@ SAMPLES = 4_096
 DEMO_PAIRS = 30
 TRAINING = {
     "demo": TrainingSettings(3_000, 128, validate_every=50),
-    "cpu": TrainingSettings(3_000, 128, validate_every=50),
+    "small": TrainingSettings(3_000, 128, validate_every=50),
     "paper": TrainingSettings(20_000, 128, validate_every=50),
 }
 
@@ -99,7 +99,7 @@ class CalibrateRun(RunSettings):
 
     folder: tyro.conf.Positional[Path | None] = None
     """Raw files in main/ and second/, and charts.json where charts are to be given."""
-    scale: Scale = "cpu"
+    preset: Preset = "small"
     """demo: made-up pairs under known lights; cpu, paper: 3,000 or 20,000 steps of every net."""
     homography: Path | None = None
     """From main to second pixels, as `estimate` takes it; by default fitted to all charts."""
@@ -110,7 +110,7 @@ class CalibrateRun(RunSettings):
 
 
 def run_calibrate(
-    settings: CalibrateRun, training: Mapping[Scale, TrainingSettings] = TRAINING
+    settings: CalibrateRun, training: Mapping[Preset, TrainingSettings] = TRAINING
 ) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "calibrate", settings)
@@ -124,7 +124,7 @@ def run_calibrate(
     quasi = measured.quasi._replace(folds=tuple(folds))
     measured = measured._replace(quasi=quasi)
     cameras = (measured.images["main"].camera, measured.images["second"].camera)
-    optimizer = training[settings.scale]
+    optimizer = training[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     choices = {}
     for light in LIGHTS:
@@ -201,14 +201,14 @@ def run_calibrate(
 
 
 def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
-    if settings.scale == "demo":
+    if settings.preset == "demo":
         if settings.folder is not None:
-            raise DataError("--scale demo makes its own pairs; leave the folder or --scale away")
+            raise DataError("--preset demo makes its own pairs; leave the folder or --preset away")
         source = folder.path / "made-up-pairs"
         write_chart_pairs(source, DEMO_PAIRS, settings.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"
     if settings.folder is None:
-        raise DataError("give the folder of raw pairs, or --scale demo")
+        raise DataError("give the folder of raw pairs, or --preset demo")
     return settings.folder, f"raw pairs in {settings.folder}"
 
 

@@ -5,7 +5,7 @@
     python -m experiments two_camera dataset --thumbnails a.npz b.npz --split cross-camera
     python -m experiments two_camera dataset --release radiometric --cameras "Canon 600D"
 
-Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--scale demo` needs no data. A
+Without either the NUS-8 thumbnails below EVERLIGHT_DATA are taken; `--preset demo` needs no data. A
 thumbnails file has `images_u16` or `images`, `illuminant_rgb` and `names`; the releases are those
 of `data_pipelines.color.constancy_sets`, as they come unpacked.
 
@@ -41,7 +41,7 @@ from experiments.common.checkpoint import Checkpoints, checksums_of
 from experiments.common.progress import progress
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, check_name, in_words
+from experiments.common.settings import Count, Preset, RunSettings, check_name, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.dataset_report import DatasetResults, report_sections
 from experiments.two_camera.image_methods import (
@@ -58,15 +58,15 @@ Split = Literal["folds", "cross-camera"]
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
 CAMERA_SECONDS, SECONDS = 260.0, 0.1
-"""Of processor time, for a camera and for each of its images of 64x64 pixels; measured at the scale
-cpu: 284 s for 198 images, 438 s for 1,707."""
+"""Of processor time, for a camera and for each of its images of 64x64 pixels; measured at the
+preset small: 284 s for 198 images, 438 s for 1,707."""
 RENDERED = 162
 """Scenes of the radiometric set, each by every camera."""
 LEAST_IMAGES = 45
 """Of a camera: two thirds of them, less the validation part, must determine 20 numbers."""
 TRAINING = {
     "demo": TrainingSettings(1_000, 128, validate_every=50),
-    "cpu": TrainingSettings(4_000, 128, validate_every=50),
+    "small": TrainingSettings(4_000, 128, validate_every=50),
     "paper": TrainingSettings(20_000, 128, validate_every=50),
 }
 
@@ -75,7 +75,7 @@ TRAINING = {
 class DatasetRun(RunSettings):
     """Any set of photographs with known lights: every method that sees one image (table 2)."""
 
-    scale: Scale = "cpu"
+    preset: Preset = "small"
     """demo: rendered images of two cameras; cpu, paper: 4,000 or 20,000 steps of every net."""
     thumbnails: tuple[Path, ...] = ()
     """Files of thumbnails, of one camera or several each."""
@@ -110,13 +110,13 @@ class CameraImages(NamedTuple):
 
 
 def run_dataset(
-    settings: DatasetRun, training: Mapping[Scale, TrainingSettings] = TRAINING
+    settings: DatasetRun, training: Mapping[Preset, TrainingSettings] = TRAINING
 ) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "dataset", settings)
     cameras, note = load_cameras(settings)
     sets = (in_three_folds if settings.split == "folds" else across_cameras)(cameras, settings)
-    optimizer = training[settings.scale]
+    optimizer = training[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
     asked = asdict(optimizer) | {"seeds": settings.seeds, "seed": settings.seed}
     for data in sets.values():
@@ -207,9 +207,9 @@ def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
         )
     if settings.release and settings.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
-    if settings.scale == "demo":
+    if settings.preset == "demo":
         if settings.release or settings.thumbnails:
-            raise DataError("--scale demo renders its own images; leave the data or --scale away")
+            raise DataError("--preset demo renders its own images; leave the data or --preset away")
         cameras, note = _rendered(embedded_library(), EMBEDDED_CAMERAS, settings.seed)
     elif settings.release == "radiometric":
         library = measured_library()

@@ -1,10 +1,10 @@
 """The two-camera paper's experiment on NUS images (section 4.2, table 2, figures 5B and 9).
 
-    EVERLIGHT_DATA=... python -m experiments two_camera nus --scale cpu
+    EVERLIGHT_DATA=... python -m experiments two_camera nus --preset small
 
-Scales:
+Presets:
   demo: no data needed: 162 rendered thumbnails in the place of NUS's; a rehearsal.
-  cpu: every method that sees one image, as `two_camera dataset` has them, on the D5200's 200
+  small: every method that sees one image, as `two_camera dataset` has them, on the D5200's 200
     thumbnails of 64x64. Their charts are masked, so the paper's quasi-real pairs cannot be made
     from them.
   paper: the official release of D5200 and Canon 1Ds Mark III in nus8/ below EVERLIGHT_DATA: the
@@ -38,7 +38,7 @@ from everlight.models.illuminant_training import TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, in_words
+from experiments.common.settings import Count, Preset, RunSettings, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.image_methods import (
     MOMENTS,
@@ -78,7 +78,7 @@ BOTH = "T and moments"
 class NusRun(RunSettings):
     """Images of the NUS set: single-image estimators, and nets on quasi-real pairs (table 2)."""
 
-    scale: Scale = "cpu"
+    preset: Preset = "small"
     """demo: rendered images instead; cpu: thumbnails; paper: the official release, and nets."""
     seeds: Count = 8
     """Trainings per fold, each with its own initial net and inner validation pairs."""
@@ -91,7 +91,7 @@ def run_nus(
 ) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "nus", settings)
-    if settings.scale == "paper":
+    if settings.preset == "paper":
         results = compare_on_pairs(folder, settings, training)
         protocol = [
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
@@ -100,7 +100,7 @@ def run_nus(
             ("Training", in_words(training)),
         ]
     else:
-        load = {"demo": rendered_images, "cpu": thumbnail_images}[settings.scale]
+        load = {"demo": rendered_images, "small": thumbnail_images}[settings.preset]
         images = load(settings.seed)
         seeds = range(settings.seed, settings.seed + settings.seeds)
         checkpoints = Checkpoints(folder.checkpoints / "honest")
@@ -124,7 +124,7 @@ def run_nus(
         *protocol,
         ("Duration", folder.duration()),
     ]
-    title = f"Illuminant estimation on NUS images ({settings.scale})"
+    title = f"Illuminant estimation on NUS images ({settings.preset})"
     first, sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections, first)
 

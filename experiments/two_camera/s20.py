@@ -1,11 +1,11 @@
 """The two-camera paper's experiment on real phone images (section 4.3, tables 3 and 4, figure 5C).
 
-    EVERLIGHT_DATA=... python -m experiments two_camera s20 --scale cpu
+    EVERLIGHT_DATA=... python -m experiments two_camera s20 --preset small
 
-Scales:
+Presets:
   demo: no data needed: 162 rendered pairs in the place of S20's, one seed pair; a rehearsal.
-  cpu: the released transforms and folds, 8 seeds, 6,000 steps of 128.
-  paper: as cpu with the released models' optimizer: rate 1e-3, all training pairs at every step,
+  small: the released transforms and folds, 8 seeds, 6,000 steps of 128.
+  paper: as small with the released models' optimizer: rate 1e-3, all training pairs at every step,
     500,000 epochs; meant for a GPU.
 
 The repository holds transforms. Its README offers the raw images and the authors' own augmented
@@ -45,7 +45,7 @@ from everlight.models.illuminant_training import Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import Count, RunSettings, Scale, in_words
+from experiments.common.settings import Count, Preset, RunSettings, in_words
 from experiments.common.trees import rows_of
 from experiments.two_camera import CITATION
 from experiments.two_camera.intervals import Coverage, calibrate_all, cross_coverage, uninformed
@@ -87,7 +87,7 @@ BOTH = "T and the phone's white balance"
 
 TRAINING = {
     "demo": TrainingSettings(steps=2_000, batch_size=128, validate_every=50),
-    "cpu": TrainingSettings(steps=6_000, batch_size=128, validate_every=50),
+    "small": TrainingSettings(steps=6_000, batch_size=128, validate_every=50),
     "paper": TrainingSettings(500_000, 0, 1e-3, "constant", validate_every=100),
 }
 
@@ -96,7 +96,7 @@ TRAINING = {
 class S20Run(RunSettings):
     """Real pairs of a phone's two cameras, 3-fold (tables 3 and 4)."""
 
-    scale: Scale = "cpu"
+    preset: Preset = "small"
     """demo: rendered pairs instead; cpu: the release; paper: its optimizer too."""
     seeds: Count = 8
     """Trainings per fold, each with its own initial net and inner validation pairs."""
@@ -105,10 +105,10 @@ class S20Run(RunSettings):
 def run_s20(settings: S20Run) -> Path:
     """Runs it all; returns the report's path."""
     folder = RunFolder("two_camera", "s20", settings)
-    data = rendered_pairs(settings.seed) if settings.scale == "demo" else released_pairs()
-    training = TRAINING[settings.scale]
+    data = rendered_pairs(settings.seed) if settings.preset == "demo" else released_pairs()
+    training = TRAINING[settings.preset]
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    augmented = None if settings.scale == "demo" else load_augmented_s20(len(data.main))
+    augmented = None if settings.preset == "demo" else load_augmented_s20(len(data.main))
     results = S20Results(data, tuple(AUGMENTATIONS), {}, {}, {}, {})
     for selection in RULES:
         checkpoints = Checkpoints(folder.checkpoints / selection)
@@ -157,7 +157,7 @@ def run_s20(settings: S20Run) -> Path:
         ),
         ("Duration", folder.duration()),
     ]
-    title = f"Two-camera illuminant estimation: S20 phone pairs ({settings.scale})"
+    title = f"Two-camera illuminant estimation: S20 phone pairs ({settings.preset})"
     first, sections = report_sections(folder.path, results)
     return write_report(folder.path, title, summary, sections, first)
 

@@ -14,8 +14,8 @@ and what is left beside the way, in units of its length. The whites interpolated
 light already; nets answer with the ratio of the true one to it. T and the known lights' transforms
 given as they are did worse on cameras and scenes that are not reported.
 
-Scales:
-  cpu: 5 pairs, 6,000 scenes, 4,000 steps.
+Presets:
+  small: 5 pairs, 6,000 scenes, 4,000 steps.
   paper: 18,000 scenes, 20,000 steps of larger batches. The paper has no such experiment.
   demo: there is none, as no 28 cameras come with a package.
 """
@@ -41,7 +41,7 @@ from everlight.models.illuminant_training import Problem, TrainingSettings
 from experiments.common.checkpoint import Checkpoints
 from experiments.common.report import write_report
 from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings, Scale, in_words
+from experiments.common.settings import Preset, RunSettings, in_words
 from experiments.two_camera import CITATION
 from experiments.two_camera.pair_map import sensitivity_distances
 from experiments.two_camera.radiometric import SPLITS
@@ -72,10 +72,10 @@ DEPTH, WIDTH = 5, 16
 SAMPLES, JUDGED = 20_000, 4_000
 """Of a training on many pairs, and of the pairs that choose its step."""
 TRAINING = {
-    "cpu": TrainingSettings(4_000, 256, 1e-2, validate_every=40),
+    "small": TrainingSettings(4_000, 256, 1e-2, validate_every=40),
     "paper": TrainingSettings(20_000, 512, 1e-2),
 }
-SCENES = {"cpu": 6_000, "paper": 18_000}
+SCENES = {"small": 6_000, "paper": 18_000}
 
 OTHERS = {
     "Net on T, other pairs": ("T",),
@@ -99,7 +99,7 @@ OWN = {
 class UnseenRun(RunSettings):
     """Nets for pairs of cameras never seen, given a description of their sensors."""
 
-    scale: Scale = "cpu"
+    preset: Preset = "small"
     """cpu: 6,000 scenes, 4,000 steps; paper: 18,000 and 20,000. There is no demo."""
     camera_pairs: Annotated[int, Between(1, 14)] = 5
     """Pairs of cameras that are left out in turn, no camera twice, drawn by the seed."""
@@ -121,21 +121,22 @@ class Fold(NamedTuple):
 def run_unseen(
     settings: UnseenRun,
     library: SpectralLibrary | None = None,
-    training: Mapping[Scale, TrainingSettings] = TRAINING,
-    scenes: Mapping[Scale, int] = SCENES,
+    training: Mapping[Preset, TrainingSettings] = TRAINING,
+    scenes: Mapping[Preset, int] = SCENES,
 ) -> Path:
     """Runs it all, by default with the measured cameras; returns the report's path."""
-    if settings.scale not in training:
+    if settings.preset not in training:
         raise DataError(
-            f"--scale {settings.scale}: no 28 cameras come with a package; give --scale cpu, with "
-            "EVERLIGHT_DATA set"
+            f"--preset {settings.preset}: no 28 cameras come with a package; give --preset small, "
+            "with EVERLIGHT_DATA set"
         )
     library = measured_library() if library is None else library
     folds = draw_folds(len(library.camera_names), settings.camera_pairs, settings.seed)
     folder = RunFolder("two_camera", "unseen", settings)
-    optimizer = training[settings.scale]
+    optimizer = training[settings.preset]
     worlds = {
-        split: see_scenes(library, scenes[settings.scale], split, settings.seed) for split in SPLITS
+        split: see_scenes(library, scenes[settings.preset], split, settings.seed)
+        for split in SPLITS
     }
     jobs = [(split, fold) for split in SPLITS for fold in folds]
     known = known_lights(library)
@@ -180,8 +181,8 @@ def run_unseen(
         ("Data", library.note),
         (
             "Scenes",
-            f"{scenes[settings.scale]:,} of 24 surfaces, exact responses: 60% train, 20% validate, "
-            "20% test",
+            f"{scenes[settings.preset]:,} of 24 surfaces, exact responses: 60% train, 20% "
+            "validate, 20% test",
         ),
         ("Cameras never seen", "; ".join(" and ".join(pair) for pair in names[::2])),
         (

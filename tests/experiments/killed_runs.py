@@ -57,7 +57,7 @@ def phone_pairs(runs: Path) -> None:
 def icifar(runs: Path) -> None:
     from tests.experiments.test_icifar_run import TINY
 
-    # Without strengths to be chosen, which take most of its time.
+    # Without hyperparameters to be chosen, which take most of its time.
     run_icifar(ICifarRun(runs=runs), {"demo": dataclasses.replace(TINY, methods=("Naive",))})
 
 

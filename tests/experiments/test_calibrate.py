@@ -195,7 +195,7 @@ def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
 @pytest.mark.slow
 def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
     source, true = written
-    training = {"cpu": TrainingSettings(200, 64, 1e-2, validate_every=20)}
+    training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
     settings = CalibrateRun(folder=source, runs=tmp_path, seeds=2)
     report = run_calibrate(settings, training)
     page = report.read_text()
@@ -256,7 +256,7 @@ def refused(folder, tmp_path, message):
 
 
 def test_a_folder_without_pairs_is_refused(folder, tmp_path):
-    refused(None, tmp_path, "give the folder of raw pairs, or --scale demo")
+    refused(None, tmp_path, "give the folder of raw pairs, or --preset demo")
     refused(tmp_path / "none", tmp_path / "b", r"none/main is no folder; put the main camera's")
 
 

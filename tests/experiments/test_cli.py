@@ -66,7 +66,10 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("two_camera s20 --seeds 0", "--seeds 0; give 1 or more"),
         ("two_camera nus --seeds -3", "--seeds -3; give 1 or more"),
         ("two_camera unseen --camera-pairs 15", "--camera-pairs 15; give 14 or less"),
-        ("two_camera unseen --scale demo", "no 28 cameras come with a package; give --scale cpu"),
+        (
+            "two_camera unseen --preset demo",
+            "no 28 cameras come with a package; give --preset small",
+        ),
         ("two_camera radiometric --scenes 5", "--scenes 5; give 16 or more"),
         ("two_camera radiometric --scenes 7", "--scenes 7; give 16 or more"),
         ("two_camera radiometric --scenes 99999999999999", "or less"),
@@ -86,9 +89,9 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
         ("data prepare imagenet x", "imagenet is read as it is published: put tasks 1 and 2"),
         ("two_camera s20", "EVERLIGHT_DATA is not set"),
-        ("two_camera nus --scale cpu", "EVERLIGHT_DATA is not set"),
+        ("two_camera nus --preset small", "EVERLIGHT_DATA is not set"),
         ("two_camera calibrate nowhere", "nowhere/main is no folder"),
-        ("core50 batches --scale paper", "EVERLIGHT_DATA is not set"),
+        ("core50 batches --preset paper", "EVERLIGHT_DATA is not set"),
         ("continual grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
         ("continual run", "no benchmark ''. There are 'digits', 'procedural', 'tiny-imagenet'"),
@@ -131,7 +134,7 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
         "data prepare core50 x.zip",
         "data list",
         "two_camera s20",
-        "two_camera radiometric --scale cpu",
+        "two_camera radiometric --preset small",
     ],
 )
 @pytest.mark.parametrize("name", ["file", "x" * 5000, "~nobody-here/data"])
@@ -197,3 +200,32 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
     print(refused.value, file=sys.stderr, flush=True)
     said = outputs["stderr"].buffer.getvalue()
     assert b"no\\udcffwhere.zip" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("continual digits --scenario told", "--scenario is now --setting"),
+        ("continual run digits --setting told", "--setting told: give task-incremental"),
+        ("continual run digits --setting online not-told", "not-told: give class-incremental"),
+        ("continual run digits --strengths EWC=1", "--strengths is now --hyperparameters"),
+        ("continual run digits --rate=.1", "--rate is now --learning-rate"),
+        ("continual run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
+        ("continual run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
+        ("two_camera radiometric --scale cpu", "--scale is now --preset"),
+        ("two_camera radiometric --preset cpu", "--preset cpu: give small"),
+        ("core50 batches --preset=cpu", "--preset cpu: give small"),
+        ("continual grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),
+        ("cl_metrics icifar --plan.rate .1", "--plan.rate is now --plan.learning-rate"),
+        (
+            "core50 batches --plan.frozen.rate .1",
+            "--plan.frozen.rate is now --plan.frozen.learning-rate",
+        ),
+        ("continual tune digits --vary epochs=5 rate=.1", "rate is now --vary learning-rate"),
+        ("facts lifelong --scenarios NI", "--scenarios"),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(capsys, somewhere, command, message):
+    said = refusal(capsys, *command.split())
+    assert message in said
+    assert not list(somewhere.glob("runs/*"))

@@ -18,7 +18,7 @@ def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **featur
     """A run whose final accuracies are these, one an order, on two tasks."""
     folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag, seed=seed))
     curves = {
-        f"not told/{name}/over_time": np.tile(np.array(values)[:, None], (1, 2))
+        f"class-incremental/{name}/over_time": np.tile(np.array(values)[:, None], (1, 2))
         for name, values in finals.items()
     }
     count = len(next(iter(finals.values())))

@@ -19,16 +19,16 @@ from experiments.continual.report_tables import (
     class_types_tables,
     costs_table,
     criteria_tables,
+    hyperparameters_table,
     left_out_table,
     own_table,
     paired,
     scores_table,
     settings_table,
-    strengths_table,
     summarize,
 )
 from experiments.continual.runner import Cost, Outcome
-from experiments.continual.selection import choose_strength, fixed_strength
+from experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 TASKS, RUNS = 3, 2
 ACCURACY = np.array(
@@ -54,7 +54,7 @@ def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
         np.ones(RUNS),
         {},
         Cost(1_000, copies, 0, 0, 2, operations),
-        fixed_strength(),
+        fixed_hyperparameter(),
     )
     return found._replace(**changes)
 
@@ -100,8 +100,8 @@ def test_the_criteria_of_two_runs_are_those_by_hand(method, naive):
 
 def test_the_criteria_stand_beside_the_papers(method, naive):
     by_name = {"Naive": naive, "LwF": method, "one's own": method}
-    published = Published("theirs", criteria={"told": PRINTED})
-    (table,) = criteria_tables(by_name, "Naive", published, "told")
+    published = Published("theirs", criteria={"task-incremental": PRINTED})
+    (table,) = criteria_tables(by_name, "Naive", published, "task-incremental")
     _, paper, own = table.rows
     mean, of = summarize(method, naive)
     ours = [f"{float(mean[c]):.3f} ± {float(of[c]):.3f}" for c in CRITERIA]
@@ -114,14 +114,16 @@ def test_the_criteria_stand_beside_the_papers(method, naive):
     assert own == ["one's own", *ours, *["–"] * 13]
     assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
     # Where the paper has no rows of a scenario, and without a learner whose pass is known.
-    assert len(criteria_tables(by_name, "Naive", published, "not told")[0].columns) == 14
-    assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "told") == []
+    assert len(criteria_tables(by_name, "Naive", published, "class-incremental")[0].columns) == 14
+    assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
 
 
 def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
     ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
     unknown = method._replace(matrices=np.where(ahead, np.nan, ACCURACY))
-    (table,) = criteria_tables({"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "told")
+    (table,) = criteria_tables(
+        {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
+    )
     row = dict(zip([column.name for column in table.columns[:8]], table.rows[1], strict=False))
     assert row["FWT"] == "–"
     assert row["A"] == spread(np.array([4.35, 4.2]) / 6)
@@ -131,7 +133,9 @@ def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
 def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method, naive):
     """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
     blind = method._replace(matrices=np.tril(ACCURACY))
-    (table,) = criteria_tables({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "not told")
+    (table,) = criteria_tables(
+        {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "class-incremental"
+    )
     place = [column.name for column in table.columns].index("FWT")
     assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
     scores = scores_table(SimpleNamespace(measure="accuracy"), {"naive": naive, "x": blind}, "")
@@ -147,7 +151,7 @@ def test_what_learns_all_at_once_forgets_nothing(naive):
     assert [scores.rows[1][place] for place in places] == ["–"] * 3
     assert "–" not in [scores.rows[0][place] for place in places]
     (table,) = criteria_tables(
-        {"naive": naive, "joint": joint}, "naive", NOTHING_PUBLISHED, "not told"
+        {"naive": naive, "joint": joint}, "naive", NOTHING_PUBLISHED, "class-incremental"
     )
     assert [row[0] for row in table.rows] == ["naive"]
 
@@ -166,37 +170,45 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive)
     row = dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
     assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
     blind = gone._replace(matrices=np.tril(gone.matrices))
-    (table,) = criteria_tables({"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "told")
+    (table,) = criteria_tables(
+        {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "task-incremental"
+    )
     assert table.rows[1][[column.name for column in table.columns].index("FWT")] == "–"
 
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
-    made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars=20))
+    made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars_per_class=20))
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
     der = naive._replace(settings=made, drawn=32)
-    told, not_told = ({"strength": 1e3, "online": True}, {"strength": 1e5, "online": True})
+    told, not_told = (
+        {"hyperparameter": 1e3, "online": True},
+        {"hyperparameter": 1e5, "online": True},
+    )
     outcomes = {
-        "told": {"naive": naive, "DER++": der, "EWC": naive._replace(settings=told)},
-        "not told": {"DER++": der, "EWC": naive._replace(settings=not_told)},
+        "task-incremental": {"naive": naive, "DER++": der, "EWC": naive._replace(settings=told)},
+        "class-incremental": {"DER++": der, "EWC": naive._replace(settings=not_told)},
     }
     assert settings_table(outcomes).rows == [
         [
             "DER++",
-            "told, not told",
+            "task-incremental, class-incremental",
             "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over seen, "
             "samples drawn a step 32",
         ],
-        ["EWC", "told", "strength 1000, online yes"],
-        ["EWC", "not told", "strength 100000, online yes"],
+        ["EWC", "task-incremental", "hyperparameter 1000, online yes"],
+        ["EWC", "class-incremental", "hyperparameter 100000, online yes"],
     ]
 
 
 def test_ones_own_strategy_is_compared_with_every_other(naive):
     best = naive._replace(over_time=naive.over_time + 0.1)
     own = METHODS["ER"]._replace(name="mine", version="12ab")
-    outcomes = {"told": {"naive": naive, "mine": best}, "not told": {"naive": naive}}
+    outcomes = {
+        "task-incremental": {"naive": naive, "mine": best},
+        "class-incremental": {"naive": naive},
+    }
     table = own_table(outcomes, [NAIVE, own])
-    assert table.rows == [["mine above naive", "told", "+0.100 ± 0.000", "2 of 2"]]
+    assert table.rows == [["mine above naive", "task-incremental", "+0.100 ± 0.000", "2 of 2"]]
     assert not own_table(outcomes, [NAIVE]).rows
 
 
@@ -215,53 +227,53 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     joint = naive._replace(over_time=naive.over_time + 0.2)
     by_name = {"naive": naive, "ER": best, "joint": joint}
     rows = [NAIVE, METHODS["ER"], JOINT]
-    assert _sentence(benchmark, "not told", by_name, rows) == (
-        "Not told: ER is the best that learns task after task, and has a final accuracy of "
+    assert _sentence(benchmark, "class-incremental", by_name, rows) == (
+        "Class-incremental: ER is the best that learns task after task, and has a final accuracy of "
         "0.800 ± 0.141, before naive with 0.700 ± 0.141 (by seed +0.100 ± 0.000, more than the "
         "spread); joint 0.900 ± 0.141."
     )
-    # By seed .18 and 0: in the mean no more than the deviation of .127. A second strength of the
+    # By seed .18 and 0: in the mean no more than the deviation of .127. A second value of the
     # best is not the next method.
     near = naive._replace(over_time=best.over_time - [[0.18], [0.0]])
     many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
     published = METHODS["EWC"]._replace(name="EWC, published")
-    assert _sentence(benchmark, "told", many, [*rows, METHODS["EWC"], published]) == (
-        "Told: EWC is the best that learns task after task, and has a final accuracy of "
+    assert _sentence(benchmark, "task-incremental", many, [*rows, METHODS["EWC"], published]) == (
+        "Task-incremental: EWC is the best that learns task after task, and has a final accuracy of "
         "0.800 ± 0.141, before ER with 0.710 ± 0.269 (by seed +0.090 ± 0.127, no more than the "
         "spread); naive 0.700 ± 0.141."
     )
     one = {name: each._replace(over_time=each.over_time[:1]) for name, each in by_name.items()}
     assert "before naive with 0.600 (one seed tells no spread); joint" in _sentence(
-        benchmark, "told", one, rows
+        benchmark, "task-incremental", one, rows
     )
     alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
     # What is told all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
     bounded = _sentence(
-        benchmark, "told", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
+        benchmark, "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
     )
-    assert bounded.startswith("Told: naive is the best")
+    assert bounded.startswith("Task-incremental: naive is the best")
     nan = best._replace(over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
-    assert _sentence(benchmark, "told", {"naive": naive, "ER": nan}, rows).startswith(
-        "Told: naive is the best"
+    assert _sentence(benchmark, "task-incremental", {"naive": naive, "ER": nan}, rows).startswith(
+        "Task-incremental: naive is the best"
     )
-    assert _sentence(benchmark, "told", {"ER": nan}, rows) == (
-        "Told: of every method a run diverged, so that none is ranked."
+    assert _sentence(benchmark, "task-incremental", {"ER": nan}, rows) == (
+        "Task-incremental: of every method a run diverged, so that none is ranked."
     )
     # Of fewer seeds those that both have are paired.
     first = naive._replace(over_time=naive.over_time[:1])
     assert paired(best, first) == ["+0.100", "1 of 1"]
 
 
-def test_strengths_and_what_was_left_out_are_said(naive):
-    tuned = naive._replace(choice=choose_strength((1.0, 2.0), np.array([[0.2], [0.4]])))
-    given = naive._replace(choice=fixed_strength(0.5))
-    choices = choices_of({"told": {"a": tuned, "b": given, "c": naive}})
-    table = strengths_table("final accuracy", choices)
+def test_hyperparameters_and_what_was_left_out_are_said(naive):
+    tuned = naive._replace(choice=choose_hyperparameter((1.0, 2.0), np.array([[0.2], [0.4]])))
+    given = naive._replace(choice=fixed_hyperparameter(0.5))
+    choices = choices_of({"task-incremental": {"a": tuned, "b": given, "c": naive}})
+    table = hyperparameters_table("final accuracy", choices)
     assert table.rows == [
-        ["a, told", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
-        ["b, told", "given", "0.5"],
+        ["a, task-incremental", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
+        ["b, task-incremental", "given", "0.5"],
     ]
     left = left_out_table([NAIVE, METHODS["HAT"]], {"NI": frozenset()})
     assert [row[0] for row in left.rows] == ["HAT, NI"]

@@ -35,20 +35,20 @@ from experiments.iirc import record as iirc
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
 
-SMALLEST = {"benchmark": "digits", "epochs": 1, "batch_size": 64, "tuning_orders": 1, "tasks": 2}
+SMALLEST = {"benchmark": "digits", "epochs": 1, "batch_size": 64, "validation_seeds": 1, "tasks": 2}
 OWN = """
 from everlight.continual import naive
 
 def mine(setup):
     return naive(setup)
 
-def held(setup, capacity, strength, other=3):
-    raise RuntimeError(f"{capacity}, {strength}, {other}")
+def held(setup, buffer_size, hyperparameter, other=3):
+    raise RuntimeError(f"{buffer_size}, {hyperparameter}, {other}")
 
 def replaying(setup, replay_batch_size=5):
     raise RuntimeError(f"{replay_batch_size}")
 
-def pulled(setup, strength):
+def pulled(setup, hyperparameter):
     return naive(setup)
 
 def wanting(setup, courage):
@@ -86,18 +86,18 @@ def widened(narrow):
 def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, widened, tmp_path):
     _, before = narrow
     after = units_of(widened)
-    assert set(before) == {"not told-naive-0.npz", "cost-not told-naive.npz"}
+    assert set(before) == {"class-incremental-naive-0.npz", "cost-class-incremental-naive.npz"}
     assert len(after) == 2 * (3 + 1)
     assert {name: after[name] for name in before} == before
     plan = json.loads((widened.parent / "config.json").read_text())["plan"]
-    assert (plan["epochs"], plan["rate"], plan["online_batch"]) == (1, 0.02, 64)
+    assert (plan["epochs"], plan["learning_rate"], plan["online_batch"]) == (1, 0.02, 64)
     lines = (widened.parent / "metrics.jsonl").read_text().splitlines()
-    events = [json.loads(line) for line in lines if '"not told-naive-0"' in line]
+    events = [json.loads(line) for line in lines if '"class-incremental-naive-0"' in line]
     # Trained once, and told by task.
     assert sum("seconds" in event for event in events) == 1
     (told,) = [event for event in events if "over_time" in event]
     with np.load(widened.parent / "results.npz") as results:
-        finals = results["not told/naive/over_time"]
+        finals = results["class-incremental/naive/over_time"]
     np.testing.assert_allclose(told["over_time"], finals[0])
     # At once they come to the same bits.
     at_once = units_of(run(tmp_path, methods=("naive",), seeds=3))
@@ -106,10 +106,10 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, wi
 
 def test_each_seed_has_an_order_of_its_own(widened):
     with np.load(widened.parent / "results.npz") as results:
-        matrices = results["not told/naive/matrices"]
+        matrices = results["class-incremental/naive/matrices"]
         assert matrices.shape == (3, 2, 2)
         assert len(np.unique(matrices.reshape(3, -1), axis=0)) == 3
-        assert np.all(results["not told/nearest mean/seconds"] > 0)
+        assert np.all(results["class-incremental/nearest mean/seconds"] > 0)
 
 
 def test_the_report_says_what_was_used(widened):
@@ -117,7 +117,7 @@ def test_the_report_says_what_was_used(widened):
     for promised in (
         "handwritten digits",
         "3 (0 to 2), each with its own order of classes",
-        "validation samples of 1 draws (order of classes) that are not reported",
+        "validation samples of 1 validation seeds (each with its own order of classes)",
         "2 tasks of 5 classes",
         "1 epochs a task in steps of 64",
     ):
@@ -125,8 +125,8 @@ def test_the_report_says_what_was_used(widened):
 
 
 def test_what_changes_results_is_refused(narrow):
-    with pytest.raises(DataError, match=r"other settings \(rate: None there, 0\.1 now\)"):
-        run(narrow[0], methods=("naive",), rate=0.1)
+    with pytest.raises(DataError, match=r"other settings \(learning_rate: None there, 0\.1 now\)"):
+        run(narrow[0], methods=("naive",), learning_rate=0.1)
 
 
 @pytest.fixture
@@ -140,42 +140,42 @@ def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
     """It is naive's, and so are its numbers; units are of one version of the file."""
     report = run(tmp_path, methods=("naive",), strategy=(f"{own_file}:mine",), seeds=1)
     with np.load(report.parent / "results.npz") as results:
-        mine, naive = (results[f"not told/{name}/matrices"] for name in ("mine", "naive"))
+        mine, naive = (results[f"class-incremental/{name}/matrices"] for name in ("mine", "naive"))
     np.testing.assert_array_equal(mine, naive)
     version = load_strategy(f"{own_file}:mine").version
-    assert f"not told-mine@{version}-0.npz" in units_of(report)
+    assert f"class-incremental-mine@{version}-0.npz" in units_of(report)
     own_file.write_text(OWN + "\n# Another one.\n")
     assert load_strategy(f"{own_file}:mine").version != version
 
 
 def test_a_strategy_of_ones_own_gets_what_it_names(own_file):
-    own_file.write_text(OWN + "STRENGTHS = (1.0, 10.0)\n")
+    own_file.write_text(OWN + "HYPERPARAMETERS = (1.0, 10.0)\n")
     method = load_strategy(f"{own_file}:held")
-    assert method.strengths == (1.0, 10.0)
+    assert method.hyperparameters == (1.0, 10.0)
     with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
-        method.make(None, Needs(tasks=2, classes=10, exemplars=20, strength=10.0))
-    assert load_strategy(f"{own_file}:mine").strengths == ()
+        method.make(None, Needs(tasks=2, classes=10, exemplars_per_class=20, hyperparameter=10.0))
+    assert load_strategy(f"{own_file}:mine").hyperparameters == ()
     # Its default stays where nothing was given.
     for size, said in ((None, 5), (64, 64)):
         with pytest.raises(RuntimeError, match=f"^{said}$"):
             load_strategy(f"{own_file}:replaying").make(
-                None, Needs(tasks=2, classes=10, exemplars=20, replay_batch_size=size)
+                None, Needs(tasks=2, classes=10, exemplars_per_class=20, replay_batch_size=size)
             )
 
 
-@pytest.mark.parametrize(("size", "expected"), [(None, 7), (60, 60)])
-def test_a_strategy_of_ones_own_keeps_its_default_where_nothing_is_set(own_file, size, expected):
+@pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
+def test_a_buffer_size_of_ones_own_strategy_is_the_whole_memory_s(own_file, size, expected):
     own_file.write_text(
         OWN + "def sized(setup, buffer_size=7):\n    raise RuntimeError(buffer_size)\n"
     )
     method = load_strategy(f"{own_file}:sized")
     with pytest.raises(RuntimeError, match=f"^{expected}$"):
-        method.make(None, Needs(tasks=2, classes=10, exemplars=20, buffer_size=size))
+        method.make(None, Needs(tasks=2, classes=10, exemplars_per_class=20, buffer_size=size))
 
 
 def test_a_buffer_size_is_every_memory_s():
     """In all, for exemplars and reservoirs; without it runs are what they were before."""
-    needs = Needs(tasks=5, classes=10, exemplars=20, buffer_size=60)
+    needs = Needs(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
         assert METHODS[name].given(needs)["buffer_size"] == 60
         assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
@@ -184,9 +184,11 @@ def test_a_buffer_size_is_every_memory_s():
         assert METHODS[name].given(needs._replace(buffer_size=None))["buffer_size"] == 200
     assert METHODS["GEM"].given(needs)["per_task"] == 12
     asked = table.digits(ContinualRun(benchmark="digits", buffer_size=60))
-    assert asked.facts("not told", METHODS["ER"])["buffer_size"] == 60
+    assert asked.facts("class-incremental", METHODS["ER"])["buffer_size"] == 60
     assert asked.training.endswith("60 samples in memory in all")
-    assert "buffer_size" not in table.digits(ContinualRun()).facts("not told", METHODS["ER"])
+    assert "buffer_size" not in table.digits(ContinualRun()).facts(
+        "class-incremental", METHODS["ER"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,10 @@ def test_a_buffer_size_is_every_memory_s():
         ("own.py:mime", r"has no function 'mime'\. Did you mean 'mine'"),
         ("own.py:number", r"has no function 'number'"),
         ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
-        ("own.py:pulled", r"wants 'strength', which .*a default, or the file a tuple STRENGTHS"),
+        (
+            "own.py:pulled",
+            r"wants 'hyperparameter', which .*a default, or the file a tuple HYPERPARAMETERS",
+        ),
         ("own.py:wanting", r"wants 'courage', which nothing fills; give it a default$"),
         ("own.py:naive", r"the table has a method 'naive'; rename yours"),
         ("broken.py:mine", r"broken.py cannot be run \(SyntaxError"),
@@ -213,12 +218,12 @@ def test_a_strategy_that_cannot_be_used_is_refused(tmp_path, own_file, monkeypat
 
 
 def test_runs_that_diverge_are_nan_and_said(tmp_path):
-    report = run(tmp_path, methods=("naive",), rate=100.0, seeds=1, epochs=3)
+    report = run(tmp_path, methods=("naive",), learning_rate=100.0, seeds=1, epochs=3)
     with np.load(report.parent / "results.npz") as results:
-        assert np.all(np.isnan(results["not told/naive/matrices"]))
-        assert results["not told/naive/diverged_at"][0, 0] == 0
+        assert np.all(np.isnan(results["class-incremental/naive/matrices"]))
+        assert results["class-incremental/naive/diverged_at"][0, 0] == 0
     text = report.read_text(encoding="utf-8")
-    assert "Diverged, and nan wherever they count: naive, not told: 1 of 1 runs." in text
+    assert "Diverged, and nan wherever they count: naive, class-incremental: 1 of 1 runs." in text
     assert re.search(r"<td>naive</td>\s*<td>nan</td>", text)
 
 
@@ -233,7 +238,9 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     asked = {"benchmark": "images", "images": tmp_path / "images", "side": 8, "seeds": 1}
     report = run(tmp_path, methods=("nearest mean",), **asked)
     with np.load(report.parent / "results.npz") as results:
-        np.testing.assert_array_equal(results["not told/nearest mean/matrices"][0, 1], [1, 1])
+        np.testing.assert_array_equal(
+            results["class-incremental/nearest mean/matrices"][0, 1], [1, 1]
+        )
     text = report.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -254,15 +261,18 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"benchmark": "digit"}, r"no benchmark 'digit'; did you mean 'digits'\? There are 'digi"),
         ({"benchmark": ""}, r"no benchmark ''\. There are 'digits', 'procedural'"),
         ({"methods": ("ewc",)}, r"no method 'ewc'; did you mean 'EWC'\? There are"),
-        ({"methods": ("HAT",)}, r"HAT has to be told the task at the test.*; give --scenario told"),
+        (
+            {"methods": ("HAT",)},
+            r"HAT needs the task identity at test.*; give --setting task-incremental",
+        ),
         ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
         ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
         ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
         ({"buffer_size": 9}, r"--buffer-size 9 for 10 classes; give 10 or more"),
         ({"seeds": 0}, r"--seeds 0; give 1 or more"),
         ({"seeds": 1001}, r"--seeds 1001; give 1,000 or less"),
-        ({"rate": float("nan")}, r"--rate nan; give"),
-        ({"scenario": ()}, r"--scenario without a name; there are told, not-told, online"),
+        ({"learning_rate": float("nan")}, r"--learning-rate nan; give"),
+        ({"setting": ()}, r"--setting without a name; there are task-incremental"),
         ({"side": 5}, r"--side 5; give 8 or more"),
         ({"side": 16}, r"--side is not for digits"),
         ({"benchmark": "icifar"}, r"--epochs is not for icifar, which has a plan: --plan.NAME"),
@@ -271,11 +281,26 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             {"methods": ("BiC-whole-pwJS",)},
             r"BiC-whole-pwJS is a form for several labels a sample; here the",
         ),
-        ({"strengths": ("EWC=1",)}, r"no method with strengths .*: 'EWC'\. There are 'LwF'\."),
-        ({"strengths": ("LWF=1",)}, r"no method with strengths .*: 'LWF'; did you mean 'LwF'"),
-        ({"strengths": ("LwF",)}, r"--strengths 'LwF'; give NAME=NUMBER,\.\.\., as in EWC=1e2"),
-        ({"strengths": ("LwF=1,x",)}, r"--strengths 'LwF=1,x'; could not convert.* 'x'"),
-        ({"strengths": ("LwF=-1",)}, r"--strengths 'LwF=-1'; give finite numbers of 0 or more"),
+        (
+            {"hyperparameters": ("EWC=1",)},
+            r"no method with hyperparameters .*: 'EWC'\. There are 'LwF'\.",
+        ),
+        (
+            {"hyperparameters": ("LWF=1",)},
+            r"no method with hyperparameters .*: 'LWF'; did you mean 'LwF'",
+        ),
+        (
+            {"hyperparameters": ("LwF",)},
+            r"--hyperparameters 'LwF'; give NAME=NUMBER,\.\.\., as in EWC=1e2",
+        ),
+        (
+            {"hyperparameters": ("LwF=1,x",)},
+            r"--hyperparameters 'LwF=1,x'; could not convert.* 'x'",
+        ),
+        (
+            {"hyperparameters": ("LwF=-1",)},
+            r"--hyperparameters 'LwF=-1'; give finite numbers of 0 or more",
+        ),
         ({"plan": {"epoch": "3"}}, r"no setting --plan\.epoch, at 'epoch'; did you mean 'epochs'"),
         ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
         ({"plan": {"blocks": "1"}}, r"--plan\.blocks is for nets that learn pictures"),
@@ -294,32 +319,36 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, aske
     assert not (tmp_path / "runs").exists()
 
 
-def test_strengths_asked_for_stand_in_the_place_of_the_tables():
+def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
     digits = table.digits(ContinualRun(benchmark="digits"))
-    asked = ContinualRun(methods=("EWC", "MAS", "LwF"), strengths=("LwF=2", "EWC=1e6,1e2,1e2"))
-    rows = {row.name: row.strengths for row in rows_of(digits, asked)}
+    asked = ContinualRun(
+        methods=("EWC", "MAS", "LwF"), hyperparameters=("LwF=2", "EWC=1e6,1e2,1e2")
+    )
+    rows = {row.name: row.hyperparameters for row in rows_of(digits, asked)}
     assert rows["EWC"] == (100, 1e6)
     assert rows["LwF"] == (2,)
-    assert rows["MAS"] == METHODS["MAS"].strengths
+    assert rows["MAS"] == METHODS["MAS"].hyperparameters
     # The published one stays a row where there is a choice.
     assert "MAS, published" in rows
     assert "LwF, published" not in rows
 
 
 def plan_of(settings):
-    facts = table.digits(settings).facts("not told", METHODS["naive"])
+    facts = table.digits(settings).facts("class-incremental", METHODS["naive"])
     return {name: facts[name] for name in Plan._fields if name in facts}
 
 
 def test_the_settings_on_the_command_line_are_the_plans(tmp_path):
-    settings = ContinualRun(benchmark="digits", epochs=3, batch_size=7, rate=0.5, exemplars=4)
+    settings = ContinualRun(
+        benchmark="digits", epochs=3, batch_size=7, learning_rate=0.5, exemplars_per_class=4
+    )
     assert plan_of(settings) == {
         "tasks": 5,
         "epochs": 3,
         "batch_size": 7,
         "online_batch": 7,
-        "rate": 0.5,
-        "exemplars": 4,
+        "learning_rate": 0.5,
+        "exemplars_per_class": 4,
         "dtype": "float32",
         "blocks": 0,
     }
@@ -335,13 +364,16 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
     digits = table.digits(settings)
     assert plan_of(settings).get("replay_batch_size") == size
     assert ("replayed in batches of 64" in digits.training) == (size == 64)
-    sequence = digits.sequence("not told", METHODS["naive"], Draw("reported", 0, 0))
-    data = RunData(digits.shared("not told", METHODS["naive"]), digits.own("not told", sequence))
+    sequence = digits.sequence("class-incremental", METHODS["naive"], Draw("reported", 0, 0))
+    data = RunData(
+        digits.shared("class-incremental", METHODS["naive"]),
+        digits.own("class-incremental", sequence),
+    )
     task = jax.tree.map(lambda leaf: leaf[0], sequence.tasks)
     key, index = jax.random.key(0), jnp.arange(16)
     batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
     for name in DRAWING:
-        setup, needs = digits.begin("not told", METHODS[name], data)
+        setup, needs = digits.begin("class-incremental", METHODS[name], data)
         strategy = METHODS[name].make(setup, needs)
 
         def draw(strategy=strategy, setup=setup):
@@ -363,7 +395,7 @@ def test_the_replay_batch_size_of_a_paper_stands_in_its_plan():
     changed = changed_plan(facts.PLANS["demo"], changes)
     assert changed.benchmarks["mid-scale"].replay_batch_size == 64
     plan = changed_plan(iirc.PLANS["demo"], {"replay_batch_size": "64"})
-    stored = table.digits(ContinualRun()).shared("not told", METHODS["naive"])
+    stored = table.digits(ContinualRun()).shared("class-incremental", METHODS["naive"])
     own = Own(jnp.zeros(4, int), jnp.float32(1))
     _, needs = iirc.iirc_begin(plan, 4, 2)(iirc.SCENARIO, METHODS["A-GEM"], RunData(stored, own))
     assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
@@ -376,7 +408,7 @@ def test_orders_are_of_one_shape_and_no_test_sample_chooses(use):
     train = len(labels)
     shapes = set()
     for order in (0, 1, 5):
-        sequence = digits.sequence("not told", METHODS["naive"], Draw(use, 0, order))
+        sequence = digits.sequence("class-incremental", METHODS["naive"], Draw(use, 0, order))
         shapes.add(str(jax.tree.map(np.shape, sequence)))
         tests = np.unique(sequence.test.index[sequence.test.mask])
         trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])
@@ -400,15 +432,15 @@ def test_a_data_set_is_taken_in_its_scales_size(monkeypatch, rng):
     every = some_pictures(100, 4, 32, rng)
     monkeypatch.setattr(table, "load_cifar100", lambda: every)
     small = table.cifar100(ContinualRun(tasks=3))
-    images = small.shared("not told", METHODS["naive"]).images
+    images = small.shared("class-incremental", METHODS["naive"]).images
     assert images.shape == (160, 16, 16, 3)
-    sequence = small.sequence("not told", METHODS["naive"], Draw("reported", 0, 0))
+    sequence = small.sequence("class-incremental", METHODS["naive"], Draw("reported", 0, 0))
     np.testing.assert_array_equal(np.bincount(sequence.class_task), [7, 7, 6])
     # Each is the mean of four pixels.
     block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
     np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
-    whole = table.cifar100(ContinualRun(scale="paper"))
-    assert whole.shared("not told", METHODS["naive"]).images.shape == (800, 32, 32, 3)
+    whole = table.cifar100(ContinualRun(preset="paper"))
+    assert whole.shared("class-incremental", METHODS["naive"]).images.shape == (800, 32, 32, 3)
     with pytest.raises(DataError, match="side=12; images of 32x32 shrink by whole factors"):
         table.cifar100(ContinualRun(side=12))
 
@@ -418,8 +450,11 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
     """Traced alone: a layer that they do not find is refused there."""
     small = table.of_pictures("x", some_pictures(4, 5, 8, rng), ContinualRun(tasks=2))
     runner, draw = Runner(None, small, 0), Draw("reported", 0, 0)
-    build, data = runner.build("told", METHODS[name]), runner.data("told", METHODS[name], draw)
-    sequence = small.sequence("told", METHODS[name], draw)
+    build, data = (
+        runner.build("task-incremental", METHODS[name]),
+        runner.data("task-incremental", METHODS[name], draw),
+    )
+    sequence = small.sequence("task-incremental", METHODS[name], draw)
     result = jax.eval_shape(
         lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
         jax.random.key(0),
@@ -431,13 +466,13 @@ def test_pictures_are_learnt_by_a_reduced_resnet_where_the_plan_has_blocks(rng):
     """Six layers a block and two: by the shapes of its kernels, batch norms and head."""
     asked = ContinualRun(tasks=2, plan={"blocks": 1})
     deep = table.of_pictures("x", some_pictures(4, 5, 8, rng), asked)
-    params = Runner(None, deep, 0).net("not told", METHODS["LUCIR"]).learner.params
+    params = Runner(None, deep, 0).net("class-incremental", METHODS["LUCIR"]).learner.params
     kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
     three = [shape for shape in kernels if shape[:2] == (3, 3)]
     assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
     assert deep.training.startswith("reduced ResNet of 8 layers")
     # So that HAT and PackNet are left out.
-    assert "hidden layers" not in deep.offers("told")
+    assert "hidden layers" not in deep.offers("task-incremental")
 
 
 def test_what_other_processes_are_at_comes_last():
@@ -446,7 +481,9 @@ def test_what_other_processes_are_at_comes_last():
     taken, order = {"EWC", "ER"}, []
 
     class Shared:
-        benchmark = SimpleNamespace(scenarios=("told",), offers=lambda scenario: get_args(Demand))
+        benchmark = SimpleNamespace(
+            scenarios=("task-incremental",), offers=lambda scenario: get_args(Demand)
+        )
 
         def tell_size(self, rows, seeds):
             pass
@@ -461,7 +498,7 @@ def test_what_other_processes_are_at_comes_last():
 
     outcomes = train_rows(Shared(), rows, 2)
     assert order == ["naive", "EWC", "joint", "ER"]
-    assert list(outcomes["told"]) == ["naive", "EWC", "ER", "joint"]
+    assert list(outcomes["task-incremental"]) == ["naive", "EWC", "ER", "joint"]
 
 
 def test_features_before_a_cosine_head_keep_their_sign():
@@ -474,4 +511,21 @@ def test_features_before_a_cosine_head_keep_their_sign():
             jax.random.key(1), images, False
         )
         assert (float(outputs.features.min()) < 0) == signed
-        assert ("last_relu" in digits.facts("not told", method)) == signed
+        assert ("last_relu" in digits.facts("class-incremental", method)) == signed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("capacity", "buffer_size"),
+        ("exemplars", "exemplars_per_class"),
+        ("strength", "hyperparameter"),
+    ],
+)
+def test_an_old_parameter_of_ones_own_strategy_is_refused_with_the_new_name(own_file, old, new):
+    own_file.write_text(f"def mine(setup, {old}=7):\n    return None\n")
+    with pytest.raises(DataError, match=f"the parameter '{old}' is now '{new}'"):
+        load_strategy(f"{own_file}:mine")
+    own_file.write_text("STRENGTHS = (1, 2)\ndef mine(setup):\n    return None\n")
+    with pytest.raises(DataError, match="the tuple STRENGTHS is now HYPERPARAMETERS"):
+        load_strategy(f"{own_file}:mine")

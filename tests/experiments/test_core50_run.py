@@ -130,13 +130,13 @@ def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
 @pytest.mark.slow
 def test_the_one_runner_has_it_for_any_method(tmp_path, colors, monkeypatch):
     monkeypatch.setattr(record, "PLANS", {"demo": TINY})
-    asked = {"methods": ("streaming LDA",), "seeds": 2, "tuning_orders": 1, "published": False}
+    asked = {"methods": ("streaming LDA",), "seeds": 2, "validation_seeds": 1, "published": False}
     settings = ContinualRun(benchmark="core50-nc", runs=tmp_path, **asked)
     report = run_continual(settings)
     with np.load(report.parent / "results.npz") as results:
         curve = results["NC/streaming LDA/over_time"]
         matrix = results["NC/streaming LDA/matrices"]
-        assert results["NC/streaming LDA/strength"] > 0
+        assert results["NC/streaming LDA/hyperparameter"] > 0
     # Every object has its colour, and counting forgets nothing; one of 50 is right by chance.
     assert curve.shape == (2, 9)
     assert np.all(curve[:, -1] > 0.1)
@@ -177,9 +177,9 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
         ({"methods": ()}, "--methods without a name; there are 'naive', 'CWR'"),
         ({"orders": 11}, "--orders 11; give 1 to 10"),
         ({"test_frames": 0}, "--test-frames 0; give 1 or more"),
-        ({"net": "Mid-VGG"}, "--net Mid-VGG: this scale has the small net; use --scale paper"),
+        ({"net": "Mid-VGG"}, "--net Mid-VGG: this preset has the small net; use --preset paper"),
         ({"net": "VGG"}, "--net VGG; give Mid-CaffeNet or Mid-VGG"),
-        ({"weights": "net.npz"}, "the small net learns its own; use --scale paper"),
+        ({"weights": "net.npz"}, "the small net learns its own; use --preset paper"),
     ],
 )
 def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
@@ -225,7 +225,7 @@ def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkey
 
 
 def test_weights_are_asked_for_before_the_frames(tmp_path):
-    settings = BatchesRun(scale="paper", runs=tmp_path, weights=tmp_path / "none.npz")
+    settings = BatchesRun(preset="paper", runs=tmp_path, weights=tmp_path / "none.npz")
     with pytest.raises(DataError, match=r"--weights .*none\.npz does not exist"):
         run_batches(settings)
 
@@ -237,7 +237,7 @@ def test_the_paper_s_lengths_are_its_iterations():
     protocol = protocol_of(naive, plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 300
-    assert naive.later_factor * naive.rate == pytest.approx(1e-5)
+    assert naive.later_factor * naive.learning_rate == pytest.approx(1e-5)
     protocol = protocol_of(whole, plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 2000
@@ -325,7 +325,9 @@ def caffe_frames(monkeypatch):
     ],
 )
 def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, methods, name, published):
-    settings = BatchesRun(runs=tmp_path, scale="paper", scenarios=("NC",), methods=methods, net=net)
+    settings = BatchesRun(
+        runs=tmp_path, preset="paper", scenarios=("NC",), methods=methods, net=net
+    )
     report = run_batches(settings, {"paper": CAFFE_PLAN})
     page = report.read_text()
     assert f"CWR, {name} on CORe50" in page

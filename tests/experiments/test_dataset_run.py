@@ -98,7 +98,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
         ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
         ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
         ({"split": "cross-camera"}, "two cameras or more"),
-        ({"scale": "demo"}, "--scale demo renders its own images"),
+        ({"preset": "demo"}, "--preset demo renders its own images"),
         ({"folds": "f.txt", "split": "cross-camera"}, "two cameras or more"),
     ],
 )
@@ -187,7 +187,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
     settings = DatasetRun(thumbnails=files, seeds=1, runs=tmp_path)
-    report = run_dataset(settings, {"cpu": SHORT})
+    report = run_dataset(settings, {"small": SHORT})
     results = np.load(report.parent / "results.npz")
     assert results["A1/GW"].shape == (1, 3, 8)
     gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
@@ -205,11 +205,11 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert ", re-illuminated<" not in page
 
     monkeypatch.setattr(dataset, "compare_on_images", None)
-    again = run_dataset(settings, {"cpu": SHORT})
+    again = run_dataset(settings, {"small": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     with pytest.raises(DataError, match=r"units/B2\.npz.*\(data: "):
-        run_dataset(settings, {"cpu": SHORT})
+        run_dataset(settings, {"small": SHORT})
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from experiments.continual.plan import OPTIONS
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("digits run")
 
-SMALLEST = {"methods": ("streaming LDA",), "seeds": 2, "epochs": 2, "tuning_orders": 1}
+SMALLEST = {"methods": ("streaming LDA",), "seeds": 2, "epochs": 2, "validation_seeds": 1}
 
 
 @pytest.fixture(scope="module")
@@ -30,10 +30,14 @@ def test_it_leaves_every_number_and_a_report(finished):
             assert matrices.shape == (2, 5, 5)
             assert np.all((matrices >= 0) & (matrices <= 1))
     # LDA over pixels forgets nothing: scikit-learn's has .95 on such a split.
-    assert results["not told/streaming LDA/matrices"][:, -1].mean() > 0.85
-    assert results["not told/naive/matrices"][:, -1].mean() < 0.4
-    tried, strengths = (results[f"told/streaming LDA/{field}"] for field in ("tried", "strengths"))
-    assert results["told/streaming LDA/strength"] == strengths[tried.argmax()]
+    assert results["class-incremental/streaming LDA/matrices"][:, -1].mean() > 0.85
+    assert results["class-incremental/naive/matrices"][:, -1].mean() < 0.4
+    tried, hyperparameters = (
+        results[f"task-incremental/streaming LDA/{field}"] for field in ("tried", "hyperparameters")
+    )
+    assert (
+        results["task-incremental/streaming LDA/hyperparameter"] == hyperparameters[tried.argmax()]
+    )
     text = report.read_text(encoding="utf-8")
     for promised in ("handwritten digits", "Selection rule", "that are not reported"):
         assert promised in text
@@ -43,7 +47,7 @@ def test_it_leaves_every_number_and_a_report(finished):
 def test_asked_again_it_trains_nothing_and_gives_the_same(finished):
     runs, report = finished
     units = {path: path.stat().st_mtime_ns for path in report.parent.glob("units/*.npz")}
-    # Two methods and a published strength on two orders, and a grid of five on one; costs of two
+    # Two methods and a published value on two orders, and a grid of five on one; costs of two
     # methods by batches of two sizes.
     assert len(units) == 3 * (3 * 2 + 5) + 2 * 2
     before = dict(np.load(report.parent / "results.npz"))

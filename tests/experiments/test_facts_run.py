@@ -38,7 +38,7 @@ MID = BenchmarkPlan(
     ("MAS", "joint"),
     Protocol(epochs=1, batch_size=32, select="last"),
     seeds=1,
-    strengths_tried=1,
+    hyperparameters_tried=1,
 )
 MID_OF_EIGHT = replace(MID, size=Size(None, 8, (10, 5)))
 TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, "not chosen", scenes=(200, 40))
@@ -78,7 +78,7 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
 @pytest.mark.slow
 def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "PLANS", {"demo": TINY})
-    asked = {"methods": ("ER-balanced",), "seeds": 1, "tuning_orders": 1, "published": False}
+    asked = {"methods": ("ER-balanced",), "seeds": 1, "validation_seeds": 1, "published": False}
     report = run_continual(ContinualRun(benchmark="facts", runs=tmp_path, **asked))
     with np.load(report.parent / "results.npz") as results:
         for split in ("random", "semantic"):
@@ -210,7 +210,7 @@ def test_kept_examples_are_spaced_evenly(fact, chosen, most):
         assert np.ptp(np.diff(own, append=len(places))) <= 1
 
 
-def test_scenes_that_choose_strengths_are_held_out_whole():
+def test_scenes_that_choose_hyperparameters_are_held_out_whole():
     source = load_source("procedural", (60, 20), 0)
     benchmark = make_benchmark(source, "procedural", Size(None, 2, (100, 100)), 0)
     samples = benchmark.train.samples

@@ -30,7 +30,7 @@ def loaded(settings):
 
 
 def stored(found):
-    return found.shared("not told", METHODS["naive"])
+    return found.shared("class-incremental", METHODS["naive"])
 
 
 def some_set(rng):
@@ -69,7 +69,7 @@ def asked(tmp_path, **changed):
 
 
 def test_features_are_computed_once(tmp_path, trunk):
-    """At the size that the images came in, whatever the scale's."""
+    """At the size that the images came in, whatever the preset's."""
     settings = asked(tmp_path)
     first = loaded(settings)
     again = loaded(settings)
@@ -84,7 +84,7 @@ def test_features_are_computed_once(tmp_path, trunk):
 
 
 ON_THEM = {
-    "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "not told"),
+    "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "class-incremental"),
     "iirc": ({"per_class": "(10, 2)"}, "incomplete labels"),
     "core50-nc": ({"frames": "2"}, "NC"),
     "facts": ({"scenes": "(60, 20)"}, "random"),
@@ -100,7 +100,7 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
         lambda images: images[:, 8:16:4, 8:16:4, 0].reshape(len(images), -1).astype("f4"),
     )
     plan, scenario = ON_THEM[name]
-    settings = asked(tmp_path, benchmark=name, tasks=None, plan=plan, seeds=1, tuning_orders=1)
+    settings = asked(tmp_path, benchmark=name, tasks=None, plan=plan, seeds=1, validation_seeds=1)
     benchmark = loaded(settings)
     if benchmark.prepare is not None:
         folder = RunFolder("continual", "run", settings, True, ())
@@ -125,7 +125,9 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
 def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
     report = run_continual(asked(tmp_path, methods=("nearest mean",), seeds=1, epochs=1))
     with np.load(report.parent / "results.npz") as results:
-        np.testing.assert_array_equal(results["not told/nearest mean/matrices"][0, 1], [1, 1])
+        np.testing.assert_array_equal(
+            results["class-incremental/nearest mean/matrices"][0, 1], [1, 1]
+        )
     text = report.read_text(encoding="utf-8")
     for said in (
         "a linear head on 1,280 features of EfficientNet-Lite0 at 128×128 pixels",
@@ -144,8 +146,11 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     train = np.asarray(stored(ours).images[:40], np.float64)
     np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
     np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
-    assert "hidden layers" not in ours.offers("told")
-    assert ours.facts("told", METHODS["naive"])["rate"] == ON_FEATURES.rate
+    assert "hidden layers" not in ours.offers("task-incremental")
+    assert (
+        ours.facts("task-incremental", METHODS["naive"])["learning_rate"]
+        == ON_FEATURES.learning_rate
+    )
 
 
 def save(path, values, labels):
@@ -196,7 +201,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ({"features": "resnet"}, r"--features 'resnet'\. Give --features efficientnet-lite0, or"),
         ({"features": "none.npz"}, r"none\.npz does not exist"),
         (
-            {"methods": ("HAT",), "scenario": ("told",)},
+            {"methods": ("HAT",), "setting": ("task-incremental",)},
             r"HAT needs hidden layers with names, and",
         ),
         ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),

@@ -47,17 +47,19 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
 
 def test_a_grid_has_every_method_everywhere_or_says_why(finished):
     report, results = finished
-    assert results["digits/not told/naive/over_time"].shape == (1, 2)
+    assert results["digits/class-incremental/naive/over_time"].shape == (1, 2)
     names = {key.rsplit("/", 1)[0] for key in results}
-    assert names == {"digits/not told/naive", "digits/not told/nearest mean"}
+    assert names == {"digits/class-incremental/naive", "digits/class-incremental/nearest mean"}
     finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
-    assert finals["digits/not told/nearest mean"] > finals["digits/not told/naive"]
+    assert (
+        finals["digits/class-incremental/nearest mean"] > finals["digits/class-incremental/naive"]
+    )
     config = json.loads((report.parent / "config.json").read_text())
     # Its default, which nobody gave.
-    assert config["methods"] == {"digits-not told-nearest mean": {"directions": False}}
+    assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
-    assert WHY_NOT["told"] in page
-    assert f"{finals['digits/not told/nearest mean']:.3f} (1)" in page
+    assert WHY_NOT["task-incremental"] in page
+    assert f"{finals['digits/class-incremental/nearest mean']:.3f} (1)" in page
 
 
 def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
@@ -66,18 +68,18 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     (table,) = (each for each in page.split("<table")[1:] if ">forgetting<" in each)
     for name in ("naive", "nearest mean"):
         row = table.split(f"<td>{name}</td>")[1].split("</tr>")[0]
-        matrix = results[f"digits/not told/{name}/matrices"][0]
+        matrix = results[f"digits/class-incremental/{name}/matrices"][0]
         # Of two tasks the first one alone can be forgotten.
         assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
         assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
-        assert f"<td>{results[f'digits/not told/{name}/seconds'][0]:,.1f}</td>" in row
+        assert f"<td>{results[f'digits/class-incremental/{name}/seconds'][0]:,.1f}</td>" in row
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
         ({"benchmarks": ("digit",)}, "did you mean 'digits'"),
-        ({"benchmarks": ("digits:big",)}, "no scale 'big'"),
+        ({"benchmarks": ("digits:big",)}, "no preset 'big'"),
         ({"plan": {"facts.tasks": "2"}}, "no benchmark in this grid for --plan.facts.tasks: 'f"),
         ({"plan": {"digits.task": "2"}}, "did you mean 'tasks'"),
         ({"keep_nets": True, "distributed": "0/2@localhost:1"}, "--keep-nets is for runs of one"),
@@ -97,7 +99,7 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
         net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
         found = net.predict(images).argmax(axis=1) == labels
         of_task = net.task_classes.argmax(axis=0)[labels]
-        matrix = results["digits/not told/nearest mean/matrices"][0]
+        matrix = results["digits/class-incremental/nearest mean/matrices"][0]
         for task in (0, 1):
             assert np.mean(found[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):

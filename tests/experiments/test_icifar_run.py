@@ -21,7 +21,7 @@ TINY = Plan(
     seeds=2,
     chosen="not chosen",
     methods=("Naive", "EWC"),
-    strengths_tried=2,
+    hyperparameters_tried=2,
     per_class=(20, 10),
 )
 
@@ -30,15 +30,21 @@ def test_it_reports_both_scenarios_and_continues_from_finished_parts(tmp_path):
     settings = ICifarRun(runs=tmp_path)
     report = run_icifar(settings, {"demo": TINY})
     page = report.read_text()
-    for wanted in ("Told", "Not told", "CL score", "minus Naive", "procedural"):
+    for wanted in (
+        "Task-incremental",
+        "Class-incremental",
+        "CL score",
+        "minus Naive",
+        "procedural",
+    ):
         assert wanted in page
     with np.load(report.parent / "results.npz") as results:
         first = dict(results)
-    matrices = first["told/EWC/matrices"]
+    matrices = first["task-incremental/EWC/matrices"]
     assert matrices.shape == (2, 2, 2)
     assert np.all(np.isfinite(matrices))
-    np.testing.assert_array_equal(first["not told/Naive/steps"], [[6, 12]] * 2)
-    # The epoch and the strength are chosen, and so said.
+    np.testing.assert_array_equal(first["class-incremental/Naive/steps"], [[6, 12]] * 2)
+    # The epoch and the hyperparameter are chosen, and so said.
     assert "accuracy over all times (A)" in page
     units = sorted((report.parent / "units").iterdir())
     assert not list((report.parent / "checkpoints").iterdir()), "finished parts leave no nets"

@@ -42,7 +42,7 @@ PROTOCOL = Protocol(
 # Checkpoints come after epochs 2 and 4 of a task and at its end. Stopped after epoch 3 of the
 # second task, the third is lost.
 STOPPED_AFTER, RESUMED_FROM = EPOCHS + 3, EPOCHS + 2
-PLAN = Plan("procedural", SIDE, 1, PROTOCOL, 1, rate=0.5, exemplars=EXEMPLARS)
+PLAN = Plan("procedural", SIDE, 1, PROTOCOL, 1, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
 KEY = jax.random.key(5)
 # ER's memory is a buffer with a key, as A-GEM's; BiC's a buffer, a teacher, samples held out and a
 # correction, the first two of which are iCaRL's and LUCIR's. Every method takes seconds to compile.

@@ -26,7 +26,7 @@ TINY = Plan(
     protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
     configurations=2,
     methods=("LUCIR", "finetune"),
-    exemplars=2,
+    exemplars_per_class=2,
     ablation=(1,),
     per_class=(30, 2),
 )
@@ -52,7 +52,7 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
     finals = {key for key in first if key.endswith("/final") and "-" in key}
     assert finals == {"LUCIR-1/final", "LUCIR-2/final"}
     assert first["LUCIR-1/final"].shape == (2,)
-    assert "exemplars a class" in page
+    assert "exemplars per class" in page
     with pytest.raises(DataError, match=r"no method with exemplars in --plan\.ablated, 'finetune'"):
         run_iirc(replace(settings, plan={"ablated": ("finetune",)}), {"demo": TINY})
     # Without a second label seen, every test sample has one: the first task brings superclasses.
@@ -63,8 +63,8 @@ def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
     for kind, unknown in zip(CLASS_TYPES, (False, False, True), strict=True):
         scores = first[f"{SCENARIO}/LUCIR/in the end, {kind}"]
         np.testing.assert_array_equal(np.isnan(scores), [unknown] * 2)
-    with pytest.raises(DataError, match="exemplars: 2 there, 3 now"):
-        run_iirc(settings, {"demo": replace(TINY, exemplars=3)})
+    with pytest.raises(DataError, match="exemplars_per_class: 2 there, 3 now"):
+        run_iirc(settings, {"demo": replace(TINY, exemplars_per_class=3)})
 
 
 @pytest.mark.slow
@@ -74,7 +74,7 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     asked = {
         "methods": ("joint", "incremental joint", "GDumb", "EWC"),
         "seeds": 2,
-        "tuning_orders": 1,
+        "validation_seeds": 1,
     }
     report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
     with np.load(report.parent / "results.npz") as results:
@@ -96,7 +96,7 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
 
 
 def test_penalties_know_how_far_momentum_carries():
-    plan = replace(TINY, rate=0.3, rates={"EWC": 0.2})
+    plan = replace(TINY, learning_rate=0.3, learning_rates={"EWC": 0.2})
     benchmark = record(plan, load_data(plan, 0), 0)
     for name, reach in (("EWC", 2), ("MAS", 3)):
         method = METHODS[name]

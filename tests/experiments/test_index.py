@@ -19,10 +19,10 @@ from experiments.common.report import Column, Figure, FirstScreen, Table, write_
 HOSTILE = "<script>alert(1)</script>"
 
 
-def make_run(runs, name, scale="demo", headline=None, when=0):
+def make_run(runs, name, preset="demo", headline=None, when=0):
     folder = runs / name
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"settings": {"scale": scale}}))
+    (folder / "config.json").write_text(json.dumps({"settings": {"preset": preset}}))
     last = folder / "config.json"
     if headline is not None:
         last = folder / "report.html"
@@ -33,7 +33,7 @@ def make_run(runs, name, scale="demo", headline=None, when=0):
 
 def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
     make_run(tmp_path, "old-demo", headline="It&#39;s old", when=86400)
-    make_run(tmp_path, "new one#2", scale="cpu", headline="New", when=2 * 86400)
+    make_run(tmp_path, "new one#2", preset="small", headline="New", when=2 * 86400)
     make_run(tmp_path, "begun", when=0)
     (tmp_path / "no-run").mkdir()
     page = write_index(ReportsSettings(tmp_path)).read_text()
@@ -47,7 +47,7 @@ def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
 
 def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
     headline = HOSTILE.replace("<", "&lt;").replace(">", "&gt;")
-    make_run(tmp_path, "a&b", scale=HOSTILE, headline=headline)
+    make_run(tmp_path, "a&b", preset=HOSTILE, headline=headline)
     page = write_index(ReportsSettings(tmp_path)).read_text()
     assert page.count("<script") == 1
     assert page.count("&lt;script&gt;alert(1)") == 2
@@ -80,15 +80,15 @@ def test_a_folder_without_runs_is_refused(tmp_path):
 
 def test_every_number_of_the_results_is_a_line(tmp_path):
     values = np.array([[0.25, np.nan], [1.5, -2.0]], np.float32)
-    save_sealed(tmp_path / "results.npz", **{"told/EWC": values, "count": np.int32(7)})
+    save_sealed(tmp_path / "results.npz", **{"task-incremental/EWC": values, "count": np.int32(7)})
     with export(ExportSettings(tmp_path)).open(newline="") as stream:
         lines = list(csv.reader(stream))
     assert lines[0] == ["array", "place", "value"]
     found = {(name, place): float(value) for name, place, value in lines[1:]}
     assert len(found) == 5
     assert found["count", ""] == 7
-    assert found["told/EWC", "1 0"] == 1.5
-    assert np.isnan(found["told/EWC", "0 1"])
+    assert found["task-incremental/EWC", "1 0"] == 1.5
+    assert np.isnan(found["task-incremental/EWC", "0 1"])
 
 
 def test_damaged_results_are_not_exported(tmp_path):
@@ -146,15 +146,21 @@ def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path):
 
 def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path):
     matrices = np.array([[[0.5, np.nan], [0.25, 1.0]], [[0.75, 0.0], [0.125, 0.5]]])
-    fields = {"not told/ER, reservoir/matrices": matrices, "told/ER/seconds": np.zeros(2)}
+    fields = {
+        "class-incremental/ER, reservoir/matrices": matrices,
+        "task-incremental/ER/seconds": np.zeros(2),
+    }
     save_sealed(tmp_path / "results.npz", **fields)
     with export(ExportSettings(tmp_path, "matrices")).open() as stream:
         found = json.load(stream)
     assert found == {
-        "not told/ER, reservoir/matrices": [[[0.5, None], [0.25, 1.0]], [[0.75, 0.0], [0.125, 0.5]]]
+        "class-incremental/ER, reservoir/matrices": [
+            [[0.5, None], [0.25, 1.0]],
+            [[0.75, 0.0], [0.125, 0.5]],
+        ]
     }
     (path,) = (tmp_path / "matrices").iterdir()
-    assert path.name == "not_told_ER,_reservoir_matrices.csv"
+    assert path.name == "class-incremental_ER,_reservoir_matrices.csv"
     with path.open(newline="") as stream:
         lines = list(csv.reader(stream))
     assert lines[0] == ["run", "after task", "task 0", "task 1"]

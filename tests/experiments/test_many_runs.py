@@ -20,11 +20,15 @@ from experiments.common.settings import RunSettings
 from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
 
 
-def units(strengths=(1.0, 3.0, 0.3)):
-    runs = some_runs(np.float32(strengths))
+def units(hyperparameters=(1.0, 3.0, 0.3)):
+    runs = some_runs(np.float32(hyperparameters))
     return [
-        Unit(f"EWC-{number}", {"strength": strength}, *jax.tree.map(lambda a, n=number: a[n], runs))
-        for number, strength in enumerate(strengths)
+        Unit(
+            f"EWC-{number}",
+            {"hyperparameter": hyperparameter},
+            *jax.tree.map(lambda a, n=number: a[n], runs),
+        )
+        for number, hyperparameter in enumerate(hyperparameters)
     ]
 
 
@@ -56,7 +60,7 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
     for name in first[0]:
         np.testing.assert_array_equal(first[0][name], both[1][name])
     assert not list(folder.checkpoints.iterdir())
-    with pytest.raises(DataError, match=r"strength: 0.3 there, 0.5 now"):
+    with pytest.raises(DataError, match=r"hyperparameter: 0.3 there, 0.5 now"):
         train(folder, units((1.0, 3.0, 0.5)))
 
 

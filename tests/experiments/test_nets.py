@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("kept nets")
 SETTINGS = ContinualRun(
     benchmark="digits",
     methods=("nearest mean",),
-    scenario=("told", "not-told"),
+    setting=("task-incremental", "class-incremental"),
     seed=3,
     seeds=1,
     epochs=1,
@@ -41,7 +41,7 @@ def tests():
     return digits.images[len(digits.train_labels) :, ..., :1], digits.test_labels
 
 
-@pytest.mark.parametrize("scenario", ["told", "not told"])
+@pytest.mark.parametrize("scenario", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
 def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
     run, results = finished
@@ -52,7 +52,7 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
         of_task = net.task_classes.argmax(axis=0)[labels]
         found = []
         for task in (0, 1):
-            told = task if scenario == "told" else None
+            told = task if scenario == "task-incremental" else None
             own = of_task == task
             found.append(np.mean(net.predict(images[own], told).argmax(axis=1) == labels[own]))
         matrix = results[f"{scenario}/{method}/matrices"][0]
@@ -65,11 +65,17 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (("nearest men", 3, 0, "told"), r"no net of method 'nearest men'; did you mean 'nearest m"),
-        (("naive", 0, 0, "told"), r"no seed '0'\. There are '3'"),
-        (("naive", 3, 2, "told"), r"no task '2'\. There are '0', '1'"),
-        (("naive", 3, 0), r"has several scenarios; give one: not told, told"),
-        (("naive", 3, 0, "nottold"), r"no scenario 'nottold'; did you mean 'not told'"),
+        (
+            ("nearest men", 3, 0, "task-incremental"),
+            r"no net of method 'nearest men'; did you mean 'nearest m",
+        ),
+        (("naive", 0, 0, "task-incremental"), r"no seed '0'\. There are '3'"),
+        (("naive", 3, 2, "task-incremental"), r"no task '2'\. There are '0', '1'"),
+        (("naive", 3, 0), r"has several settings; give one: class-incremental, task-incremental"),
+        (
+            ("naive", 3, 0, "class-increment"),
+            r"no setting 'class-increment'; did you mean 'class-incremental'",
+        ),
     ],
 )
 def test_what_was_not_kept_is_named(finished, asked, message):
@@ -78,7 +84,7 @@ def test_what_was_not_kept_is_named(finished, asked, message):
 
 
 def test_images_of_another_kind_are_refused(finished, tests):
-    net = load_net(finished[0], "naive", 3, 1, "told")
+    net = load_net(finished[0], "naive", 3, 1, "task-incremental")
     images = tests[0]
     for wrong, message in (
         (
@@ -112,7 +118,7 @@ def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys
     every = (report.parent / "models").rglob("*")
     on_disk = sum(path.stat().st_blocks * 512 for path in every) / 1e6
     assert 0.5 < told / on_disk < 2
-    kept = sorted((report.parent / "models" / "not told" / "naive" / "3").iterdir())
+    kept = sorted((report.parent / "models" / "class-incremental" / "naive" / "3").iterdir())
     assert [path.name for path in kept] == ["0", "1"]
     with pytest.raises(DataError, match="--keep-nets is for runs of one process"):
         run_continual(ContinualRun(**settings | {"distributed": "0/2@localhost:1"}))

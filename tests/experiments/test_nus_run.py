@@ -260,7 +260,7 @@ def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path, one
 def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypatch, one_learner):
     short = TrainingSettings(20, batch_size=16, validate_every=2)
     monkeypatch.setattr(run_nus, "__defaults__", (short, short))
-    main(["two_camera", "nus", "--scale", "demo", "--seeds", "1", "--runs", str(tmp_path)])
+    main(["two_camera", "nus", "--preset", "demo", "--seeds", "1", "--runs", str(tmp_path)])
     folder = tmp_path / "two_camera-nus-demo"
     page = (folder / "report.html").read_text()
     assert "NOT NUS: 162 thumbnails" in page

@@ -36,12 +36,12 @@ def test_options_are_taken_out_of_the_arguments():
     rest, found = take_plan_options(given)
     assert rest == ["--seeds", "3", "digits"]
     assert found == {"protocol.epochs": 5, "per_class": (2, 1)}
-    assert take_plan_options(["--plan.data", "cifar100", "--plan.rate=1e-3"])[1] == {
+    assert take_plan_options(["--plan.data", "cifar100", "--plan.learning-rate=1e-3"])[1] == {
         "data": "cifar100",
-        "rate": 1e-3,
+        "learning_rate": 1e-3,
     }
-    with pytest.raises(DataError, match=r"--plan\.rate without a value"):
-        take_plan_options(["--plan.rate"])
+    with pytest.raises(DataError, match=r"--plan\.learning-rate without a value"):
+        take_plan_options(["--plan.learning-rate"])
     # What is no number may be the command's own, as digits above.
     with pytest.raises(DataError, match=r"--plan\.sizes 100 50: .* as in --plan\.sizes 100,50$"):
         take_plan_options(["--plan.sizes", "100", "50"])
@@ -128,7 +128,9 @@ def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):
     }
     found.clear()
     monkeypatch.setitem(cli.RUNS, "continual run", (cli.RUNS["continual run"][0], found.append))
-    cli.main(["continual", "run", "digits", "--exemplars", "4", "--replay-batch-size", "64"])
-    assert (found[0].exemplars, found[0].replay_batch_size) == (4, 64)
+    cli.main(
+        ["continual", "run", "digits", "--exemplars-per-class", "4", "--replay-batch-size", "64"]
+    )
+    assert (found[0].exemplars_per_class, found[0].replay_batch_size) == (4, 64)
     with pytest.raises(SystemExit, match=r"--plan\.epochs: reports has no plan"):
         cli.main(["reports", "--plan.epochs", "5"])

@@ -107,7 +107,7 @@ def test_the_legend_goes_from_the_highest_end_to_the_lowest(tmp_path, monkeypatc
     monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
     ends = {"low": 0.1, "gone": np.nan, "high": 0.9, "middle": 0.5}
     curves = {name: np.full((2, 3), end) for name, end in ends.items()}
-    plots.plot_curves(tmp_path, {"told": curves}, "accuracy", order=tuple(ends))
+    plots.plot_curves(tmp_path, {"task-incremental": curves}, "accuracy", order=tuple(ends))
     texts = [text.get_text() for text in shown[0].legends[0].get_texts()]
     assert texts == ["high", "middle", "low", "gone"]
 
@@ -116,17 +116,21 @@ def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
     low, high = (np.full((2, 3), value) for value in (0.2, 0.9))
-    plots.plot_curves(tmp_path, {"told": {"ER": high}, "not told": {"ER": low}}, "accuracy")
+    plots.plot_curves(
+        tmp_path, {"task-incremental": {"ER": high}, "class-incremental": {"ER": low}}, "accuracy"
+    )
     ends = {axis.get_ylim() for axis in shown[0].axes}
     assert len(ends) == 1
     assert max(ends)[1] >= 0.9
     monkeypatch.setattr(continual_plots, "save", lambda canvas, path: shown.append(canvas))
-    finals = {"told": {"ER": high[:, 0]}, "not told": {"ER": low[:, 0]}}
+    finals = {"task-incremental": {"ER": high[:, 0]}, "class-incremental": {"ER": low[:, 0]}}
     continual_plots.plot_finals(tmp_path, finals, "accuracy")
     assert len({axis.get_xlim() for axis in shown[1].axes}) == 1
     # What is measured otherwise has its own, and so has another benchmark.
-    measures = {"told": "accuracy", "not told": "seconds"}
-    plots.plot_curves(tmp_path, {"told": {"ER": high}, "not told": {"ER": low}}, measures)
+    measures = {"task-incremental": "accuracy", "class-incremental": "seconds"}
+    plots.plot_curves(
+        tmp_path, {"task-incremental": {"ER": high}, "class-incremental": {"ER": low}}, measures
+    )
     assert len({axis.get_ylim() for axis in shown[2].axes}) == 2
     two = {
         f"{name}, {split}": {"ER": high if name == "a" else low} for name in "ab" for split in "xy"

@@ -46,7 +46,7 @@ def test_more_pairs_than_there_are_is_refused(count):
 @pytest.mark.parametrize("seeds", [0, -1])
 def test_no_seed_at_all_is_refused(tmp_path, seeds):
     with pytest.raises(DataError, match=f"--seeds {seeds}; give 1 or more"):
-        run_s20(S20Run(scale="demo", seeds=seeds, runs=tmp_path))
+        run_s20(S20Run(preset="demo", seeds=seeds, runs=tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ def core50(frames):
 
 
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
-def test_orders_that_choose_strengths_see_no_test_frame(core50, frames, scenario, batches):
+def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, scenario, batches):
     """Two training sessions test them, thinned as the test set is, and are not learnt."""
     sequence = core50.sequence(scenario, NAIVE, Draw("tuning", 0, 0))
     assert sequence.tasks.id.shape[0] == batches
@@ -104,7 +104,7 @@ def iirc():
     return iirc_record.record(plan, data, 0, choosing=True)
 
 
-def test_the_last_configurations_choose_strengths_on_post_task_validation(iirc):
+def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(iirc):
     tuning = iirc.sequence("", NAIVE, Draw("tuning", 0, 0))
     reported = iirc.sequence("", NAIVE, Draw("reported", 0, 1))
     np.testing.assert_array_equal(tuning.tasks.train.index, reported.tasks.train.index)
@@ -147,10 +147,10 @@ def test_methods_that_make_no_sense_say_why(core50, iirc):
     assert why_not(METHODS["iCaRL"], core50.offers("NI")) == WHY_NOT["own classes"]
 
 
-def test_a_published_strength_is_a_row_of_its_own():
+def test_a_published_hyperparameter_is_a_row_of_its_own():
     rows = with_published([METHODS["LwF"], METHODS["naive"]])
-    assert [(row.name, row.strengths) for row in rows] == [
-        ("LwF", METHODS["LwF"].strengths),
+    assert [(row.name, row.hyperparameters) for row in rows] == [
+        ("LwF", METHODS["LwF"].hyperparameters),
         ("LwF, published", (1,)),
         ("naive", ()),
     ]

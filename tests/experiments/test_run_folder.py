@@ -37,9 +37,9 @@ def config_of(folder):
 
 def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):
     plain = RunFolder("two_camera", "s20", settings)
-    tagged = RunFolder("two_camera", "s20", replace(settings, scale="cpu", tag="night"))
+    tagged = RunFolder("two_camera", "s20", replace(settings, preset="small", tag="night"))
     assert plain.path == settings.runs / "two_camera-s20-demo"
-    assert tagged.path == settings.runs / "two_camera-s20-cpu-night"
+    assert tagged.path == settings.runs / "two_camera-s20-small-night"
     assert plain.checkpoints == plain.path / "checkpoints"
 
 
@@ -48,7 +48,7 @@ def test_config_holds_settings_versions_and_commit(settings):
     config = config_of(folder)
     expected = {
         "runs": str(settings.runs),
-        "scale": "demo",
+        "preset": "demo",
         "seed": 0,
         "tag": "",
         "seeds": [0, 1],
@@ -79,18 +79,18 @@ def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings
 
 def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
-    folder.tell_method("told-EWC", {"strength": 1.0, "layers": ("a", "b")})
+    folder.tell_method("task-incremental-EWC", {"hyperparameter": 1.0, "layers": ("a", "b")})
     folder.log(step=0)
     config = folder.path / "config.json"
     devices = {"number": 8, "kind": "TPU v4"}
     made_with = {"devices": devices, "flags": {"XLA_FLAGS": "--other"}}
     config.write_text(json.dumps(config_of(folder) | {"made_with": made_with}))
     folder = RunFolder("paper", "run", settings, shared=True)
-    folder.tell_method("told-ER", {"per_class": 5})
+    folder.tell_method("task-incremental-ER", {"per_class": 5})
     assert config_of(folder)["made_with"]["devices"]["kind"] == "cpu"
     assert config_of(folder)["methods"] == {
-        "told-EWC": {"strength": 1.0, "layers": ["a", "b"]},
-        "told-ER": {"per_class": 5},
+        "task-incremental-EWC": {"hyperparameter": 1.0, "layers": ["a", "b"]},
+        "task-incremental-ER": {"per_class": 5},
     }
 
 
@@ -282,7 +282,7 @@ def test_results_are_read_without_pickle_to_the_bit(settings, rng):
 
 
 ARRAYS = {"accuracy": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
-FACTS = {"strategy": "EWC", "strength": 10.0}
+FACTS = {"strategy": "EWC", "hyperparameter": 10.0}
 
 
 def test_a_unit_is_read_back_by_name_and_facts(settings):
@@ -293,8 +293,8 @@ def test_a_unit_is_read_back_by_name_and_facts(settings):
     assert found.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(found[name], array)
-    with pytest.raises(DataError, match=r"strength: 10\.0 there, 20\.0 now"):
-        folder.read_unit("EWC-0", FACTS | {"strength": 20.0})
+    with pytest.raises(DataError, match=r"hyperparameter: 10\.0 there, 20\.0 now"):
+        folder.read_unit("EWC-0", FACTS | {"hyperparameter": 20.0})
 
 
 def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):

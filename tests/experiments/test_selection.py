@@ -1,22 +1,22 @@
-"""The rule by which strengths are chosen, on numbers worked out by hand."""
+"""The rule by which hyperparameters are chosen, on numbers worked out by hand."""
 
 import numpy as np
 
-from experiments.continual.selection import choose_strength, fixed_strength
+from experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 
 def test_the_greatest_mean_is_chosen_and_the_grid_kept():
-    choice = choose_strength((1, 10, 100), np.array([[0.5, 0.7], [0.9, 0.5], [0.6, 0.6]]))
-    assert choice.strength == 10
+    choice = choose_hyperparameter((1, 10, 100), np.array([[0.5, 0.7], [0.9, 0.5], [0.6, 0.6]]))
+    assert choice.hyperparameter == 10
     np.testing.assert_allclose(choice.tried, [0.6, 0.7, 0.6])
-    np.testing.assert_array_equal(choice.strengths, [1, 10, 100])
+    np.testing.assert_array_equal(choice.hyperparameters, [1, 10, 100])
     assert not choice.at_the_edge
 
 
 def test_an_order_that_diverges_counts_as_none_right():
     """Without it .9 would be the greatest mean; with it that is .45, below .5."""
-    choice = choose_strength((1, 10), np.array([[0.5, 0.5], [0.9, np.nan]]))
-    assert choice.strength == 1
+    choice = choose_hyperparameter((1, 10), np.array([[0.5, 0.5], [0.9, np.nan]]))
+    assert choice.hyperparameter == 1
     np.testing.assert_allclose(choice.tried, [0.5, 0.45])
     assert choice.at_the_edge
 
@@ -24,20 +24,22 @@ def test_an_order_that_diverges_counts_as_none_right():
 def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
     """Differences of .1 and -.06 have the mean .02 and the standard error .08; of .1 and .02 the
     mean .06 and the error .04."""
-    near = choose_strength((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
-    assert (near.strength, near.chosen) == (1, "1 (flat)")
-    told = choose_strength((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
+    near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
+    assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")
+    told = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
     assert told.chosen == "1 (edge of the grid)"
     # One that is worse is enough.
     worse = np.array([[0.6, 0.5], [0.5, 0.56], [0.2, 0.1]])
-    assert choose_strength((1, 10, 100), worse).chosen == "1 (edge of the grid)"
+    assert choose_hyperparameter((1, 10, 100), worse).chosen == "1 (edge of the grid)"
     # Of one draw equals alone.
-    assert choose_strength((1, 10), np.full((2, 1), 0.4)).chosen == "1 (flat)"
-    assert choose_strength((1, 10), np.array([[0.4], [0.39]])).chosen == "1 (edge of the grid)"
-    assert fixed_strength(3.0).chosen == "3"
+    assert choose_hyperparameter((1, 10), np.full((2, 1), 0.4)).chosen == "1 (flat)"
+    assert (
+        choose_hyperparameter((1, 10), np.array([[0.4], [0.39]])).chosen == "1 (edge of the grid)"
+    )
+    assert fixed_hyperparameter(3.0).chosen == "3"
 
 
 def test_of_equals_the_least_and_of_nothing_nothing():
-    assert choose_strength((3, 5), np.full((2, 2), np.nan)).strength == 3
-    nothing = fixed_strength()
-    assert (nothing.strength, len(nothing.tried)) == (0, 0)
+    assert choose_hyperparameter((3, 5), np.full((2, 2), np.nan)).hyperparameter == 3
+    nothing = fixed_hyperparameter()
+    assert (nothing.hyperparameter, len(nothing.tried)) == (0, 0)

@@ -49,8 +49,8 @@ def test_killed_anywhere_it_ends_with_the_same_bits(tmp_path):
 
 
 def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
-    Checkpoints(tmp_path).save(4, {"a": jnp.zeros(2)}, {"strategy": "ewc", "strength": 10.0})
-    with pytest.raises(DataError, match=r"strength: 10.0 there, 20.0 now"):
+    Checkpoints(tmp_path).save(4, {"a": jnp.zeros(2)}, {"strategy": "ewc", "hyperparameter": 10.0})
+    with pytest.raises(DataError, match=r"hyperparameter: 10.0 there, 20.0 now"):
         train_sequence(
             build_with("naive"),
             PROTOCOL,
@@ -58,7 +58,7 @@ def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
             SEQUENCE,
             KEY,
             tmp_path,
-            {"strategy": "ewc", "strength": 20.0},
+            {"strategy": "ewc", "hyperparameter": 20.0},
         )
 
 

@@ -150,8 +150,8 @@ PLAN = Plan(
     protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
     configurations=1,
     methods=("ER-balanced",),
-    rate=0.05,
-    exemplars=2,
+    learning_rate=0.05,
+    exemplars_per_class=2,
     per_class=(10, 2),
 )
 
@@ -204,12 +204,12 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
 
 
 def test_the_paper_s_settings_for_imagenet():
-    plan = plan_of(IIRCRun(scale="paper", data="iirc_imagenet_full"), PLANS)
-    assert (plan.side, plan.blocks, plan.rate, plan.configurations) == (224, None, 0.1, 5)
-    assert plan.rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
+    plan = plan_of(IIRCRun(preset="paper", data="iirc_imagenet_full"), PLANS)
+    assert (plan.side, plan.blocks, plan.learning_rate, plan.configurations) == (224, None, 0.1, 5)
+    assert plan.learning_rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
     epochs = {name: iirc_protocol(plan, method) for name, method in FORMS.items()}
     assert epochs["joint"].epochs_of(0) == 180
     assert (epochs["ER-balanced"].epochs_of(0), epochs["ER-balanced"].epochs_of(1)) == (200, 100)
-    assert plan_of(IIRCRun(scale="paper"), PLANS).data == "iirc_cifar100"
+    assert plan_of(IIRCRun(preset="paper"), PLANS).data == "iirc_cifar100"
     small = plan_of(IIRCRun(data="iirc_imagenet_lite"), PLANS)
     assert small == replace(PLANS["demo"], data="iirc_imagenet_lite")

@@ -12,7 +12,7 @@ from experiments.common.run_folder import RunFolder
 from experiments.continual import table, tune
 from experiments.continual.methods import METHODS
 from experiments.continual.runner import Runner
-from experiments.continual.selection import fixed_strength
+from experiments.continual.selection import fixed_hyperparameter
 from experiments.continual.table import BENCHMARKS, ContinualRun
 from experiments.continual.tune import (
     Place,
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.xdist_group("tune")
 
 ASKED = {"benchmark": "digits", "methods": ("naive", "MAS")}
 PLAN = {"tasks": "2", "batch_size": "64", "epochs": "1"}
-VARY = ("rate=.0001,.02",)
-FILES = "*strength*.npz"
+VARY = ("learning_rate=.0001,.02",)
+FILES = "*hyperparameter*.npz"
 
 
 @pytest.fixture(scope="module")
@@ -44,25 +44,28 @@ def finished(tmp_path_factory):
 
 def test_the_better_rate_is_named_and_the_command_given(finished):
     report, results = finished
-    slow, fast = (results[f"rate={rate}/not told/naive"].mean() for rate in ("0.0001", "0.02"))
+    slow, fast = (
+        results[f"learning_rate={rate}/class-incremental/naive"].mean()
+        for rate in ("0.0001", "0.02")
+    )
     assert slow < fast
     page = report.read_text()
-    assert "Best is rate=0.02: " in page
+    assert "Best is learning_rate=0.02: " in page
     assert "not told from it" not in page
-    assert "at the edge of what was tried: rate." in page
-    assert "--plan.batch-size 64 --plan.epochs 1 --plan.rate 0.02 ..." in page
+    assert "at the edge of what was tried: learning_rate." in page
+    assert "--plan.batch-size 64 --plan.epochs 1 --plan.learning-rate 0.02 ..." in page
     config = json.loads((report.parent / "config.json").read_text())
     assert config["plan"]["batch_size"] == 64
 
 
-def test_it_is_what_strengths_are_chosen_by(finished, tmp_path):
-    """Of a method with strengths the best one's scores, as `continual run` finds it."""
+def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
+    """Of a method with hyperparameters the best one's scores, as `continual run` finds it."""
     report, results = finished
-    settings = ContinualRun(benchmark="digits", plan=PLAN | {"rate": 0.02})
+    settings = ContinualRun(benchmark="digits", plan=PLAN | {"learning_rate": 0.02})
     benchmark = BENCHMARKS["digits"](settings)
     folder = RunFolder("test", "runner", ContinualRun(runs=tmp_path))
-    chosen = Runner(folder, benchmark, 0, 2).choose("not told", METHODS["MAS"])
-    found = results["rate=0.02/not told/MAS"]
+    chosen = Runner(folder, benchmark, 0, 2).choose("class-incremental", METHODS["MAS"])
+    found = results["learning_rate=0.02/class-incremental/MAS"]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))
     assert chosen.told in report.read_text()
@@ -75,9 +78,9 @@ def test_no_reported_test_sample_has_a_part_in_it(finished, tmp_path, monkeypatc
     wrong = np.random.default_rng(0).permutation(images.test_labels)
     monkeypatch.setattr(table, "load_digits", lambda: images._replace(test_labels=wrong))
     asked = {**ASKED, "methods": ("naive",)}
-    report = run_tune(TuneRun(runs=tmp_path, plan=PLAN, vary=("rate=.02",), **asked))
+    report = run_tune(TuneRun(runs=tmp_path, plan=PLAN, vary=("learning_rate=.02",), **asked))
     with np.load(report.parent / "results.npz") as again:
-        name = "rate=0.02/not told/naive"
+        name = "learning_rate=0.02/class-incremental/naive"
         np.testing.assert_array_equal(again[name], results[name])
 
 
@@ -86,8 +89,8 @@ def test_more_values_train_nothing_again(finished, tmp_path):
     folder = tmp_path / report.parent.name
     shutil.copytree(report.parent, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
-    assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].strengths))
-    wider = {**ASKED, "vary": ("rate=.05,.0001,.02",)}
+    assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].hyperparameters))
+    wider = {**ASKED, "vary": ("learning_rate=.05,.0001,.02",)}
     run_tune(TuneRun(runs=tmp_path, plan=PLAN, **wider))
     after = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(after) == 3 * len(before) // 2
@@ -111,7 +114,7 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
         benchmark="core50-ni",
         vary=("hidden=8,16",),
         methods=("naive",),
-        tuning_orders=1,
+        validation_seeds=1,
         plan=asked,
         runs=tmp_path,
     )
@@ -120,8 +123,11 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
 
 
 def tried(rate, values, other=(0.0, 0.0)):
-    found = {Place("told", "a"): np.array(values), Place("told", "b"): np.array(other)}
-    return Tried({"rate": rate}, "", found, dict.fromkeys(found, fixed_strength()))
+    found = {
+        Place("task-incremental", "a"): np.array(values),
+        Place("task-incremental", "b"): np.array(other),
+    }
+    return Tried({"learning_rate": rate}, "", found, dict.fromkeys(found, fixed_hyperparameter()))
 
 
 def test_what_two_draws_do_not_tell_from_the_best_is_said():
@@ -133,9 +139,11 @@ def test_what_two_draws_do_not_tell_from_the_best_is_said():
 
 
 def test_the_edge_of_what_was_tried_is_a_number_s():
-    changes = [{"rate": rate, "remat": switch} for rate, switch in ((0.1, False), (0.2, True))]
+    changes = [
+        {"learning_rate": rate, "remat": switch} for rate, switch in ((0.1, False), (0.2, True))
+    ]
     every = [tried(0.1, (0.5, 0.5))._replace(changes=each) for each in changes]
-    assert _edges(every, 1) == ["rate"]
+    assert _edges(every, 1) == ["learning_rate"]
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
@@ -147,18 +155,18 @@ def test_a_run_that_diverged_counts_as_nothing_right():
 
 
 def test_variations_are_all_combinations():
-    found = list(read_variations(["rate=.1,.2", "protocol.first-epochs=(1,2),None"], {}))
-    assert [each["rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
+    found = list(read_variations(["learning_rate=.1,.2", "protocol.first-epochs=(1,2),None"], {}))
+    assert [each["learning_rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
     assert [each["protocol.first_epochs"] for each in found] == [(1, 2), None] * 2
     words = list(read_variations(["dtype=float32,bfloat16"], {}))
     assert [each["dtype"] for each in words] == ["float32", "bfloat16"]
 
 
 def test_the_command_has_all_that_was_given():
-    settings = TuneRun(benchmark="icifar", plan={"per_class": (9, 5)}, scale="cpu")
-    found = run_command(settings, {"rate": 0.01, "protocol.epochs": 3})
+    settings = TuneRun(benchmark="icifar", plan={"per_class": (9, 5)}, preset="small")
+    found = run_command(settings, {"learning_rate": 0.01, "protocol.epochs": 3})
     assert found == (
-        "continual run icifar --scale cpu --plan.per-class 9,5 --plan.rate 0.01 "
+        "continual run icifar --preset small --plan.per-class 9,5 --plan.learning-rate 0.01 "
         "--plan.protocol.epochs 3 ..."
     )
 
@@ -167,20 +175,26 @@ def test_the_command_has_all_that_was_given():
     ("changes", "message"),
     [
         ({"vary": ()}, "--vary without a setting; give NAME=VALUE"),
-        ({"vary": ("rate",)}, "--vary 'rate'; give NAME=VALUE"),
-        ({"vary": ("rate=",)}, "--vary 'rate='; give NAME=VALUE,... with commas"),
-        ({"vary": ("rate=fast",)}, "--vary rate fast; give something like"),
-        ({"vary": ("rate=.1", "rate=.2")}, "--vary has rate, and it already is given"),
-        ({"vary": ("rate=.1,.1",)}, "--vary 'rate=.1,.1' has a value twice"),
+        ({"vary": ("learning_rate",)}, "--vary 'learning_rate'; give NAME=VALUE"),
+        ({"vary": ("learning_rate=",)}, "--vary 'learning_rate='; give NAME=VALUE,... with commas"),
+        ({"vary": ("learning_rate=fast",)}, "--vary learning_rate fast; give something like"),
+        (
+            {"vary": ("learning_rate=.1", "learning_rate=.2")},
+            "--vary has learning_rate, and it already is given",
+        ),
+        ({"vary": ("learning_rate=.1,.1",)}, "--vary 'learning_rate=.1,.1' has a value twice"),
         ({"vary": ("batch-size=8,16",)}, "--vary has batch_size, and --plan.batch_size is given"),
-        ({"vary": ("rate=.1,-1",)}, "--vary rate -1.0; give 1e-09 or more"),
-        ({"vary": ("rate=.1,1e999",)}, "--vary rate inf; give 100 or less"),
+        ({"vary": ("learning_rate=.1,-1",)}, "--vary learning_rate -1.0; give 1e-09 or more"),
+        ({"vary": ("learning_rate=.1,1e999",)}, "--vary learning_rate inf; give 100 or less"),
         ({"vary": ("dtype=float32,float33",)}, "no value --vary dtype 'float33'; did you mean"),
         ({"vary": ("speed=.1",)}, "no setting --vary speed, at 'speed'"),
-        ({"vary": ("exemplars=.5",)}, "--vary exemplars 0.5; give something like 10"),
+        (
+            {"vary": ("exemplars_per_class=.5",)},
+            "--vary exemplars_per_class 0.5; give something like 10",
+        ),
         ({"vary": ("blocks=0,1",)}, "blocks is for nets that learn pictures"),
         ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes what is learnt from .*5 tasks"),
-        ({"methods": ("HAT",)}, "HAT .*; give --scenario told"),
+        ({"methods": ("HAT",)}, "HAT .*; give --setting task-incremental"),
         ({"benchmark": "digit"}, "no benchmark 'digit'; did you mean 'digits'"),
     ],
 )
@@ -196,12 +210,12 @@ def test_what_cannot_be_tried_is_refused(changes, message, tmp_path, monkeypatch
     [
         (
             "procedural",
-            {"vary": ("blocks=0,1",), "scenario": ("told",)},
+            {"vary": ("blocks=0,1",), "setting": ("task-incremental",)},
             "which methods make sense",
         ),
         ("icifar", {"vary": ("seeds=1,2",)}, "seeds=2 trains what seeds=1 does"),
         ("icifar", {"vary": ("dropout=0,.25",)}, "--vary dropout .*; give something like|3 values"),
-        ("iirc", {"vary": ("rate=.1",), "tuning_orders": 9}, "--seeds 3; iirc has 10"),
+        ("iirc", {"vary": ("learning_rate=.1",), "validation_seeds": 9}, "--seeds 3; iirc has 10"),
     ],
 )
 def test_what_other_benchmarks_refuse(name, changes, message, tmp_path, monkeypatch):

@@ -64,7 +64,7 @@ def test_too_few_cameras_are_refused(cameras, pairs, least):
 
 
 def test_there_is_no_demo(tmp_path):
-    with pytest.raises(DataError, match=r"--scale demo: no 28 cameras .* give --scale cpu"):
+    with pytest.raises(DataError, match=r"--preset demo: no 28 cameras .* give --preset small"):
         run_unseen(UnseenRun("demo", runs=tmp_path))
 
 
@@ -134,7 +134,9 @@ def test_inputs_are_the_shots_own(library, sensors):
     np.testing.assert_array_equal(inputs["sensitivities"], [components] * 10)
 
 
-@pytest.mark.parametrize(("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)])
+@pytest.mark.parametrize(
+    ("share", "task-incremental"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)]
+)
 def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
     rng, sensors, share, told
 ):
@@ -160,9 +162,9 @@ def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
 def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     monkeypatch.setattr(unseen, "SAMPLES", 3_000)
     monkeypatch.setattr(unseen, "JUDGED", 300)
-    settings = UnseenRun("cpu", camera_pairs=1, runs=tmp_path)
-    training = {"cpu": TrainingSettings(600, 64, 1e-2, validate_every=20)}
-    report = run_unseen(settings, library, training, {"cpu": 300})
+    settings = UnseenRun("small", camera_pairs=1, runs=tmp_path)
+    training = {"small": TrainingSettings(600, 64, 1e-2, validate_every=20)}
+    report = run_unseen(settings, library, training, {"small": 300})
     results = np.load(report.parent / "results.npz")
     names = [*unseen.OTHERS, *unseen.OWN, unseen.INTERPOLATED, "GW", "SoG"]
     for split in ("random", "illuminant"):
