@@ -63,7 +63,7 @@ WORDS = {
     r"\bshades of gr[ae]y\b": "Shades-of-Gray (SoG)",
     r"\b(?-i:[Gg]r[ae]y world|Grey World)\b": "Gray World (GW)",
     r"\bfirst screen\b": "summary",
-    r"\bscales? (?:demo|cpu|paper)\b": "preset (demo, small, paper)",
+    r"(?<!-)\bscales? (?:demo|cpu|paper)\b": "preset (demo, small, paper)",
     r"--scenario\b": "--setting",
     r"--scale\b": "--preset",
     r"--rate\b": "--learning-rate",
@@ -75,7 +75,7 @@ PATTERNS = {
     for pattern, instead in WORDS.items()
 }
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
-CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`", re.DOTALL)
 
 
 def test_docstrings_begin_with_a_verb_or_a_subject():
