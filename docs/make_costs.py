@@ -18,7 +18,8 @@ from experiments.continual.table import digits
 PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy
 
-Computed by `python docs/make_costs.py` on {date}, JAX {version}, {device}; programs are compiled and not run.
+Computed by `python docs/make_costs.py` on {date}, JAX {version}, {device}; programs are
+compiled and not run.
 Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy): five tasks of two,
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
 class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Colour transforms and illuminants
 #
-# Two cameras differ in their sensitivities. A 3×3 matrix, the inter-camera colour transform, maps the
-# colours of one to those of the other approximately, and it depends on the illuminant. This tutorial
-# uses measured spectra: the illuminants, surfaces and two cameras of the package colour-science
-# (`pip install ".[experiments]"`).
+# Two cameras differ in their sensitivities. A 3×3 matrix, the inter-camera colour transform, maps
+# the colours of one to those of the other approximately, and it depends on the illuminant. This
+# tutorial uses measured spectra: the illuminants, surfaces and two cameras of the package
+# colour-science (`pip install ".[experiments]"`).
 
 # %%
 import jax
@@ -31,7 +31,8 @@ print(library.note)
 # %% [markdown]
 # ## The same illuminants in two cameras
 #
-# The illuminant is the camera's response to a perfect reflector. The line is the locus of black bodies.
+# The illuminant is the camera's response to a perfect reflector. The line is the locus of black
+# bodies.
 
 # %%
 canvas, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
@@ -43,8 +44,8 @@ for panel, name in zip(panels, library.camera_names, strict=True):
 # %% [markdown]
 # ## Scenes
 #
-# A scene is one illuminant on 24 surfaces. The illuminants are seen ones: every illuminant of the test
-# scenes also occurs in training scenes.
+# A scene is one illuminant on 24 surfaces. The illuminants are seen ones: every illuminant of the
+# test scenes also occurs in training scenes.
 
 # %%
 scenes = draw_scenes(library, RadiometricSettings(scenes=4_000))
@@ -56,9 +57,9 @@ print(main.colors.shape, main.illuminants.shape)
 # %% [markdown]
 # ## The transform depends on the illuminant
 #
-# `fit_color_transform` takes one scene; `vmap` applies it to all. With `normalize="scale"` the matrix
-# is divided by its mean row sum, which removes both exposures. The plots show its diagonal against the
-# illuminant.
+# `fit_color_transform` takes one scene; `vmap` applies it to all. With `normalize="scale"` the
+# matrix is divided by its mean row sum, which removes both exposures. The plots show its diagonal
+# against the illuminant.
 
 # %%
 fit = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))
@@ -74,9 +75,9 @@ for channel, panel in enumerate(panels):
 # %% [markdown]
 # ## Estimating the illuminant
 #
-# A linear map of the nine entries, fitted to the training scenes, against two estimates from the main
-# camera's image alone: Gray World (GW), and a linear map of nine colour moments. Errors are angles in
-# degrees.
+# A linear map of the nine entries, fitted to the training scenes, against two estimates from the
+# main camera's image alone: Gray World (GW), and a linear map of nine colour moments. Errors are
+# angles in degrees.
 
 # %%
 moments = jax.jit(jax.vmap(color_moments))(main.colors)

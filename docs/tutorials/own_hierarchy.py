@@ -2,8 +2,9 @@
 # # IIRC on your own labels
 #
 # In IIRC (incremental implicitly-refined classification, Abdelsalam et al. 2021) coarse labels come
-# first ("bear") and fine labels later ("polar bear"). A training sample has the label of its task; at
-# test all labels so far are scored. It needs labels and a hierarchy: here the digits, by their shape.
+# first ("bear") and fine labels later ("polar bear"). A training sample has the label of its task;
+# at test all labels so far are scored. It needs labels and a hierarchy: here the digits, by their
+# shape.
 
 # %%
 import jax
@@ -98,6 +99,6 @@ for name, each in (("labels of the task", incomplete), ("all labels so far", com
 axes = plot_accuracy_matrix(incomplete.by_task.precision_weighted_jaccard)
 
 # %% [markdown]
-# A network that is only finetuned forgets whole tasks. `python -m experiments iirc benchmark` has the
-# paper's ten methods on IIRC-CIFAR and on a procedural world; the
-# [runner](../guide/runner.md) has any other strategy on them.
+# A network that is only finetuned forgets whole tasks. `python -m experiments iirc benchmark` has
+# the paper's ten methods on IIRC-CIFAR and on a procedural world; the [runner](../guide/runner.md)
+# has any other strategy on them.

@@ -24,8 +24,8 @@ print(china.shape, flower.shape)
 # %% [markdown]
 # ## Classes
 #
-# Eight regions, four of each photograph, are the classes. Squares of a region's left three fifths are
-# training images, those of the rest test images, so that no pixel is in both.
+# Eight regions, four of each photograph, are the classes. Squares of a region's left three fifths
+# are training images, those of the rest test images, so that no pixel is in both.
 
 # %%
 REGIONS = {
@@ -111,7 +111,7 @@ for name, (net, strategy) in methods.items():
 
 # %% [markdown]
 # Crops of one photograph are easier than photographs of one class of objects, and ImageNet has many
-# temples and flowers. These numbers therefore do not predict the accuracy on your photographs, which
-# you put in the place of `cut`. The same from the command line:
-# `python -m experiments continual run images --images FOLDER --features efficientnet-lite0`
-# ([features of a trained network](../guide/runner.md#features-of-a-trained-network)).
+# temples and flowers. These numbers therefore do not predict the accuracy on your photographs,
+# which you put in the place of `cut`. The same from the command line: `python -m experiments
+# continual run images --images FOLDER --features efficientnet-lite0` ([features of a trained
+# network](../guide/runner.md#features-of-a-trained-network)).

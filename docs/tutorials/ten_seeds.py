@@ -2,9 +2,9 @@
 # # A compiled sequence over ten seeds
 #
 # The result of a continual learner depends on the task order, the initial weights and the order of
-# the samples, so one run is not enough. A whole task sequence is a pure function of its key here, and
-# ten of them are one compiled program. The data are scikit-learn's 8×8 digits, in five tasks of two
-# classes.
+# the samples, so one run is not enough. A whole task sequence is a pure function of its key here,
+# and ten of them are one compiled program. The data are scikit-learn's 8×8 digits, in five tasks of
+# two classes.
 
 # %%
 import time
@@ -27,8 +27,8 @@ print(images.shape, "at least", np.bincount(digits.target).min(), "images per di
 # ## Two strategies, ten seeds each
 #
 # For every seed `train` draws a task order, initial weights and an order of samples. It returns
-# accuracy matrices `[seeds, tasks, tasks]`, class-incremental and task-masked: with the scores masked
-# to the classes of the task at test.
+# accuracy matrices `[seeds, tasks, tasks]`, class-incremental and task-masked: with the scores
+# masked to the classes of the task at test.
 
 # %%
 net = MLP(10, hidden=(64,))
@@ -63,5 +63,6 @@ for panel, accuracies in zip(panels, ("task_masked", "class_incremental"), stric
     panel.legend(loc="lower left")
 
 # %% [markdown]
-# Bands are one standard deviation over the ten task orders. [Many runs at once](../guide/many_runs.md)
-# has the function below `train`, for grids of hyper-parameters, checkpoints and several devices.
+# Bands are one standard deviation over the ten task orders. [Many runs at
+# once](../guide/many_runs.md) has the function below `train`, for grids of hyper-parameters,
+# checkpoints and several devices.

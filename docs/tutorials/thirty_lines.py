@@ -2,10 +2,10 @@
 # # A strategy in thirty lines
 #
 # A strategy is a function from a `Setup`, which holds the static parts, to a `Strategy`: functions
-# that the engine calls. Most strategies replace some functions of `naive`. The example is L2-SP (Li,
-# Grandvalet and Davoine 2018, "Explicit Inductive Bias for Transfer Learning"). It adds
-# λ/2 · ‖θ − θ*‖² to the loss, with θ* the weights after the last task. EWC (elastic weight
-# consolidation) also has a weight for every parameter.
+# that the engine calls. Most strategies replace some functions of `naive`. The example is L2-SP
+# (Li, Grandvalet and Davoine 2018, "Explicit Inductive Bias for Transfer Learning"). It adds λ/2 ·
+# ‖θ − θ*‖² to the loss, with θ* the weights after the last task. EWC (elastic weight consolidation)
+# also has a weight for every parameter.
 
 # %%
 import jax
@@ -40,8 +40,8 @@ def stay_near(setup, hyperparameter):
 
 
 # %% [markdown]
-# The loss in `StepInfo` is that of the data alone, so that curves of different values are comparable.
-# `parameter_copies` declares the memory of the strategy for the criteria of memory.
+# The loss in `StepInfo` is that of the data alone, so that curves of different values are
+# comparable. `parameter_copies` declares the memory of the strategy for the criteria of memory.
 #
 # ## Is it correct?
 #
@@ -75,7 +75,7 @@ for hyperparameter, trained in ((0.0, finetuned), (10.0, pulled)):
 # The penalty keeps the first task and makes the last one hard to learn. In the class-incremental
 # setting it hardly helps, like other penalties on weights.
 #
-# [A strategy of your own](../guide/strategy.md) has a strategy with replay, and the steps to add one
-# to the package. A file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives the
-# runner one more method on every benchmark, tuned like the others:
-# `python -m experiments continual run digits --strategy my_file.py:stay_near`.
+# [A strategy of your own](../guide/strategy.md) has a strategy with replay, and the steps to add
+# one to the package. A file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives
+# the runner one more method on every benchmark, tuned like the others: `python -m experiments
+# continual run digits --strategy my_file.py:stay_near`.
