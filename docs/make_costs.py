@@ -1,4 +1,4 @@
-"""Writes `docs/costs.md`: what a training step of every strategy takes; traces all, runs none.
+"""Write `docs/costs.md`: the cost of a training step of every strategy, compiled and not run.
 
 python docs/make_costs.py
 """
@@ -18,30 +18,30 @@ from experiments.continual.table import digits
 PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy
 
-Made by `python docs/make_costs.py` on {date}, JAX {version}, {device}; nothing is run for it.
+Computed by `python docs/make_costs.py` on {date}, JAX {version}, {device}; programs are
+compiled and not run.
 Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy): five tasks of two,
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
 class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
 a hundred in memories that classes share.
 
-- **Operations** of one training step, by the compiler's analysis of its program, in which a
-  loop counts once (GEM's quadratic program). How many steps there are differs: cumulative and joint
-  learn from all samples so far, GDumb begins anew on its memory before every evaluation, and its
-  step is one on memory. What comes once a task (importances, herding, a ridge's solution) is in no
-  step.
-- **Memory** is what the strategy keeps between steps; replayed images are kept as places in the
-  data set, not as pixels.
-- **Copies** of the parameters' size that count as the model's memory in the criteria of
+- **Operations** of one training step, from the compiler's analysis of its program, which counts a
+  loop once (GEM's quadratic program). The number of steps differs: cumulative and joint train on
+  all samples so far; GDumb trains anew on its memory before every evaluation, and its step is one
+  on memory. Computations once per task (importances, herding, a ridge's solution) are not counted.
+- **Memory** of the strategy between steps; replayed images are stored as indices into the data
+  set, not as pixels.
+- **Copies** of the parameters that count as the model's memory in the criteria of
   Díaz-Rodríguez et al. 2018.
-- Rows from CWR on train or count a head on the pixels alone, of {head:,} parameters.
+- Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters.
 
-| strategy | operations a step | of naive's | memory, bytes | copies of the parameters |
+| strategy | operations per step | relative to naive | memory, bytes | copies of the parameters |
 |---|---|---|---|---|
 """
 
 
 def render() -> str:
-    """The page's text."""
+    """Return the text of the page."""
     with tempfile.TemporaryDirectory() as folder:
         settings = DigitsRun(runs=Path(folder))
         benchmark = digits(settings)

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Colour transforms and light
+# # Colour transforms and illuminants
 #
-# Two cameras differ in their sensitivities. What takes the colours of one to those of the other is
-# nearly a 3×3 matrix, and which matrix depends on the light. Here this is looked at with measured
-# spectra: the lights, surfaces and two cameras that colour-science ships
-# (`pip install ".[experiments]"`).
+# Two cameras differ in their sensitivities. A 3×3 matrix, the inter-camera colour transform, maps
+# the colours of one to those of the other approximately, and it depends on the illuminant. This
+# tutorial uses measured spectra: the illuminants, surfaces and two cameras of the package
+# colour-science (`pip install ".[experiments]"`).
 
 # %%
 import jax
@@ -29,22 +29,23 @@ library = embedded_library()
 print(library.note)
 
 # %% [markdown]
-# ## The same lights in two cameras
+# ## The same illuminants in two cameras
 #
-# A light is what a perfect reflector sends into the camera. The line is where black bodies lie.
+# The illuminant is the camera's response to a perfect reflector. The line is the locus of black
+# bodies.
 
 # %%
 canvas, panels = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
 for panel, name in zip(panels, library.camera_names, strict=True):
     sensitivity = library.sensitivity(name)
-    lights = library.illuminants @ sensitivity.T
-    plots.plot_chromaticity({"lights": lights}, (WAVELENGTHS, sensitivity), panel).set_title(name)
+    responses = {"illuminants": library.illuminants @ sensitivity.T}
+    plots.plot_chromaticity(responses, (WAVELENGTHS, sensitivity), panel).set_title(name)
 
 # %% [markdown]
 # ## Scenes
 #
-# A scene is one light on 24 surfaces. Every light of the test scenes also lit some of the training
-# scenes.
+# A scene is one illuminant on 24 surfaces. The illuminants are seen ones: every illuminant of the
+# test scenes also occurs in training scenes.
 
 # %%
 scenes = draw_scenes(library, RadiometricSettings(scenes=4_000))
@@ -54,29 +55,29 @@ main, second = (
 print(main.colors.shape, main.illuminants.shape)
 
 # %% [markdown]
-# ## What the transform says of the light
+# ## The transform depends on the illuminant
 #
-# `fit_color_transform` takes one scene; `vmap` makes it all of them. With `normalize="scale"` the
-# matrix is divided by its mean row sum, so that exposures have no part in it. How well do the
-# matrices reproduce the second camera's colours, and what do they say of the light?
+# `fit_color_transform` takes one scene; `vmap` applies it to all. With `normalize="scale"` the
+# matrix is divided by its mean row sum, which removes both exposures. The plots show its diagonal
+# against the illuminant.
 
 # %%
 fit = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))
 fitted = fit(main.colors, second.colors)
 print("scenes with a transform:", int(fitted.valid.sum()), "of", len(fitted.valid))
 
-warmth = to_chromaticity(main.illuminants)[:, 0]  # R/G of the light
+warmth = to_chromaticity(main.illuminants)[:, 0]  # R/G of the illuminant
 canvas, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
 for channel, panel in enumerate(panels):
     panel.scatter(warmth, fitted.transform[:, channel, channel], s=2, alpha=0.3)
-    panel.set(xlabel="R/G of the light", ylabel=f"entry {'RGB'[channel]} to {'RGB'[channel]}")
+    panel.set(xlabel="R/G of the illuminant", ylabel=f"entry {'RGB'[channel]} to {'RGB'[channel]}")
 
 # %% [markdown]
-# ## Estimating the light
+# ## Estimating the illuminant
 #
-# A linear map of the nine entries, learnt on the training scenes, against two that see the main
-# camera's image alone: gray world, and a linear map of nine colour moments. Errors are angles in
-# degrees.
+# A linear map of the nine entries, fitted to the training scenes, against two estimates from the
+# main camera's image alone: Gray World (GW), and a linear map of nine colour moments. Errors are
+# angles in degrees.
 
 # %%
 moments = jax.jit(jax.vmap(color_moments))(main.colors)
@@ -86,7 +87,7 @@ features = {
     "both": jnp.concatenate([fitted.transform.reshape(-1, 9), moments], axis=1),
 }
 truth = main.illuminants[scenes.test]
-estimates = {"gray world": main.colors[scenes.test].mean(axis=1)}
+estimates = {"Gray World": main.colors[scenes.test].mean(axis=1)}
 for name, each in features.items():
     regression = fit_linear_regression(
         each[scenes.train], to_chromaticity(main.illuminants[scenes.train])
@@ -99,7 +100,7 @@ for name, degrees in errors.items():
 axes = plots.plot_error_curves({name: degrees[None] for name, degrees in errors.items()})
 
 # %% [markdown]
-# A linear map of the transform alone is hardly better than gray world here; it takes a net to read
-# it. One image's moments tell a linear map far more, and both together are a little better: which
-# is what [Results](../results.md) finds with nets, noise and lights that
-# were never seen. [Two cameras](../guide/two_cameras.md) goes on from here.
+# A linear map of the transform alone is hardly better than Gray World here; a network on it is. The
+# moments of one image are far better in a linear map, and both together a little better still.
+# [Results](../results.md) finds the same with networks, noise and unseen illuminants.
+# [Two cameras](../guide/two_cameras.md) continues from here.

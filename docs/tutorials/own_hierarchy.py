@@ -1,9 +1,10 @@
 # %% [markdown]
-# # IIRC on one's own labels
+# # IIRC on your own labels
 #
-# In IIRC (Abdelsalam et al. 2021) a class comes coarse first, "bear", and fine later, "polar bear".
-# A sample shows the label of the task it comes in; the test asks for all labels so far. All that it
-# needs are labels and a hierarchy; here the digits, with a hierarchy by their shape.
+# In IIRC (incremental implicitly-refined classification, Abdelsalam et al. 2021) coarse labels come
+# first ("bear") and fine labels later ("polar bear"). A training sample has the label of its task;
+# at test all labels so far are scored. It needs labels and a hierarchy: here the digits, by their
+# shape.
 
 # %%
 import jax
@@ -52,10 +53,10 @@ print(benchmark.class_names)
 print("training samples by task:", np.asarray(sequence.tasks.train.mask.sum(axis=1)))
 
 # %% [markdown]
-# ## Learning it
+# ## Training
 #
-# Several labels a sample mean binary cross-entropy over the classes seen. The same samples learnt
-# with all labels so far ("complete") show what the missing labels cost.
+# Several labels per sample need binary cross-entropy over the seen classes. Training on the same
+# samples with all labels so far ("complete") shows the cost of the missing labels.
 
 # %%
 images = np.concatenate([digits.images[~test], digits.images[test]])[..., None]
@@ -74,7 +75,7 @@ program = jax.jit(
 
 
 def scores(sequence):
-    """Precision-weighted Jaccard similarity after every task."""
+    """Return the precision-weighted Jaccard similarity after every task."""
     packed = program(stored, sequence, jax.random.key(0)).evaluation  # bits, [tasks, tests, packed]
     classes = len(benchmark.class_names)
     predicted = jnp.unpackbits(packed, axis=-1, count=classes).astype(bool)
@@ -98,6 +99,6 @@ for name, each in (("labels of the task", incomplete), ("all labels so far", com
 axes = plot_accuracy_matrix(incomplete.by_task.precision_weighted_jaccard)
 
 # %% [markdown]
-# A net that is merely finetuned forgets whole tasks. `python -m experiments iirc benchmark` has the
-# paper's ten methods on IIRC-CIFAR and on a procedural world; the
-# [runner](../guide/runner.md) has any other strategy on them.
+# A network that is only finetuned forgets whole tasks. `python -m experiments iirc benchmark` has
+# the paper's ten methods on IIRC-CIFAR and on a procedural world; the [runner](../guide/runner.md)
+# has any other strategy on them.

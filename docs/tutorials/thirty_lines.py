@@ -1,11 +1,11 @@
 # %% [markdown]
 # # A strategy in thirty lines
 #
-# A strategy is a function from a `Setup`, which is what is static, to a `Strategy`: functions that
-# the engine calls, mostly those of `naive` with some replaced. Here it is L2-SP (Li, Grandvalet and
-# Davoine 2018, "Explicit Inductive Bias for Transfer Learning"): the loss gets
-# λ/2 · ‖θ − θ*‖², with θ* the weights after the last task. EWC is this with a weight for every
-# parameter.
+# A strategy is a function from a `Setup`, which holds the static parts, to a `Strategy`: functions
+# that the engine calls. Most strategies replace some functions of `naive`. The example is L2-SP
+# (Li, Grandvalet and Davoine 2018, "Explicit Inductive Bias for Transfer Learning"). It adds λ/2 ·
+# ‖θ − θ*‖² to the loss, with θ* the weights after the last task. EWC (elastic weight consolidation)
+# also has a weight for every parameter.
 
 # %%
 import jax
@@ -19,7 +19,7 @@ from everlight.models import MLP
 
 
 def stay_near(setup, hyperparameter):
-    def init(key, learner):  # the memory: where the last task ended, and whether there was one
+    def init(key, learner):  # the memory: the weights after the last task, and 1 after a task
         return learner.params, jnp.float32(0)
 
     def grads(memory, learner, batch, task, key):
@@ -40,12 +40,12 @@ def stay_near(setup, hyperparameter):
 
 
 # %% [markdown]
-# `StepInfo`'s loss is the data's alone, so that curves of different values can be compared.
-# `parameter_copies` says what the strategy stores, which the criteria of memory count.
+# The loss in `StepInfo` is that of the data alone, so that curves of different values are
+# comparable. `parameter_copies` declares the memory of the strategy for the criteria of memory.
 #
-# ## Does it do what it should?
+# ## Is it correct?
 #
-# Coefficient 0 must be finetuning, to the last bit.
+# Coefficient 0 must equal finetuning bit for bit.
 
 # %%
 digits = load_digits()
@@ -59,8 +59,9 @@ def run(strategy):
 
 finetuned = run(naive)
 nothing = run(lambda setup: stay_near(setup, 0.0))
-same = np.array_equal(finetuned.class_incremental, nothing.class_incremental)
-print("hyperparameter 0 is finetuning:", same)
+matrices = (trained.class_incremental_matrices for trained in (finetuned, nothing))
+same = np.array_equal(*matrices)
+print("coefficient 0 is finetuning:", same)
 
 # %%
 pulled = run(lambda setup: stay_near(setup, 10.0))
@@ -71,10 +72,10 @@ for hyperparameter, trained in ((0.0, finetuned), (10.0, pulled)):
     print(f"{hyperparameter:15}  {last[0]:23.2f}, {last[-1]:9.2f}  {accuracy:27.2f}")
 
 # %% [markdown]
-# The pull keeps the first task and makes the last one hard to learn. Class-incrementally it hardly
-# helps, as for other penalties on weights.
+# The penalty keeps the first task and makes the last one hard to learn. In the class-incremental
+# setting it hardly helps, like other penalties on weights.
 #
-# [A strategy of your own](../guide/strategy.md) has one with replay and says how it gets into the
-# package; a file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives the runner
-# one more method on every benchmark, its hyperparameter chosen as the others' are:
-# `python -m experiments continual run digits --strategy my_file.py:stay_near`.
+# [A strategy of your own](../guide/strategy.md) has a strategy with replay, and the steps to add
+# one to the package. A file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives
+# the runner one more method on every benchmark, tuned like the others: `python -m experiments
+# continual run digits --strategy my_file.py:stay_near`.

@@ -130,8 +130,8 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Seeds",
-            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has its "
-            "own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
+            "its own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
         ),
         (
             "Selection rule",

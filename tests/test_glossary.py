@@ -1,0 +1,29 @@
+"""The glossary has every name that reports and pages use without explanation."""
+
+import re
+
+from docs.measured import ROOT
+from everlight.color import ESTIMATORS
+from everlight.metrics import CRITERIA, WEIGHTINGS
+from experiments.continual.methods import METHODS
+
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if re.match(r"\| (?!term )", line)]
+TERMS = [term for row in ROWS for term in re.split(r", | \(|\)", row[0].strip()) if term]
+
+
+def test_every_method_criterion_and_estimator_has_a_line():
+    known = {term.casefold() for term in TERMS}
+    names = [*METHODS, *CRITERIA, *WEIGHTINGS, *ESTIMATORS]
+    # A name may be a longer form of a term: "CWR as coded", "iCaRL, herding".
+    missing = [name for name in names if not {name.casefold(), name.split()[0].casefold()} & known]
+    assert missing == []
+
+
+def test_a_line_has_a_term_and_a_meaning_and_no_term_comes_twice():
+    assert all(len(row) == 2 and row[1].strip() for row in ROWS)
+    assert sorted(TERMS) == sorted(set(TERMS))
+
+
+def test_the_site_shows_it():
+    assert "glossary.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
