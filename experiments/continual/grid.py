@@ -72,7 +72,7 @@ class GridRun(PlannedRun):
     features: str | None = None
     """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Number of validation seeds that select hyper-parameters and are not reported."""
+    """Number of validation seeds that select hyper-parameters, apart from evaluation seeds."""
     keep_nets: bool = False
     """Keep the trained network after every task in the run's folder, for `load_net`."""
 

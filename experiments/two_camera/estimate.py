@@ -48,35 +48,32 @@ MAX_CONDITION = 300
 
 @dataclass(frozen=True)
 class EstimateSettings:
-    """Estimate the illuminants of photos from the raw files of a phone's two cameras.
-
-    Attributes:
-      files: Raw files in pairs: the main camera's, whose illuminant is estimated, then the
-        second camera's; more pairs of the same cameras may follow.
-      checkpoint: Folder of the trained networks or regressions, in a run's models/.
-      homography: JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
-        {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
-        Without it the views are taken as aligned.
-      output: Folder of the written files, which are named after the main files.
-      formats: File formats to write: png is the photo before and after; tiff is corrected, linear,
-        16 bits; dng has the main file's sensor values and the illuminant as AsShotNeutral.
-      downsample: Side in pixels of the blocks averaged before the fit.
-      main_black_level: Black level that replaces the main file's, in sensor units.
-      main_white_level: White level that replaces the main file's, in sensor units.
-      second_black_level: Black level that replaces the second file's, in sensor units.
-      second_white_level: White level that replaces the second file's, in sensor units.
-    """
+    """Estimate the illuminants of photos from the raw files of a phone's two cameras."""
 
     files: tyro.conf.Positional[tuple[Path, ...]]
+    """Raw files in pairs: the main camera's, whose illuminant is estimated, then the second
+    camera's; more pairs of the same cameras may follow."""
     checkpoint: Path
+    """Folder of the trained networks or regressions, in a run's models/."""
     homography: Path | None = None
+    """JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
+    {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
+    the views are taken as aligned."""
     output: Path = Path("corrected")
+    """Folder of the written files, which are named after the main files."""
     formats: tuple[Format, ...] = get_args(Format)
+    """File formats to write: png is the photo before and after; tiff is corrected, linear, 16 bits;
+    dng has the main file's sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
+    """Side in pixels of the blocks averaged before the fit."""
     main_black_level: int | None = None
+    """Black level that replaces the main file's, in sensor units."""
     main_white_level: int | None = None
+    """White level that replaces the main file's, in sensor units."""
     second_black_level: int | None = None
+    """Black level that replaces the second file's, in sensor units."""
     second_white_level: int | None = None
+    """White level that replaces the second file's, in sensor units."""
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Main and second files.

@@ -86,7 +86,7 @@ def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
 
 
 def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:
-    """The matrix product in full float32, which accelerators shorten unless they are told."""
+    """Return the matrix product in full float32, which accelerators shorten by default."""
     return jnp.matmul(left, right, precision="highest")
 
 
