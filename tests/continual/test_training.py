@@ -109,8 +109,8 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     right = np.mean(told == NAMES[number[32:]], axis=1)
     np.testing.assert_allclose(right, trained.class_incremental.accuracy, rtol=1e-6)
     assert re.fullmatch(
-        r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ not told, "
-        r"[\d.]+ ± [\d.]+ told; .*\)",
+        r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ class-incremental, "
+        r"[\d.]+ ± [\d.]+ task-masked; .*\)",
         repr(trained),
     )
     gone = trained._replace(diverged=np.array([False, True]))
@@ -148,11 +148,11 @@ def test_scores_are_those_of_the_metrics(trained):
 
 
 def test_the_table_and_the_picture_say_the_same(trained):
-    head, not_told, told = trained.table().splitlines()
+    head, class_incremental, task_masked = trained.table().splitlines()
     assert head.split() == ["task", "accuracy", "forgetting", "cl", "score"]
     accuracy = trained.class_incremental.accuracy
-    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in not_told
-    assert told.startswith("told ")
+    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in class_incremental
+    assert task_masked.startswith("task-masked ")
     mpl.use("Agg")
     axes = trained.plot()
     curve = axes.lines[0].get_ydata()
@@ -226,9 +226,9 @@ def refused(points, **changed):
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (Plain(5), "gives outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
-        (Masked(), "is called with mask beside its images; give a Flax module called as"),
-        (Pair(), "gives outputs of type tuple for 2 images of 4 classes"),
+        (Plain(5), "returns outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
+        (Masked(), "net needs mask besides its images; give a Flax module called as"),
+        (Pair(), "returns outputs of type tuple for 2 images of 4 classes"),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
         (Plain, "net is of type type; give Module"),
     ],
@@ -242,9 +242,9 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
     [
         (
             lambda images, labels: {"images": images[:36]},
-            "images holds 36, labels 48; give a label an image, the test images among them, or",
+            "images holds 36, labels 48; give one label per image, test images included, or",
         ),
-        (lambda images, labels: {"labels": labels[:, None]}, "labels has the shape (48, 1)"),
+        (lambda images, labels: {"labels": labels[:, None]}, "labels has shape (48, 1)"),
         (lambda images, labels: {"labels": labels * 0}, "labels holds 1 class; give two or more"),
         (lambda images, labels: {"labels": [*labels[:-1], 9]}, "labels holds 9 once; give two"),
         (lambda images, labels: {"labels": [*labels[:-1], float("nan")]}, "labels holds nan"),
@@ -257,7 +257,7 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         (lambda images, labels: {"test": (images[:, :1], labels)}, "shape (1,), images those of"),
         (
             lambda images, labels: {"strategy": lambda setup: 3},
-            "strategy gave int; give a function",
+            "strategy returned int; give a function",
         ),
     ],
 )

@@ -260,8 +260,7 @@ def train(
     runs = Runs(jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences), jnp.stack(keys))
     for state in drive_runs(build, protocol, stored, runs, chunk=epochs):
         last = state
-    # Free of the runs' mesh, so that a mesh of the caller's has no say in what is made of it; NaN
-    # stands for validations that there were none.
+    # Off the runs' mesh, so that a mesh of the caller has no effect; NaN are missing validations.
     with jax.debug_nans(False):
         last = jax.tree.map(jnp.asarray, jax.device_get(last))
     parts = protocol, stored, sequences[0], keys[0]
@@ -303,7 +302,7 @@ def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generat
         members = rng.permutation(np.flatnonzero(number == label))
         if len(members) < 2:
             raise ValueError(
-                f"labels holds {name!r} once; give two images of every class, to train and to test"
+                f"labels holds {name!r} once; give two images per class, to train and to test"
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
     parts = np.concatenate([np.flatnonzero(~chosen), np.flatnonzero(chosen)])
@@ -321,14 +320,14 @@ def _labelled(
             "features [n, f]"
         )
     if getattr(labels, "ndim", 1) != 1:
-        raise ValueError(f"{name_of_labels} has the shape {labels.shape}; give one label an image")
+        raise ValueError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
     if not isinstance(labels, Iterable):
-        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label an image")
+        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one per image")
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != len(images):
         raise ValueError(
-            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give a label an image, "
-            "the test images among them, or those apart as test=(images, labels)"
+            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per image, "
+            "test images included, or separate test data as test=(images, labels)"
         )
     wrong = [value for value in values if not isinstance(value, Hashable) or value != value]
     if wrong:
@@ -375,7 +374,7 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     made = strategy(setup)
     if not isinstance(made, Strategy):
         raise ValueError(
-            f"strategy gave {type(made).__name__}; give a function from a Setup to a Strategy, "
+            f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
             "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
     return made
@@ -405,7 +404,7 @@ def _adapted(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
     unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
-        raise ValueError(f"net is called with {wanted} beside its images; {_A_NET}")
+        raise ValueError(f"net needs {wanted} besides its images; {_A_NET}")
     called = _Called(net, flags[0] if flags else None)
     keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     try:
@@ -417,20 +416,19 @@ def _adapted(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
         reason = " ".join(str(error).split())
         raise ValueError(
             f"net cannot be called with images of shape {shape} "
-            f"({type(error).__name__}: {reason}); "
-            f"{_A_NET}"
+            f"({type(error).__name__}: {reason}); {_A_NET}"
         ) from error
     logits = getattr(given.logits, "shape", None)
     if logits != (2, classes):
         found = f"of shape {logits}" if logits else f"of type {type(given.logits).__name__}"
         raise ValueError(
-            f"net gives outputs {found} for 2 images of {classes} classes; give one whose logits "
+            f"net returns outputs {found} for 2 images of {classes} classes; give one whose logits "
             f"have the shape (2, {classes})"
         )
     extra = sorted(set(variables) - {"params", "batch_stats"})
     if extra:
         raise ValueError(
-            f"net keeps {', '.join(extra)} beside parameters and batch_stats; leave that out"
+            f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
         )
     return called
 

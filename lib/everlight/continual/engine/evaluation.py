@@ -191,7 +191,7 @@ def over_blocks(
 
     def put(block: Int[Array, ""], rows: PyTree) -> PyTree:
         place = block * size + jnp.arange(size)
-        # The first wanted slot stands in where none is left; past the end its row is dropped.
+        # The first wanted slot pads the last block; its row past the end is dropped.
         chosen = jnp.where(place < count, order[place], order[0])
         target = jnp.where(place < count, chosen, slots)
         return jax.tree.map(

@@ -1,5 +1,7 @@
-"""State of a task sequence, and the pure functions that advance it by the start of a task, an epoch
-or the end of a task. A stopped sequence continues from it, for one run or, stacked, for many.
+"""State of a task sequence, and the pure functions that advance it.
+
+They advance it by the start of a task, an epoch or the end of a task. A stopped sequence continues
+from its state. The state belongs to one run or, stacked, to many.
 """
 
 from collections.abc import Callable
@@ -97,8 +99,8 @@ def begin_state(
     evaluation = jax.tree.map(lambda leaf: not_reached((tasks, *leaf.shape), leaf.dtype), kept)
     curve = not_reached((tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
-    online = curve if protocol.prequential else None
-    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner, online)
+    prequential = curve if protocol.prequential else None
+    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner, prequential)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), start.best)
 
 
@@ -173,10 +175,10 @@ def _closed(
     progress, score = close_epoch(setup, strategy, protocol, progress, task, key)
     loss = sums.loss / jnp.maximum(steps, 1)
     loss = nan_where_diverged(loss, strategy, progress, task, score)
-    online = sums.prequential
-    if online is not None:
-        online = online[0] / jnp.maximum(online[1], 1)
-    return progress, EpochScores(loss, score, online)
+    prequential = sums.prequential
+    if prequential is not None:
+        prequential = prequential[0] / jnp.maximum(online[1], 1)
+    return progress, EpochScores(loss, score, prequential)
 
 
 def learn_epochs(
@@ -336,10 +338,10 @@ def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -
         evaluation, curves = _filled(
             protocol, state.task, state.epoch, result.evaluation, curves, value
         )
-    losses, validation, online = curves
+    losses, validation, prequential = curves
     return state._replace(
         result=result._replace(
-            evaluation=evaluation, losses=losses, validation=validation, prequential=online
+            evaluation=evaluation, losses=losses, validation=validation, prequential=prequential
         )
     )
 
@@ -369,8 +371,8 @@ def _filled(
         rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
         return jnp.where(rows, leaf, value)
 
-    losses, validation, online = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    losses, validation, prequential = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
     missing = jnp.isneginf(validation) | jnp.isnan(validation)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
     validation = jnp.where(measured & missing, without, validation)
-    return jax.tree.map(of_evaluation, evaluation), (losses, validation, online)
+    return jax.tree.map(of_evaluation, evaluation), (losses, validation, prequential)

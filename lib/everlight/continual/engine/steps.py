@@ -190,7 +190,9 @@ def train_step(
     batch = complete_batch(setup, strategy, memory, batch, task, keys.batch)
     returned = strategy.grads(memory, learner, batch, task, keys.gradient)
     if not (isinstance(returned, tuple) and isinstance(returned[-1], StepInfo)):
-        raise TypeError(f"grads gave {type(returned).__name__}; it must give (gradient, StepInfo)")
+        raise TypeError(
+            f"grads returned {type(returned).__name__}; it must return (gradient, StepInfo)"
+        )
     gradient, info = returned
     update, opt_state = setup.optimizer.update(gradient, learner.opt_state, learner.params)
     update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
@@ -224,7 +226,7 @@ def complete_batch(
     drawn = strategy.draw(memory, batch, task, keys.draw)
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
-        raise TypeError("draw gave no Batch, so there is nothing to fill in (memory.draw_batch)")
+        raise TypeError("draw returned no Batch; return one or more (memory.draw_batch)")
     for place, leaf in enumerate(leaves):
         if _is_batch(leaf):
             leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
@@ -248,9 +250,9 @@ def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[
     Raises:
       TypeError: the result is not a memory and a learner like those before the call.
     """
-    wanted = f"{name} must give (memory, learner) as they were given"
+    wanted = f"{name} must return (memory, learner) with the structure of its arguments"
     if jax.tree.structure(returned) != jax.tree.structure(given):
-        raise TypeError(f"{wanted}; it gave {jax.tree.structure(returned)}")
+        raise TypeError(f"{wanted}; it returned {jax.tree.structure(returned)}")
     after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, given))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):

@@ -11,9 +11,9 @@ does not mention batch statistics. Here the reference pass runs in training mode
 before the task's pass. The paper holds 13 to 65 samples per class.
 
 Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
-the mean over a random batch without replacement; differs in that exemplars are a random choice of
-each class, where theirs are its last samples, and in that one loss runs over all seen classes,
-where theirs runs over those of each sample's task.
+the mean over a random batch without replacement; differs in two points. Exemplars are a random
+choice of each class; theirs are its last samples. One loss runs over all seen classes; theirs runs
+over those of each sample's task.
 """
 
 import jax

@@ -6,9 +6,10 @@ rest,
     L(θ) = (1 − w) · CE(labels, π(z)) + w · CE(π(ẑ_old / T), π(z / T)),   w = old / (old + new),
 
 the second term over the old classes, with the network before the task as the teacher. Stage 2
-freezes the network. It fits one scale and one shift for the new classes, ẑ = α z + β, on the
-held-out samples by the same CE and a penalty 0.05 β². Only the new classes are corrected: the last
-task's correction is in ẑ_old and is then dropped (`corrections="last"`). T = 2 in the paper.
+freezes the network. It fits one scale and one shift for the new classes, ẑ = α z + β. The fit
+minimises the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
+corrected: the last task's correction is in ẑ_old and is then dropped (`corrections="last"`). T = 2
+in the paper.
 
 A tenth of each class's exemplars is held out, at least one, and as many of every new class. The
 last sample of a class stays in training. The paper's memory is a fixed total that the seen classes

@@ -208,7 +208,7 @@ def herd_ranks(
     lengths = jnp.linalg.norm(features, axis=1, keepdims=True)
     rows = jnp.where(samples.mask[:, None], features / jnp.maximum(lengths, 1e-12), 0)
     squares = jnp.sum(rows**2, axis=1, keepdims=True)
-    # Every label of every sample stands in its class's herd; what is in none, in one past the last.
+    # Each label of a sample is in its class's herd; those in no herd are in one past the last.
     herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
     herd = jnp.where(herded, samples.labels, count)
     place = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)

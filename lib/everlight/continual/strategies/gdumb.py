@@ -15,10 +15,10 @@ implemented here.
 Their stream is one pass. In a second pass, a stored sample is not stored again. The class of a
 sample with several labels is the first.
 
-Equal to the paper's algorithm 1 at the number of stored samples of every class after every arrival,
-and to the official code (drimpossible/GDumb) at the learning rate of every epoch; differs from that
-code in the stored samples, which there are the first k / C of each of all C classes, and in its
-mixing of images.
+Equal to the paper's algorithm 1 at the number of stored samples per class after every arrival, and
+to the official code (drimpossible/GDumb) at the learning rate of every epoch; differs from that
+code in its mixing of images, and in the stored samples: there they are the first k / C of each of
+all C classes.
 """
 
 from typing import NamedTuple

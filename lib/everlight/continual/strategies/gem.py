@@ -13,7 +13,7 @@ square.
 
 At the end of a task, m random samples of it are stored. The authors store the last m that arrived,
 which is equivalent for a stream in random order. As in their code, the pass over each memory takes
-all of it in training mode and changes the batch statistics before the task's own pass. Time and
+all of it in training mode. It changes the batch statistics before the task's own pass. Time and
 memory per step grow with the tasks: one pass and one gradient for each. The paper has m = 256 and
 γ = 0.5.
 

@@ -4,9 +4,9 @@
 
 e_l are the task's embeddings, one number per unit of layer l. u_l are the greatest gates of earlier
 tasks. Over the batches of an epoch s rises from 1/s_max to s_max in equal steps; everywhere else it
-is s_max. The change of a weight from unit j of layer l − 1 to unit i of layer l is multiplied by
-1 − min(u_{l,i}, u_{l−1,j}), that of a bias by 1 − u_{l,i}. Parameters that earlier tasks use thus
-stay fixed. In the head only the task's own classes learn.
+is s_max. For a weight from unit j of layer l − 1 to unit i of layer l, the change is multiplied by
+1 − min(u_{l,i}, u_{l−1,j}), for a bias by 1 − u_{l,i}. Parameters that earlier tasks use thus stay
+fixed. In the head only the task's own classes learn.
 
 The embeddings follow plain gradient descent. Their gradient s σ'(s e) ∂L/∂a is compensated for the
 steepness of the gate, and is 0 where the gate is saturated:
@@ -28,13 +28,13 @@ of embeddings and the masks; differs in:
 - The factor multiplies the change of a parameter instead of its gradient. Both are the same for
   plain gradient descent; the change also holds with momentum and weight decay.
 - The gradient norm is not clipped (at 10,000 there).
-- s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max where B is 1; the
+- s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max if B is 1. The
   code takes the share of samples seen before the batch, so its s never reaches s_max.
 - The embeddings have a learning rate of their own, scaled by the schedule; there it is the
   optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
   by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
-- One head whose other classes are masked takes the place of one head per task, and the regulariser
-  is 0 where every unit is used, instead of 0 / 0.
+- One head whose other classes are masked replaces one head per task.
+- The regulariser is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.
 """
 

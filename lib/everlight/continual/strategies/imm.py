@@ -256,8 +256,8 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
 def _statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
     """Return batch statistics of a pass over the task's samples at the learner's parameters.
 
-    The previous statistics have no weight in them. A running average is affine in its start value,
-    so averages from 0 and from 1 give the remaining weight of that value after the pass.
+    The previous statistics have no weight in them. A running average is affine in its start value.
+    Averages from 0 and from 1 thus give the remaining weight of that value after the pass.
     """
     if not jax.tree.leaves(learner.batch_stats):
         return learner.batch_stats

@@ -127,7 +127,7 @@ def _mean_over(
         # Evenly spaced, since files are often sorted by class; in parts that do not overflow.
         each, rest = there // jnp.maximum(count, 1), there % jnp.maximum(count, 1)
         spaced = position * each + position * rest // jnp.maximum(count, 1)
-        # The first slot stands in where there is no sample left, at weight 0.
+        # The first slot pads the last chunk, at weight 0.
         slot = slots[jnp.where(kept, spaced, 0)]
         values = jax.vmap(per_sample)(position, samples.index[slot], samples.labels[slot])
 

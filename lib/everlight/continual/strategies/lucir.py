@@ -12,9 +12,9 @@ the mean length of the known classes' weights. The paper has λ₀ = 5 (10 on Im
 and 20 herded exemplars per class.
 
 The paper also reports predictions by the nearest mean of exemplars (`classifier`) and, on ImageNet,
-class-balanced finetuning. After every task but the first, the head's weights of all seen classes
-minimise the same loss on the exemplars alone, with the network in evaluation mode. The authors take
-20 epochs in batches of 128, at 0.1 times the learning rate, and from the 11th at 0.01 times.
+class-balanced finetuning. After every task but the first, it trains the head's weights of all seen
+classes with the same loss on the exemplars alone. The network is in evaluation mode. The authors
+take 20 epochs in batches of 128, at 0.1 times the learning rate, and from the 11th at 0.01 times.
 
 Equal to the official code (hshustc/CVPR19_Incremental_Learning) at the losses, the imprinted, fixed
 and finetuned weights and the nearest mean; differs in the means of its CIFAR-100 script, which

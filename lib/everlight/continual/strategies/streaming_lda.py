@@ -166,7 +166,7 @@ def discriminant_kernel(
 ) -> Float[Array, "f c"]:
     """Return Λ (μ_k − o) for every class, 0 for those without samples.
 
-    Let W be the sum of the first samples' weights, s their weighted sum of z − o and m = o + s / W.
+    For the first samples, W is the sum of weights, s the weighted sum of z − o and m = o + s / W.
     Then t Σ = (C − s sᵀ / W) + W m mᵀ, C being `central`. The last term is one Sherman-Morrison
     update.
     """
