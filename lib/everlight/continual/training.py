@@ -322,12 +322,12 @@ def _labelled(
     if getattr(labels, "ndim", 1) != 1:
         raise ValueError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
     if not isinstance(labels, Iterable):
-        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one per image")
+        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label per image")
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != len(images):
         raise ValueError(
-            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per image, "
-            "test images included, or separate test data as test=(images, labels)"
+            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
+            "image, test images included, or separate test data as test=(images, labels)"
         )
     wrong = [value for value in values if not isinstance(value, Hashable) or value != value]
     if wrong:
@@ -341,7 +341,7 @@ def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndar
         raise ValueError(f"labels holds {len(names)} class; give two or more")
     try:
         ordered = sorted(names)
-    # Numbers beside text have no order of their own.
+    # Numbers and text together have no common order.
     except TypeError:
         ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
     place = {name: number for number, name in enumerate(ordered)}

@@ -108,7 +108,7 @@ def drive_runs(
     if missing and mesh.is_multi_process:
         raise ValueError(f"{count} runs on {mesh.shape[AXIS]} devices; give a multiple of these")
     parts = _compiled(build, protocol, join, mesh)
-    # Programs run in their own mesh, whatever the caller's context is.
+    # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
         runs = place(mesh, RUNS, filled(runs, missing) if missing else runs)
         shared = place(mesh, SHARED, shared)
@@ -153,7 +153,7 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
     """Return True for runs that diverged in a finished epoch: its loss is NaN."""
     losses = whole(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
-    # After the last task none is begun.
+    # There is no further task after the last one.
     reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
     return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
 

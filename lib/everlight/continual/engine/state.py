@@ -100,7 +100,8 @@ def begin_state(
     curve = not_reached((tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
     prequential = curve if protocol.prequential else None
-    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner, prequential)
+    learned = (start.memory, start.learner)
+    result = SequenceResult(evaluation, usage, curve, curve, *learned, prequential)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), start.best)
 
 
@@ -177,7 +178,7 @@ def _closed(
     loss = nan_where_diverged(loss, strategy, progress, task, score)
     prequential = sums.prequential
     if prequential is not None:
-        prequential = prequential[0] / jnp.maximum(online[1], 1)
+        prequential = prequential[0] / jnp.maximum(prequential[1], 1)
     return progress, EpochScores(loss, score, prequential)
 
 
@@ -371,7 +372,8 @@ def _filled(
         rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
         return jnp.where(rows, leaf, value)
 
-    losses, validation, prequential = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    losses, validation, prequential = curves
     missing = jnp.isneginf(validation) | jnp.isnan(validation)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
     validation = jnp.where(measured & missing, without, validation)

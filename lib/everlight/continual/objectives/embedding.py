@@ -23,11 +23,11 @@ from everlight.metrics.ranking import Facts, Ranks, check_pieces, embed_facts, r
 
 @checked
 def embedding_objective(facts: Facts) -> Objective:
-    """Return the squared distance of outputs, `[b, 3 d]`, to the vectors of each sample's fact.
+    """Return the objective of fact learning: squared distance to the vectors of a sample's fact.
 
-    Scores are the outputs: similarities to all facts would take 6.6 GB for 10,000 images and
-    165,150 facts. The metric is minus the loss. An evaluation keeps the `Ranks` of the test union's
-    facts, 8 bytes per sample, from which `metrics.ranking` computes every accuracy.
+    Scores are the outputs, `[b, 3 d]`: similarities to all facts would take 6.6 GB for 10,000
+    images and 165,150 facts. The metric is minus the loss. An evaluation keeps the `Ranks` of the
+    test union's facts, 8 bytes per sample, from which `metrics.ranking` computes every accuracy.
 
     Args:
       facts: pieces of every fact and word vectors.

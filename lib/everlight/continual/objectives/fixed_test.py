@@ -28,7 +28,7 @@ class FixedTest(NamedTuple):
 
 @checked
 def fixed_test_objective(classes: PositiveInt) -> Objective:
-    """Return softmax cross-entropy over all outputs, seen or not; an evaluation keeps `FixedTest`.
+    """Return the objective of softmax over all outputs; an evaluation keeps `FixedTest`.
 
     Strategies and options 1 and 3 use the seen classes. These limit neither the loss nor
     predictions.

@@ -12,12 +12,12 @@ from everlight.metrics.multilabel import precision_weighted_jaccard
 
 @checked
 def binary_objective() -> Objective:
-    """Return binary cross-entropy for any number of labels per sample, with equal class weights.
+    """Return the objective of binary cross-entropy, for any number of labels per sample.
 
-    A sample's loss is the mean over the seen classes; unseen labels are ignored. The true Fisher
-    information is that of independent Bernoulli labels, one per seen class. It belongs to the sum
-    over the seen classes, so it does not depend on their number. The empirical Fisher information
-    squares gradients of the mean.
+    A sample's loss is the plain mean over the seen classes; unseen labels are ignored. The true
+    Fisher information is that of independent Bernoulli labels, one per seen class. It belongs to
+    the sum over the seen classes, so it does not depend on their number. The empirical Fisher
+    information squares gradients of the mean.
 
     Scores are the logits, and the metric is the precision-weighted Jaccard similarity. An
     evaluation keeps every sample's predicted labels as bits, from which `metrics.multilabel`

@@ -27,7 +27,7 @@ def softmax_objective(
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
     only_seen: bool = False,
 ) -> Objective:
-    """Return softmax cross-entropy over one label per sample.
+    """Return the objective of softmax cross-entropy with one label per sample.
 
     The true Fisher information draws each sample's label from the softmax over the loss's classes.
     A sample without a label (-1) has loss 0 and is never correct. Scores are the logits. The metric

@@ -43,7 +43,9 @@ def agem(
     replay_batch_size: PositiveInt | None = None,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """Return averaged GEM (A-GEM), whose memory is `Exemplars`; they do not join epochs.
+    """Return averaged gradient episodic memory (A-GEM), whose memory is `Exemplars`.
+
+    Exemplars do not join epochs.
 
     Args:
       setup: network, objective, optimizer and data access.

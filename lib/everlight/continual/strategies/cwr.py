@@ -62,9 +62,9 @@ class Consolidated(NamedTuple):
 
 @checked
 def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text") -> Strategy:
-    """Return CWR for a linear head, whose memory is `Consolidated`.
+    """Return CopyWeights with Re-init (CWR), whose memory is `Consolidated`.
 
-    The head is `params["head"]`, a `kernel`, `[f, c]`, and an optional `bias`, `[c]`. The layers
+    The linear head is `params["head"]`: `kernel`, `[f, c]`, and optional `bias`, `[c]`. The layers
     below the head must not change. Either the setup's `trainable` freezes them, or the network is
     the head alone and its inputs are precomputed features. A task's classes are the labels of its
     samples. During a task, predictions are those that it would leave if it ended now.

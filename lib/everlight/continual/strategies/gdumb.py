@@ -89,7 +89,7 @@ def gdumb(
     batch_size: PositiveInt = 16,
     labels: PositiveInt = 1,
 ) -> Strategy:
-    """Return GDumb, whose memory is `BalancedMemory`.
+    """Return GDumb (greedy sampler and dumb learner), whose memory is `BalancedMemory`.
 
     Validation also trains a network. Give tasks no validation samples if that costs too much.
 

@@ -103,11 +103,11 @@ def icarl(
     classifier: Classifier = "head",
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """Return iCaRL, whose memory is `Rehearsal`.
+    """Return incremental classifier and representation learning (iCaRL).
 
-    The paper's form has the binary loss, the nearest mean, and an objective of one label per
-    sample, whose metric takes the greatest score. During a task its classes have no exemplars, so
-    validation scores the head; afterwards the means predict.
+    Its memory is `Rehearsal`. The paper's form has the binary loss, the nearest mean, and an
+    objective of one label per sample, whose metric takes the greatest score. During a task its
+    classes have no exemplars, so validation scores the head; afterwards the means predict.
 
     Args:
       setup: network, objective, optimizer and data access. The binary loss replaces the

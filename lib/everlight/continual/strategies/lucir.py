@@ -77,7 +77,9 @@ def lucir(
     finetune_rate: PositiveFloat = 0.1,
     finetune_batch: PositiveInt = 128,
 ) -> Strategy:
-    """Return LUCIR, whose memory is `Rehearsal`; the head's weights are `params["head"]["kernel"]`.
+    """Return learning a unified classifier by rebalancing (LUCIR), whose memory is `Rehearsal`.
+
+    The head's weights are `params["head"]["kernel"]`.
 
     Args:
       setup: network, objective, optimizer and data access.

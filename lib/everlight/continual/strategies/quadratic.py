@@ -46,7 +46,7 @@ class QuadraticSums(NamedTuple):
 
 
 def no_anchors(params: PyTree) -> QuadraticSums:
-    """Return the sums without anchors, 0."""
+    """Return the sums without anchors, which are 0."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return QuadraticSums(zeros, zeros)
 

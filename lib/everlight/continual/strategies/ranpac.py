@@ -64,7 +64,7 @@ class RandomRidge(NamedTuple):
 def ranpac(
     setup: Setup, width: NonNegativeInt = 10_000, ridge: Coefficient | Literal["validated"] = 1e4
 ) -> Strategy:
-    """Return RanPAC, whose memory is `RandomRidge`.
+    """Return RanPAC (random projections, pretrained features), whose memory is `RandomRidge`.
 
     A sample with several labels counts for each of its classes. The usual network is
     `caffe_nets.LinearClassifier` over stored features. A class without samples has score 0, the
