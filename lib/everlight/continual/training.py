@@ -411,7 +411,7 @@ def _adapted(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
         given, variables = jax.eval_shape(
             lambda: called.init_with_output(keys, jnp.zeros((2, *shape)), True)
         )
-    # What a net raises about its inputs may be of any kind.
+    # A network may raise any exception about its inputs.
     except Exception as error:
         reason = " ".join(str(error).split())
         raise ValueError(

@@ -117,7 +117,7 @@ class StreamedImages(NamedTuple):
         read = self.read
 
         def on_host(*places_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
-            # JAX hands over arrays of its own, which are small and there already.
+            # JAX passes JAX arrays, which are small and already on the host.
             return read(*map(np.asarray, places_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]

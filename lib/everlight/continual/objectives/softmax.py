@@ -52,7 +52,7 @@ def softmax_objective(
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        # -1 is no label: an index of its own would be the last class.
+        # -1 is padding: as an index it would mean the last class.
         label, labelled = jnp.maximum(labels[:, 0], 0), labels[:, 0] >= 0
         logits = jnp.where(active(label, seen), outputs.logits, -jnp.inf)
         chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]

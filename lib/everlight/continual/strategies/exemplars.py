@@ -224,7 +224,7 @@ def herd_ranks(
     def choose(step: Int[Array, ""], carry: tuple) -> tuple:
         total, rank = carry
         free = herded & (rank < 0)
-        # |total + row - (step + 1) mean|², less what is the same for all of a herd.
+        # |total + row - (step + 1) mean|² without terms that a whole herd shares.
         away = total - (step + 1) * mean
         along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
         distance = squares + 2 * along.T

@@ -127,7 +127,7 @@ def gdumb(
         memory: BalancedMemory, learner: Learner, key: PRNGKeyArray
     ) -> tuple[BalancedMemory, Learner]:
         key_init, key_epochs = jax.random.split(key)
-        # The memory is the only task of a net that is trained as any other.
+        # The memory is the only task of a network that is trained like any other.
         task = Task(memory.samples, memory.samples, memory.seen, jnp.int32(0))
         every = plain.epoch_data((), task)
 

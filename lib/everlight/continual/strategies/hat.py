@@ -30,7 +30,7 @@ of embeddings and the masks; differs in:
 - The gradient norm is not clipped (at 10,000 there).
 - s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max if B is 1. The
   code takes the share of samples seen before the batch, so its s never reaches s_max.
-- The embeddings have a learning rate of their own, scaled by the schedule; there it is the
+- The embeddings have a separate learning rate, scaled by the schedule; there it is the
   optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
   by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
 - One head whose other classes are masked replaces one head per task.

@@ -183,7 +183,7 @@ def imm(
         begin_task=begin_task,
         end_task=end_task,
         predict=predict,
-        # Without what is constant: the transfer's weights, and the mean's, which count tasks.
+        # Constant weights are not counted: the L2 transfer's, and the mean's (numbers of tasks).
         parameter_copies=2 * copies - 1 if _of_last_task(alpha) else copies,
         tasks=len(alpha) if isinstance(alpha, tuple) else None,
     )

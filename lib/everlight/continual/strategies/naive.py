@@ -3,7 +3,7 @@
 It learns task after task without any measure against forgetting: the lower bound of benchmarks.
 Other strategies are `naive(setup)._replace(...)` with the functions in which they differ.
 
-Finetuning has no code of its own. Equal to Mammoth's `sgd.py` at the parameters after every step of
+Finetuning has no official code. Equal to Mammoth's `sgd.py` at the parameters after every step of
 plain gradient descent; differs in that the loss runs over the classes that the objective counts,
 where theirs runs over all outputs.
 """

@@ -7,7 +7,7 @@ Samples arrive one by one. The t-th sample z, of class k with current mean μ_k,
 
 A batch gives the same result as its samples one by one. The mean of a class without samples is 0,
 so its first sample z adds its own square to Σ, as in the authors' code. Σ therefore depends on the
-position of 0: features far from 0 add large squares in their direction.
+position of 0: features far from 0 add large squares in their direction, which Λ then suppresses.
 
 Features far from 0 keep their precision. Means and deviations are stored relative to one origin o,
 and the first samples enter Λ as a rank-one correction. Scores are the paper's minus a term that all
