@@ -97,8 +97,7 @@ class StrategiesRun(PlannedRun):
     dtype: Dtype | None = None
     """Data type of the network's computation; parameters, statistics and losses are float32."""
     validation_seeds: Count = 2
-    """Number of validation seeds, whose class orders select hyper-parameters and are not
-    reported."""
+    """Number of validation seeds, whose class orders select hyper-parameters."""
     keep_nets: bool = False
     """Keep the trained network after every task in the run's folder, for `load_net`."""
     features: str | None = None

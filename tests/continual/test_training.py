@@ -116,7 +116,7 @@ def test_it_predicts_and_says_what_it_is(points, trained):
     gone = trained._replace(diverged=np.array([False, True]))
     np.testing.assert_array_equal(np.isnan(gone.predict(tests)).all(axis=(1, 2)), [False, True])
     for wrong in (images[:, :1], images[:0], images.astype(np.uint8), images.astype(str)):
-        with pytest.raises(ValueError, match=r"give numbers of \(n, 2\), as were learnt from"):
+        with pytest.raises(ValueError, match=r"give numbers of \(n, 2\), as in training"):
             trained.predict(wrong)
     with pytest.raises(ValueError, match="images holds 1 values that are not finite"):
         trained.predict([[1.0, np.nan]])
@@ -226,9 +226,9 @@ def refused(points, **changed):
 @pytest.mark.parametrize(
     ("net", "message"),
     [
-        (Plain(5), "gives outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
-        (Masked(), "is called with mask beside its images; give a Flax module called as"),
-        (Pair(), "gives outputs of type tuple for 2 images of 4 classes"),
+        (Plain(5), "returns outputs of shape (2, 5) for 2 images of 4 classes; give one whose"),
+        (Masked(), "net needs mask besides its images; give a Flax module called as"),
+        (Pair(), "returns outputs of type tuple for 2 images of 4 classes"),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
         (Plain, "net is of type type; give Module"),
     ],
@@ -242,9 +242,9 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
     [
         (
             lambda images, labels: {"images": images[:36]},
-            "images holds 36, labels 48; give a label an image, the test images among them, or",
+            "images holds 36, labels 48; give one label per image, test images included, or",
         ),
-        (lambda images, labels: {"labels": labels[:, None]}, "labels has the shape (48, 1)"),
+        (lambda images, labels: {"labels": labels[:, None]}, "labels has shape (48, 1)"),
         (lambda images, labels: {"labels": labels * 0}, "labels holds 1 class; give two or more"),
         (lambda images, labels: {"labels": [*labels[:-1], 9]}, "labels holds 9 once; give two"),
         (lambda images, labels: {"labels": [*labels[:-1], float("nan")]}, "labels holds nan"),
@@ -257,7 +257,7 @@ def test_nets_that_do_not_fit_are_refused(points, net, message):
         (lambda images, labels: {"test": (images[:, :1], labels)}, "shape (1,), images those of"),
         (
             lambda images, labels: {"strategy": lambda setup: 3},
-            "strategy gave int; give a function",
+            "strategy returned int; give a function",
         ),
     ],
 )

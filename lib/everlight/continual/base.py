@@ -1,9 +1,8 @@
-"""The types of continual learning: what a learner, a task and a strategy are.
+"""Types of continual learning: learner, task, strategy, objective and setup.
 
-A strategy is a tuple of pure functions over pytrees, built by a factory from a `Setup` and its
-hyperparameters. The engine (`engine/`) owns the training step, what a step reads, validation, the
-learning-rate schedule and the best epoch; a strategy owns only what makes it different, its
-`memory`.
+A strategy is a tuple of pure functions over pytrees. A factory builds it from a `Setup` and its
+hyperparameters. The engine (`engine/`) owns the training step, the batches, validation, the
+learning-rate schedule and the best epoch. A strategy owns its `memory` alone.
 """
 
 from collections.abc import Callable
@@ -20,13 +19,13 @@ Memory = Any
 
 
 Coefficient = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
-"""Of a penalty; as an array it can be vmapped, and another one compiles nothing new."""
+"""Coefficient of a penalty. As an array it can be vmapped, and a new value compiles nothing."""
 
 
 class Samples(NamedTuple):
-    """Samples of a data set that lies on the device once; slots with mask 0 are padding.
+    """Samples of a data set that is stored on the device once; slots with mask 0 are padding.
 
-    Labels are classes, as many per sample as it has, padded with -1.
+    Labels are class numbers. A sample may have several; -1 is padding.
     """
 
     index: Int[Array, "n"]
@@ -40,34 +39,35 @@ class Task(NamedTuple):
     train: Samples
     valid: Samples
     classes: Bool[Array, "c"]
-    """The classes that it introduces."""
+    """Classes that the task introduces."""
     id: Int[Array, ""]
-    """Its place in the sequence, from 0."""
+    """Position of the task in the sequence, from 0."""
     past: Samples | None = None
-    """Training samples of all tasks so far, this one included; only where `uses_past`."""
+    """Training samples of all tasks up to this one; None unless `Strategy.uses_past`."""
     past_valid: Samples | None = None
-    """Validation samples of all tasks so far; only where `uses_past`."""
+    """Validation samples of all tasks up to this one; None unless `Strategy.uses_past`."""
 
 
 class TaskSequence(NamedTuple):
-    """Tasks with a leading axis, and the union of their test sets."""
+    """Tasks, stacked along a leading axis, and the union of their test sets."""
 
     tasks: Task
     test: Samples
     test_member: Bool[Array, "tests m"]
-    """Whether a test sample belongs to a test set, of which every task has one; in a stream that
-    is cut into pieces there are fewer. With many labels it belongs to several."""
+    """True where a test sample belongs to a test set. Every task has one test set; a stream that
+    is cut into pieces has fewer. A sample with many labels belongs to several."""
     class_task: Int[Array, "c"]
     """The test set of each class: that of the task that introduces it."""
     test_classes: Bool[Array, "tests c"] | None = None
-    """The classes among which the samples of each test set are scored where the task is known: in
-    domain-incremental sequences the same for all. None where no one asks, as with many labels."""
+    """Classes among which task-masked scoring ranks each test set's samples. They are the same for
+    all test sets in domain-incremental sequences. None where scores are never masked to a task, as
+    with many labels."""
 
 
 class Batch(NamedTuple):
-    """What a step learns from; `weight` is 0 for the filling of a last, partial batch.
+    """Samples of one training step; `weight` is 0 for the padding of a last, partial batch.
 
-    The engine fills in the last two: a strategy that draws a batch leaves them out.
+    The engine fills in the last two fields. A strategy that draws a batch leaves them out.
     """
 
     index: Int[Array, "*n b"]
@@ -75,28 +75,28 @@ class Batch(NamedTuple):
     weight: Float[Array, "*n b"]
     from_memory: Bool[Array, "*n b"]
     inputs: Float[Array, "..."] | None = None
-    """The network's, `[*n, b, *shape]`, augmented."""
+    """Augmented inputs of the network, `[*n, b, *shape]`."""
     replay: PyTree = ()
-    """What the strategy's `draw` gave for this step, with the inputs of every batch in it; left out
-    (`batch._replace(replay=())`) before batches are joined."""
+    """Tree that the strategy's `draw` returned for this step, with the inputs of every batch in it.
+    It is removed (`batch._replace(replay=())`) before batches are concatenated."""
 
 
 class Epoch(NamedTuple):
-    """The samples of one epoch, in any order; the engine shuffles and cuts them into batches."""
+    """Samples of one epoch, in any order; the engine shuffles them and cuts them into batches."""
 
     samples: Samples
     from_memory: Bool[Array, "n"]
 
 
 class Outputs(NamedTuple):
-    """What a network gives for a batch."""
+    """Outputs of a network for a batch."""
 
     logits: Float[Array, "b c"]
     features: Float[Array, "b f"]
 
 
 class Plateau(NamedTuple):
-    """State of the reduce-on-plateau schedule; `factor` scales the optimizer's rate."""
+    """State of the reduce-on-plateau schedule; `factor` scales the optimizer's learning rate."""
 
     factor: Float[Array, ""]
     best: Float[Array, ""]
@@ -104,88 +104,88 @@ class Plateau(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """The trained thing."""
+    """Network parameters, optimizer state and the classes seen so far."""
 
     params: PyTree
     batch_stats: PyTree
     opt_state: optax.OptState
     step: Int[Array, ""]
-    """Optimizer steps since the beginning of the sequence."""
+    """Optimizer steps since the start of the sequence."""
     seen: Bool[Array, "c"]
     """Classes introduced so far."""
     schedule: Plateau
 
 
 def seen_logits(outputs: Outputs, seen: Bool[Array, "c"]) -> Float[Array, "b c"]:
-    """The logits, 0 for classes that are not seen."""
+    """Return the logits, 0 for unseen classes."""
     return jnp.where(seen, outputs.logits, 0)
 
 
 class Predictions(NamedTuple):
-    """What a strategy says of some test samples, and what is true of them."""
+    """Scores of a strategy for some test samples, and the samples' true labels and tasks."""
 
     scores: Float[Array, "b c"]
-    """Of all classes, seen or not; who judges masks them."""
+    """Scores of all classes, seen or not; an objective masks them before it ranks classes."""
     task_scores: Float[Array, "b c"]
-    """The same with the sample's task told, for strategies that use it (`predict_task`). Equal to
-    `scores` where no one task has the sample: several test sets share it, or there are fewer test
-    sets than tasks."""
+    """Scores of a strategy that receives each sample's task (`predict_task`). They equal `scores`
+    where several test sets share the sample, or where there are fewer test sets than tasks."""
     labels: Int[Array, "b k"]
     task: Int[Array, "b"]
-    """Each sample's, the first of several."""
+    """Task of each sample; the first one where several test sets share it."""
     class_task: Int[Array, "c"]
-    """The task that introduces each class."""
+    """Task that introduces each class."""
     task_classes: Bool[Array, "b c"] | None = None
-    """The classes of each sample's test set (`TaskSequence.test_classes`)."""
+    """Classes of each sample's test set (`TaskSequence.test_classes`)."""
 
 
 Fisher = Literal["true", "empirical"]
-"""The expectation that a Fisher information takes over labels: the model's, or the data's."""
+"""Labels over which a Fisher information averages: those drawn from the model, or the data's."""
 
 
 class Objective(NamedTuple):
-    """What outputs mean.
+    """Loss, class scores and metrics of a network's outputs.
 
-    Scores are of classes, `[.., c]`; where outputs are embeddings, they are of any width.
+    Scores are one number per class, `[.., c]`. Where outputs are embeddings, they have any width.
     """
 
     loss: Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]]
-    """From outputs, labels and the seen classes to each sample's loss."""
+    """Function from outputs, labels and seen classes to each sample's loss."""
     scores: Callable[[Outputs], Float[Array, "b c"]]
-    """Scores of all classes, seen or not; who evaluates masks them."""
+    """Function from outputs to the scores of all classes, seen or not."""
     metric: Callable[[Float[Array, "b c"], Int[Array, "b k"], Bool[Array, "c"]], Float[Array, "b"]]
-    """From scores, labels and the seen classes to what validation averages, more being better."""
+    """Function from scores, labels and seen classes to each sample's metric; greater is better.
+    Validation averages it."""
     per_sample_metrics: Callable[[Predictions, Bool[Array, "c"]], PyTree]
-    """From some samples' predictions after a task, and the classes seen by then, to what an
-    evaluation keeps of each; leaves `[b, ...]`. The scores themselves are held block by block."""
+    """Function from predictions after a task and the seen classes to the values per sample that an
+    evaluation keeps, leaves `[b, ...]`. Scores are held for one block of samples at a time."""
     evaluate: Callable[[TaskSequence, PyTree, Bool[Array, "c"]], PyTree]
-    """Function from the sequence, what `per_sample_metrics` gave for the whole test union (leaves
-    `[m, ...]`, 0 for samples that were left out) and the seen classes to what is kept."""
+    """Function that reduces the per-sample metrics of the whole test union to the result that is
+    kept. Its arguments are the sequence, the metrics and the seen classes. The metrics have leaves
+    `[m, ...]`, 0 for samples that are not evaluated."""
     function: Callable[[Outputs, Bool[Array, "c"]], Float[Array, "b w"]] = seen_logits
-    """From outputs and the seen classes to the F(x) that MAS keeps from changing."""
+    """Function from outputs and seen classes to the F(x) that MAS keeps from changing."""
     evaluates_unseen_classes: bool = True
-    """Whether an evaluation needs test samples of which no class is seen yet."""
+    """True if an evaluation includes test samples that have no seen class."""
     fisher_loss: (
         Callable[[Outputs, Int[Array, "b k"], Bool[Array, "c"], PRNGKeyArray], Float[Array, "b"]]
         | None
     ) = None
-    """A random function of each sample's outputs, from outputs, labels, the seen classes and a key.
+    """Random function from outputs, labels, seen classes and a key to one value per sample.
     The mean of its squared gradient is the true Fisher information of the model. An objective over
-    classes draws labels from the model and returns their negative log-likelihood. None where the
-    objective has the empirical Fisher alone."""
+    classes draws labels from the model and returns their negative log-likelihood. None if the
+    objective supports the empirical Fisher information alone."""
     fisher: Fisher = "empirical"
-    """The Fisher information that strategies use by default with this objective."""
+    """Fisher information that strategies use by default with this objective."""
 
 
 class Setup(NamedTuple):
-    """What is static in a run: functions only.
+    """Network, objective, optimizer and data access of a run, as functions.
 
-    `apply(params, batch_stats, inputs, train, key)` gives outputs and new batch statistics.
-    `gather(index, key)` gives the network's inputs of stored samples, augmented where there is a
-    key. `trainable(params)` is a tree of booleans: where false, updates are dropped after the
-    optimizer, since momentum and weight decay would move a parameter whose gradient is zero.
-    `task_rate(number)` is the factor on the optimizer's rate with which a task begins, 1 where it
-    is None.
+    `apply(params, batch_stats, inputs, train, key)` returns outputs and new batch statistics.
+    `gather(index, key)` returns the network's inputs of stored samples, augmented if there is a
+    key. `trainable(params)` is a tree of booleans. Where it is false, updates are set to 0 after
+    the optimizer: momentum and weight decay would move a parameter whose gradient is 0.
+    `task_rate(number)` is the factor on the learning rate at the start of a task; None is 1.
     """
 
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]]
@@ -198,74 +198,79 @@ class Setup(NamedTuple):
 
 
 class StepInfo(NamedTuple):
-    """What a step found out; the engine fills in the last three."""
+    """Results of a training step; the engine fills in the last three fields."""
 
     task_gradient: PyTree
     batch_stats: PyTree
     loss: Float[Array, ""]
     aux: PyTree = ()
-    """What the strategy wants of the outputs after the step, for its memory."""
+    """Values that `grads` passes to the strategy's own `after_step`."""
     batch: Batch | None = None
-    """What the step learned from, inputs and replay included."""
+    """Batch of the step, with inputs and replay."""
     update: PyTree = None
-    """The change of the parameters."""
+    """Change of the parameters."""
     arrives: Bool[Array, ""] | bool = True
-    """Whether the batch's samples enter memory after this step: false before the last of several
-    steps on one batch (`memory.arrived`)."""
+    """True if the batch's samples enter memory after this step. It is false before the last of
+    several steps on one batch (`memory.arrived`)."""
 
 
 class Strategy(NamedTuple):
-    """The functions that make a strategy; those that are None have nothing to do.
+    """Functions that define a strategy; a function that is None is skipped.
 
-    A task calls `begin_task`, for every epoch `epoch_data`, for every step `draw`, `grads` and
-    `after_step`, then `end_task`. At `begin_task` the task's classes are seen already, and the
-    optimizer begins anew after it. At `end_task` parameters and memory are those of the epoch that
-    the protocol keeps. A strategy without both needs no boundaries between tasks, and learns from
-    streams that have none. What a strategy stores is for it to declare, in the last two fields.
+    A task calls `begin_task`, then `epoch_data` for every epoch and `draw`, `grads` and
+    `after_step` for every step, then `end_task`. At `begin_task` the task's classes are already
+    seen; the optimizer is reset after it. At `end_task` parameters and memory are those of the
+    epoch that the protocol keeps. A strategy without these two needs no task boundaries and learns
+    from streams without them. The last two fields declare what a strategy stores.
     """
 
     init: Callable[[PRNGKeyArray, Learner], Memory]
-    """The memory before the first task; whatever changes it keeps its structure, shapes and dtypes.
-    `learner.seen` has its full length already, the number of classes."""
+    """Function that returns the memory before the first task. Structure, shapes and dtypes of the
+    memory never change. `learner.seen` already has its full length, the number of classes."""
     epoch_data: Callable[[Memory, Task], Epoch]
+    """Function that returns the samples of the next epoch."""
     valid_data: Callable[[Memory, Task], Samples]
-    """The samples by which an epoch is chosen."""
+    """Function that returns the samples on which the best epoch is chosen."""
     grads: Callable[[Memory, Learner, Batch, Task, PRNGKeyArray], tuple[PyTree, StepInfo]]
+    """Function that returns the gradient of a step and its `StepInfo`."""
     predict: Callable[[Memory, Learner, Float[Array, "b *shape"]], Float[Array, "b c"]]
-    """Never receives the task; task-aware scoring masks the scores afterwards."""
+    """Function that returns scores. It never receives the task; task-masked scoring masks the
+    scores afterwards."""
     begin_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]] | None = (
         None
     )
     draw: Callable[[Memory, Batch, Task, PRNGKeyArray], PyTree] | None = None
-    """A step's own batches from memory, in any tree, of which the engine fills in the inputs; it
-    stands in the step's `batch.replay`."""
+    """Function that draws a step's batches from memory, in any tree. The engine fills in their
+    inputs and stores the tree in `batch.replay`."""
     after_step: (
         Callable[[Memory, Learner, StepInfo, PRNGKeyArray], tuple[Memory, Learner]] | None
     ) = None
-    """After the optimizer's step, with all that it found out. Over several epochs a sample comes
-    several times. What it puts into memory goes back with the best epoch."""
+    """Function called after the optimizer's step. Over several epochs it sees a sample several
+    times. Returning to the best epoch also restores the memory of that epoch."""
     end_task: Callable[[Memory, Learner, Task, PRNGKeyArray], tuple[Memory, Learner]] | None = None
     before_evaluation: Callable[[Memory, Learner, PRNGKeyArray], tuple[Memory, Learner]] | None = (
         None
     )
-    """What has to be solved or trained from memory before `predict`."""
+    """Function that solves or trains from memory what `predict` needs."""
     predict_task: (
         Callable[[Memory, Learner, Float[Array, "b *shape"], Int[Array, ""]], Float[Array, "b c"]]
         | None
     ) = None
-    """`predict` where the inputs' task is told; used by task-aware scoring only."""
+    """Variant of `predict` that receives the inputs' task; task-masked scoring alone uses it."""
     uses_past: bool = False
+    """True if the strategy needs the samples of all earlier tasks (`Task.past`)."""
     on_memory: "tuple[Strategy, int] | None" = None
-    """The strategy by which `before_evaluation` trains on memory, and the samples of its steps;
-    those on the stream then train nothing, and take themselves back in `learner.step`."""
+    """Strategy and batch size with which `before_evaluation` trains on memory. Steps on the stream
+    then train nothing and are not counted in `learner.step`."""
     tasks: int | None = None
-    """Of how many tasks a sequence must be, where the strategy was made for a number of them."""
+    """Number of tasks that a sequence must have; None allows any."""
     stored_samples: Callable[[Memory, Task], Int[Array, ""]] | None = None
-    """Samples held from earlier tasks, from the memory before the task; None is none."""
+    """Function that counts the samples held from earlier tasks when a task starts; None is 0."""
     parameter_copies: int = 0
-    """Parameter-shaped arrays held from the second task on (the paper's rule of model size)."""
+    """Parameter-shaped arrays held from the second task on. The model size of Díaz-Rodríguez et
+    al. 2018 counts them."""
 
     @property
     def needs_boundaries(self) -> bool:
-        """Whether something happens where a task begins or ends."""
+        """True if the strategy acts at the start or end of a task."""
         return self.begin_task is not None or self.end_task is not None or self.uses_past

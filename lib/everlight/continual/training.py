@@ -1,4 +1,4 @@
-"""Above the engine: a net learnt task after task in one call, with all seeds in one program."""
+"""One call that trains a network on a sequence of tasks, with all seeds in one program."""
 
 import inspect
 from collections.abc import Callable, Hashable, Iterable
@@ -57,46 +57,48 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RATE = 1e-3
-"""Of Adam, where no optimizer is given."""
+"""Learning rate of Adam, the default optimizer."""
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
 _A_NET = (
     "give a Flax module called as net(images), net(images, train) or net(images, deterministic), "
-    "which gives logits or Outputs"
+    "which returns logits or Outputs"
 )
 
 
 class TrainedScores(NamedTuple):
-    """What a learner is judged by, of each seed; NaN where it diverged."""
+    """Metrics of each seed; NaN if it diverged."""
 
     accuracy: Float[np.ndarray, "seeds"]
-    """`metrics.final_average_accuracy`."""
+    """Final average accuracy (`metrics.final_average_accuracy`)."""
     forgetting: Float[np.ndarray, "seeds"]
+    """Forgetting (`metrics.forgetting`)."""
     cl_score: Float[np.ndarray, "seeds"]
-    """With the weights W1 of Díaz-Rodríguez et al. 2018, all criteria alike."""
+    """CL score with the equal weights W1 of Díaz-Rodríguez et al. 2018."""
 
 
 class Trained(NamedTuple):
-    """What `train` leaves; the first axis of every array is over seeds."""
+    """Result of `train`; the first axis of every array is over seeds."""
 
     class_names: tuple[Hashable, ...]
-    """The labels, in the order of the net's outputs."""
+    """Labels in the order of the network's outputs."""
     class_task: Int[np.ndarray, "seeds c"]
-    """The task that brings each class."""
+    """Task that introduces each class."""
     class_incremental_matrices: Float[np.ndarray, "seeds t t"]
-    """Accuracies among all classes so far, R[i, j] after task i on task j; NaN of a seed that
+    """Accuracies among all classes seen so far, R[i, j] after task i on task j; NaN for a seed that
     diverged."""
     task_masked_matrices: Float[np.ndarray, "seeds t t"]
-    """The same with the scores masked to the classes of the image's own task (the "Task-IL" of
+    """Accuracies with the scores masked to the classes of the image's own task (the "Task-IL" of
     Buzzega et al. 2020)."""
     costs: Costs
     diverged: Bool[np.ndarray, "seeds"]
+    """True for seeds whose training diverged."""
     learner: Learner
-    """After the last task: parameters and batch statistics."""
+    """Learner after the last task: parameters and batch statistics."""
     memory: Memory
-    """After the last task, the strategy's, from which some predict."""
+    """Memory of the strategy after the last task; some strategies predict from it."""
     scores: Callable[[Learner, Memory, Array], Float[Array, "n c"]]
-    """Of images as they were learnt from, by one seed's learner and memory."""
+    """Function from one seed's learner, its memory and images to class scores."""
     image_shape: tuple[int, ...]
     image_dtype: np.dtype
 
@@ -109,16 +111,17 @@ class Trained(NamedTuple):
         )
 
     def predict(self, images: Any) -> Float[np.ndarray, "seeds n c"]:
-        """Scores of all classes by each seed's net after the last task, the greatest predicted.
+        """Return class scores of each seed's network after the last task; the greatest predicts.
 
         Args:
-          images: `[n, ...]`, of the shape and kind that were learnt from.
+          images: images or features of the training shape and type, `[n, ...]`.
 
         Returns:
-          `[seeds, n, c]`, classes in the order of `class_names`; NaN of a seed that diverged.
+          Scores, `[seeds, n, c]`, with classes in the order of `class_names`; NaN for a seed that
+          diverged.
 
         Raises:
-          ValueError: images of another shape or kind, or none.
+          ValueError: images have another shape or type, or there are none.
         """
         given = np.asarray(images)
         integers = self.image_dtype == np.uint8
@@ -127,7 +130,7 @@ class Trained(NamedTuple):
             taken = ", ".join(map(str, self.image_shape))
             raise ValueError(
                 f"images are {given.dtype} of shape {given.shape}; give "
-                f"{'uint8' if integers else 'numbers'} of (n, {taken}), as were learnt from"
+                f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
             )
         check_finite("images", given)
         each = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
@@ -136,14 +139,14 @@ class Trained(NamedTuple):
 
     @property
     def class_incremental(self) -> TrainedScores:
-        """Scores of `class_incremental_matrices`: among all classes seen so far."""
+        """Metrics of `class_incremental_matrices`: accuracy among all classes seen so far."""
         return _scores(self.class_incremental_matrices, self.costs)
 
     @property
     def task_masked(self) -> TrainedScores:
-        """Scores of `task_masked_matrices`: learned class-incrementally, masked to a task at test.
+        """Metrics of `task_masked_matrices`: trained class-incrementally, masked to a task at test.
 
-        It is no task-incremental accuracy, for which the task is known in training too.
+        This is not task-incremental accuracy, for which the task is known in training too.
         """
         return _scores(self.task_masked_matrices, self.costs)
 
@@ -154,7 +157,7 @@ class Trained(NamedTuple):
         )
 
     def table(self) -> str:
-        """Mean and sample standard deviation over seeds, as text; of one seed the mean alone."""
+        """Return mean and sample standard deviation over seeds as text; the mean for one seed."""
         rows = [("setting", *(name.replace("_", " ") for name in TrainedScores._fields))]
         for name, scores in self._settings():
             rows.append((name, *map(_spread, scores)))
@@ -165,10 +168,10 @@ class Trained(NamedTuple):
         )
 
     def plot(self, axes: "Axes | None" = None) -> "Axes":
-        """Accuracy on the tasks so far after every task, mean and band; needs matplotlib.
+        """Plot the accuracy on the tasks so far after every task; needs matplotlib.
 
         Args:
-          axes: where to draw; None makes a figure.
+          axes: axes of the plot; None creates a figure.
         """
         # Nothing else here needs matplotlib.
         from everlight.plots import plot_accuracy_over_time
@@ -183,7 +186,7 @@ class Trained(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """Training images first and test images after them; labels are numbers."""
+    """Training images, then test images, in one array; labels are class numbers."""
 
     images: Shaped[np.ndarray, "n *shape"]
     train_labels: Int[np.ndarray, "n"]
@@ -205,32 +208,34 @@ def train(
     optimizer: optax.GradientTransformation | None = None,
     seed: NonNegativeInt = 0,
 ) -> Trained:
-    """Learns the classes of labelled images in tasks, one after another, once for every seed.
+    """Train a network class-incrementally on labelled images, once per seed.
 
-    Each seed has its own order of classes, its own first weights and its own order of samples; all
-    are one compiled program, dealt to all devices. One head serves all classes, and the task is
-    not told in training. Channels are normalised by the training images.
+    Each seed has a different class order, initialization and sample order. All seeds are one
+    compiled program, distributed over all devices. One head has all classes, and training does not
+    use task identity. Channels are normalised by the training images.
 
     Args:
-      net: with an output a class. Its first argument are the images; a second one may be `train`,
-        `training`, `deterministic` or the like. Where it gives logits alone, they are its features
-        too, for strategies that compare those.
-      images: `[n, h, w, c]`, or features of any shape, `[n, ...]`; NumPy's, JAX's, or lists.
-      labels: of each image, of any type that can be compared: numbers, text.
-      strategy: such as `naive`, or `lambda setup: ewc(setup, regularization=100.0)`.
-      tasks: into which the classes are cut, as equal as it goes.
-      seeds: how many.
-      test: the share of every class's images, drawn at random, that test; or images and labels
-        kept apart for that, which are not among the others.
-      epochs: of every task; the last one is kept.
-      batch_size: samples a step.
-      optimizer: begun anew at every task; None is Adam at `RATE`.
-      seed: the first; the others count on from there.
+      net: Flax module with one output per class. Its first argument is the images; a second one may
+        be `train`, `training`, `deterministic` or similar. If it returns logits alone, strategies
+        that compare features use the logits.
+      images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`; a NumPy or JAX array or
+        a list.
+      labels: label of each image, of any comparable type such as numbers or text.
+      strategy: function from a setup to a strategy, such as `naive` or
+        `lambda setup: ewc(setup, regularization=100.0)`.
+      tasks: number of tasks among which the classes are divided as equally as possible.
+      seeds: number of seeds.
+      test: share of every class's images, drawn at random, for the test set; or separate test
+        images and labels.
+      epochs: epochs per task; the last one is kept.
+      batch_size: samples per step.
+      optimizer: optimizer, reset at every task; None is Adam at `RATE`.
+      seed: first random seed; the others follow consecutively.
 
     Raises:
-      ValueError: fewer labels than images or the other way round, a class with one image, more
-        tasks than classes, a net that cannot be called or gives something else, a strategy that is
-        none; named, with what to give.
+      ValueError: images and labels differ in number; a class has one image; there are more tasks
+        than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
+        return a strategy.
     """
     split = _split(images, labels, test, np.random.default_rng(seed))
     classes, trained = len(split.class_names), len(split.train_labels)
@@ -255,8 +260,7 @@ def train(
     runs = Runs(jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences), jnp.stack(keys))
     for state in drive_runs(build, protocol, stored, runs, chunk=epochs):
         last = state
-    # Free of the runs' mesh, so that a mesh of the caller's has no say in what is made of it; NaN
-    # stands for validations that there were none.
+    # Off the runs' mesh, so that a mesh of the caller has no effect; NaN are missing validations.
     with jax.debug_nans(False):
         last = jax.tree.map(jnp.asarray, jax.device_get(last))
     parts = protocol, stored, sequences[0], keys[0]
@@ -298,7 +302,7 @@ def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generat
         members = rng.permutation(np.flatnonzero(number == label))
         if len(members) < 2:
             raise ValueError(
-                f"labels holds {name!r} once; give two images of every class, to train and to test"
+                f"labels holds {name!r} once; give two images per class, to train and to test"
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
     parts = np.concatenate([np.flatnonzero(~chosen), np.flatnonzero(chosen)])
@@ -308,7 +312,7 @@ def _split(images: Any, labels: Any, test: float | tuple, rng: np.random.Generat
 def _labelled(
     name: str, images: Any, name_of_labels: str, labels: Any
 ) -> tuple[Shaped[np.ndarray, "n *shape"], list[Hashable]]:
-    """Images as an array, and as many labels as Python's own values."""
+    """Return images as an array, and labels as a list of Python values."""
     images = np.asarray(images)
     if images.ndim < 2 or images.dtype.kind not in "buif":
         raise ValueError(
@@ -316,14 +320,14 @@ def _labelled(
             "features [n, f]"
         )
     if getattr(labels, "ndim", 1) != 1:
-        raise ValueError(f"{name_of_labels} has the shape {labels.shape}; give one label an image")
+        raise ValueError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
     if not isinstance(labels, Iterable):
-        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label an image")
+        raise ValueError(f"{name_of_labels} is {type(labels).__name__}; give one label per image")
     values = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     if len(values) != len(images):
         raise ValueError(
-            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give a label an image, "
-            "the test images among them, or those apart as test=(images, labels)"
+            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
+            "image, test images included, or separate test data as test=(images, labels)"
         )
     wrong = [value for value in values if not isinstance(value, Hashable) or value != value]
     if wrong:
@@ -337,7 +341,7 @@ def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndar
         raise ValueError(f"labels holds {len(names)} class; give two or more")
     try:
         ordered = sorted(names)
-    # Numbers beside text have no order of their own.
+    # Numbers and text together have no common order.
     except TypeError:
         ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
     place = {name: number for number, name in enumerate(ordered)}
@@ -370,18 +374,18 @@ def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     made = strategy(setup)
     if not isinstance(made, Strategy):
         raise ValueError(
-            f"strategy gave {type(made).__name__}; give a function from a Setup to a Strategy, "
+            f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
             "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
     return made
 
 
 class _Called(nn.Module):
-    """A net of another signature, called as the engine does; its parameters keep their names."""
+    """Wrapper with the engine's call signature; the network's parameters keep their names."""
 
     net: nn.Module
     flag: str | None
-    """The argument that tells whether it is trained."""
+    """Name of the network's argument for training or evaluation mode, if any."""
 
     def setup(self) -> None:
         nn.share_scope(self, self.net)
@@ -393,38 +397,38 @@ class _Called(nn.Module):
 
 
 def _adapted(net: nn.Module, shape: tuple[int, ...], classes: int) -> nn.Module:
-    """The net, wrapped where it has to be, once it was seen to give what it should."""
+    """Return the network with the engine's call signature, after checking its outputs."""
     _, _, *others = inspect.signature(type(net).__call__).parameters.values()
     plain = [each for each in others if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
     flags = [each.name for each in plain if each.name in _WHEN_TRAINING | _WHEN_NOT]
     unknown = [each.name for each in plain if each.default is each.empty and each.name not in flags]
     if unknown or len(flags) > 1:
         wanted = ", ".join(unknown or flags)
-        raise ValueError(f"net is called with {wanted} beside its images; {_A_NET}")
+        raise ValueError(f"net needs {wanted} besides its images; {_A_NET}")
     called = _Called(net, flags[0] if flags else None)
     keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
     try:
         given, variables = jax.eval_shape(
             lambda: called.init_with_output(keys, jnp.zeros((2, *shape)), True)
         )
-    # What a net raises about its inputs may be of any kind.
+    # A network may raise any exception about its inputs.
     except Exception as error:
-        said = " ".join(str(error).split())
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"net cannot be called with images of shape {shape} ({type(error).__name__}: {said}); "
-            f"{_A_NET}"
+            f"net cannot be called with images of shape {shape} "
+            f"({type(error).__name__}: {reason}); {_A_NET}"
         ) from error
     logits = getattr(given.logits, "shape", None)
     if logits != (2, classes):
         found = f"of shape {logits}" if logits else f"of type {type(given.logits).__name__}"
         raise ValueError(
-            f"net gives outputs {found} for 2 images of {classes} classes; give one whose logits "
+            f"net returns outputs {found} for 2 images of {classes} classes; give one whose logits "
             f"have the shape (2, {classes})"
         )
     extra = sorted(set(variables) - {"params", "batch_stats"})
     if extra:
         raise ValueError(
-            f"net keeps {', '.join(extra)} beside parameters and batch_stats; leave that out"
+            f"net has {', '.join(extra)} besides parameters and batch_stats; remove them"
         )
     return called
 

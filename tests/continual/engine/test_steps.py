@@ -350,11 +350,11 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
     [
         (
             {"grads": lambda memory, learner, batch, task, key: learner.params},
-            r"grads gave dict; it must give \(gradient, StepInfo\)",
+            r"grads returned dict; it must return \(gradient, StepInfo\)",
         ),
         (
             {"after_step": lambda memory, learner, info, key: memory},
-            r"after_step must give \(memory, learner\) as they were given; it gave",
+            r"after_step must return \(memory, learner\) with .* arguments; it returned",
         ),
         (
             {"after_step": lambda memory, learner, info, key: (memory + 0.5, learner)},
@@ -362,7 +362,7 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
         ),
         (
             {"draw": lambda memory, batch, task, key: samples_of([0, 1])},
-            "draw gave no Batch",
+            "draw returned no Batch",
         ),
     ],
 )
@@ -384,5 +384,5 @@ def test_so_is_what_it_returns_at_a_boundary(hook):
         begun = begin_task(setup, strategy, protocol, progress, task, KEY)
         end_task(strategy, protocol, begun, task, KEY)
 
-    with pytest.raises(TypeError, match=f"{hook} must give"):
+    with pytest.raises(TypeError, match=f"{hook} must return"):
         boundaries()

@@ -1,4 +1,4 @@
-"""The training step, tasks and whole sequences, compiled or driven."""
+"""Training step, tasks and whole sequences, as one compiled program or as a Python loop."""
 
 from everlight.continual.engine.evaluation import (
     evaluate,

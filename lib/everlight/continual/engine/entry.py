@@ -1,4 +1,4 @@
-"""What a sequence and its data are held to before anything runs; what is traced cannot be seen."""
+"""Checks of a sequence and its data before training; traced values are not checked."""
 
 from typing import Any
 
@@ -13,18 +13,17 @@ from everlight.continual.engine.steps import Protocol
 
 
 def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
-    """Refuses a sequence that does not fit itself, the images among the data or the protocol.
+    """Raise an error for a sequence that is inconsistent or does not fit the data or the protocol.
 
     Args:
-      protocol: which epoch is kept.
-      data: `StoredImages` anywhere in it are looked at; of several stores one must suffice.
-      sequence: perhaps with leading axes over runs.
+      protocol: training protocol.
+      data: data of the build; all `StoredImages` in it are checked. Indices must fit the largest.
+      sequence: task sequence, optionally with leading axes over runs.
 
     Raises:
-      ValueError: labels or test sets that there are not, a sample without a label, an index beyond
-        the images, images that are not finite, a test sample that cannot be scored among its test
-        set's classes, no validation samples where the best epoch is to be kept or the rate is to
-        fall when validation stands still; named.
+      ValueError: labels or test sets do not exist; a sample has no label; an index exceeds the
+        images; images are not finite; a test sample's label is not among its test set's classes; or
+        the protocol needs validation samples and a task has none.
     """
     _refuse_validation_by_nothing(protocol, sequence)
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
@@ -71,8 +70,8 @@ def _refuse_unscorable(sequence: TaskSequence) -> None:
         kind = np.unique(classes, axis=0, return_inverse=True)[1].reshape(-1)
         if np.any(held & (kind[:, None] != kind[first])):
             raise ValueError(
-                "sequence.test_classes differ between test sets that share a sample, whose score "
-                "where the task is known would depend on the set; give the sample once per set in "
+                "sequence.test_classes differ between test sets that share a sample, whose "
+                "task-masked score would depend on the set; give the sample once per set in "
                 "sequence.test, or test_classes=None"
             )
         if np.any(tested & ~classes[first, np.maximum(label, 0)]):

@@ -1,4 +1,4 @@
-"""Evaluation: passes over samples in blocks, of which only what is judged of each is kept."""
+"""Evaluation in blocks of samples, of which only the per-sample metrics are kept."""
 
 from collections.abc import Callable
 from functools import partial
@@ -29,32 +29,35 @@ def evaluate(
     sequence: TaskSequence,
     size: PositiveInt,
 ) -> PyTree:
-    """What the objective keeps of the test union as the learner is now.
+    """Evaluate the learner on the test union; returns the result of the objective's `evaluate`.
+
+    A strategy with `predict_task` receives the task of each test sample, if every task has one test
+    set. Samples of several test sets are predicted without a task.
 
     Args:
-      setup: whose objective judges.
-      strategy: that predicts; where it has a `predict_task` and every task has a test set, task by
-        task. A test set that serves several tasks tells none, nor does a sample of several sets.
-      memory: the strategy's.
-      learner: whose seen classes count.
-      sequence: whose test union is predicted, but for samples without a seen class where the
-        objective does not need them.
-      size: samples a forward pass.
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that predicts.
+      memory: memory of the strategy.
+      learner: learner whose seen classes count.
+      sequence: sequence whose test union is predicted. Samples without a seen class are left out
+        unless the objective's `evaluates_unseen_classes` is True.
+      size: samples per forward pass.
     """
     test = sequence.test
     sample_task = jnp.argmax(sequence.test_member, axis=0)
-    judged = test.mask
+    evaluated = test.mask
     if not setup.objective.evaluates_unseen_classes:
-        judged &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
+        evaluated &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
 
     def of_block(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
         inputs = gathered(setup, test.index[slots], None)
-        scores = strategy.predict(memory, learner, inputs)
-        told = scores if task is None else strategy.predict_task(memory, learner, inputs, task)
+        task_scores = scores = strategy.predict(memory, learner, inputs)
+        if task is not None:
+            task_scores = strategy.predict_task(memory, learner, inputs, task)
         own, masks = sample_task[slots], sequence.test_classes
         predictions = Predictions(
             scores,
-            told,
+            task_scores,
             test.labels[slots],
             own,
             sequence.class_task,
@@ -62,19 +65,19 @@ def evaluate(
         )
         return setup.objective.per_sample_metrics(predictions, learner.seen)
 
-    kept = nothing_over(partial(of_block, None), judged)
+    kept = nothing_over(partial(of_block, None), evaluated)
     sets, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
     if strategy.predict_task is None or sets != tasks:
-        kept = over_blocks(partial(of_block, None), judged, size, kept)
+        kept = over_blocks(partial(of_block, None), evaluated, size, kept)
     else:
 
-        def judge_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
+        def evaluate_task(task: Int[Array, ""], kept: PyTree) -> PyTree:
             return over_blocks(partial(of_block, task), alone & (sample_task == task), size, kept)
 
         shared = jnp.sum(sequence.test_member, axis=0) > 1
-        alone = judged & ~shared
-        kept = over_blocks(partial(of_block, None), judged & shared, size, kept)
-        kept = jax.lax.fori_loop(0, sets, judge_task, kept)
+        alone = evaluated & ~shared
+        kept = over_blocks(partial(of_block, None), evaluated & shared, size, kept)
+        kept = jax.lax.fori_loop(0, sets, evaluate_task, kept)
     return setup.objective.evaluate(sequence, kept, learner.seen)
 
 
@@ -88,7 +91,17 @@ def validate(
     size: PositiveInt,
     key: PRNGKeyArray,
 ) -> Float[Array, ""]:
-    """Mean metric over samples, `size` of them scored at once; NaN without any."""
+    """Return the objective's mean metric over samples; NaN without any.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that predicts.
+      memory: memory of the strategy.
+      learner: learner whose seen classes count.
+      samples: samples to predict.
+      size: samples per forward pass.
+      key: random key of `Strategy.before_evaluation`.
+    """
 
     # A program may hold no slots at all, of which nothing can be gathered.
     if not samples.mask.shape[0]:
@@ -104,8 +117,8 @@ def validate(
             return setup.objective.metric(scores, samples.labels[slots], learner.seen)
 
         nothing = nothing_over(metric, samples.mask)
-        good = over_blocks(metric, samples.mask, size, nothing)
-        return (jnp.sum(good) / jnp.sum(samples.mask)).astype(jnp.float32)
+        values = over_blocks(metric, samples.mask, size, nothing)
+        return (jnp.sum(values) / jnp.sum(samples.mask)).astype(jnp.float32)
 
     # No `cond`, of which runs that are vmapped would pay for both branches.
     there = jnp.any(samples.mask).astype(jnp.int32)
@@ -121,7 +134,7 @@ def predict_samples(
     samples: Samples,
     size: PositiveInt,
 ) -> Float[Array, "n c"]:
-    """Scores of all classes for every sample, `size` samples a forward pass; 0 for padding."""
+    """Return scores of all classes for every sample, `size` per forward pass; 0 for padding."""
     return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
@@ -129,7 +142,7 @@ def predict_samples(
 def sample_features(
     setup: Setup, learner: Learner, samples: Samples, size: PositiveInt = 256
 ) -> Float[Array, "n f"]:
-    """Features of every sample in evaluation mode, `size` a forward pass; 0 for padding."""
+    """Return features of every sample in evaluation mode, `size` per pass; 0 for padding."""
 
     def features(inputs: Float[Array, "s *shape"]) -> Float[Array, "s f"]:
         return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
@@ -140,7 +153,7 @@ def sample_features(
 def gathered(
     setup: Setup, index: Int[Array, "b"], key: PRNGKeyArray | None
 ) -> Float[Array, "b *shape"]:
-    """The network's inputs of stored samples, dealt to the devices that share a run."""
+    """Return the network's inputs of stored samples, distributed to the devices of a run."""
     return shard_batch(setup.gather(index, key))
 
 
@@ -150,7 +163,7 @@ def over_samples(
     samples: Samples,
     size: int,
 ) -> Float[Array, "n w"]:
-    """What `forward` gives for every sample's inputs, `size` at once; 0 for padding."""
+    """Return the result of `forward` for every sample's inputs, `size` per pass; 0 for padding."""
 
     def of_slots(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
         return forward(gathered(setup, samples.index[slots], None))
@@ -161,15 +174,15 @@ def over_samples(
 def over_blocks(
     of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"], size: int, rows: PyTree
 ) -> PyTree:
-    """The rows with those of the wanted slots replaced by what a function gives for them.
+    """Return the rows after replacing those of the wanted slots by a function's results.
 
-    As many passes as the wanted slots fill, wherever they stand.
+    The number of passes depends on the number of wanted slots alone, not on their positions.
 
     Args:
-      of_slots: from slots to a tree with their rows, `[s, ...]`.
-      wanted: slots, `[n]`.
-      size: slots at once, at most; no more than there are.
-      rows: a tree as `of_slots` gives, for all slots, `[n, ...]`.
+      of_slots: function from slots to a tree with their rows, `[s, ...]`.
+      wanted: True for slots that are computed, `[n]`.
+      size: maximal number of slots per pass.
+      rows: tree like the results of `of_slots`, for all slots, `[n, ...]`.
     """
     slots = wanted.shape[0]
     size = min(size, max(slots, 1))
@@ -178,7 +191,7 @@ def over_blocks(
 
     def put(block: Int[Array, ""], rows: PyTree) -> PyTree:
         place = block * size + jnp.arange(size)
-        # The first wanted slot stands in where none is left; past the end its row is dropped.
+        # The first wanted slot pads the last block; its row past the end is dropped.
         chosen = jnp.where(place < count, order[place], order[0])
         target = jnp.where(place < count, chosen, slots)
         return jax.tree.map(
@@ -189,6 +202,6 @@ def over_blocks(
 
 
 def nothing_over(of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"]) -> PyTree:
-    """Rows of 0 for all slots, of the kind that a function gives."""
+    """Return rows of 0 for all slots, with the shapes and dtypes of a function's results."""
     one = jax.eval_shape(of_slots, jnp.zeros(1, int))
     return jax.tree.map(lambda leaf: jnp.zeros((wanted.shape[0], *leaf.shape[1:]), leaf.dtype), one)

@@ -23,20 +23,20 @@ _PIECES = 8
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StoredImages:
-    """Images as they lie on the device once, and how they are normalised when taken from there.
+    """Images or precomputed features, stored once on the device, with their normalisation.
 
-    Features that were computed once stand there as images do. A TPU lays small images out with
-    their number as the last axis, and would copy all of them to take a few; hence the pieces.
-    Made by `StoredImages.of`.
+    Create them with `StoredImages.of`. Each image is stored in pieces: a TPU lays small images out
+    with their number as the last axis, and would copy all of them to take a few.
     """
 
     pieces: Shaped[Array, "n p q"]
-    """All of them, each in p = 8 pieces, or in fewer where 8 does not divide its size."""
+    """All images, each in p = 8 pieces, or in fewer if 8 does not divide its size."""
     mean: Float[Array, "*c"]
-    """Of each channel, 0 to 255; or one number."""
+    """Mean of each channel, 0 to 255, or one mean for all."""
     deviation: Float[Array, "*c"]
+    """Standard deviation of each channel, or one for all."""
     shape: tuple[int, ...]
-    """Of one image."""
+    """Shape of one image."""
 
     @classmethod
     @checked
@@ -46,12 +46,12 @@ class StoredImages:
         mean: Float[Array, "*c"],
         deviation: Float[Array, "*c"],
     ) -> "StoredImages":
-        """From all images: NumPy's go to the device as they are, JAX's are copied there.
+        """Store images on the device; JAX arrays are copied.
 
         Args:
-          images: uint8, or floats.
-          mean: of each channel, 0 to 255; or one number.
-          deviation: likewise.
+          images: all images, uint8 or floats, `[n, *shape]`.
+          mean: mean of each channel, 0 to 255, or one mean for all.
+          deviation: standard deviation of each channel, or one for all.
         """
         shape = tuple(images.shape[1:])
         size = math.prod(shape)
@@ -61,26 +61,26 @@ class StoredImages:
 
     @property
     def images(self) -> Shaped[Array, "n *shape"]:
-        """All of them, `[n, *shape]`: a copy."""
+        """Copy of all images, `[n, *shape]`."""
         return self._shaped(self.pieces)
 
     def take(
         self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
     ) -> Shaped[Array, "b *shape"]:
-        """Images as they are stored; nothing in them is drawn."""
+        """Return stored images; `keys` have no effect."""
         return self._shaped(self.pieces[index])
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
-        """Others, normalised as these."""
+        """Return other images with the same normalisation."""
         return StoredImages.of(images, self.mean, self.deviation)
 
     def tree_flatten(self) -> tuple[tuple, tuple[int, ...]]:
-        """What JAX sees: pieces, mean and deviation; the shape is static."""
+        """Return the pytree leaves (pieces, mean, deviation) and the static shape."""
         return (self.pieces, self.mean, self.deviation), self.shape
 
     @classmethod
     def tree_unflatten(cls, shape: tuple[int, ...], leaves: tuple) -> "StoredImages":
-        """The inverse; leaves may be anything that stands for them."""
+        """Return the images of a flattened pytree; leaves may be placeholders."""
         stored = object.__new__(cls)
         for field, value in zip(dataclasses.fields(cls), (*leaves, shape), strict=True):
             object.__setattr__(stored, field.name, value)
@@ -91,31 +91,33 @@ class StoredImages:
 
 
 class StreamedImages(NamedTuple):
-    """Images that a function of the host reads when a step asks for them.
+    """Images that a host function reads when a step needs them.
 
-    Several devices call it at the same time, each in the process that it belongs to and for its
-    own runs; devices that share the batches of a run cannot. The function is no array, so it is
-    closed over by whoever builds the setup, not given as data.
+    Several devices call it at the same time, each in its own process and for its own runs. Devices
+    that share the batches of a run cannot stream images. The function is not an array, so the
+    `Build` must close over it instead of receiving it as data.
     """
 
     read: Callable[..., UInt8[np.ndarray, "*b h w c"]]
-    """`read(index)` in evaluation, `read(index, keys)` in training: NumPy arrays `[*b]` of places
-    and `[*b, words]` of each sample's key, on which alone what it draws may depend. It must touch
-    no JAX array, which can wait for the very program that called it."""
+    """Function `read(index)` in evaluation and `read(index, keys)` in training. Its arguments are
+    NumPy arrays, `[*b]` of sample indices and `[*b, words]` of each sample's random key. Random
+    results may depend on that key alone. It must not use JAX arrays, which can deadlock with the
+    calling program."""
     shape: tuple[int, int, int]
-    """Of one image: height, width, channels."""
+    """Height, width and channels of an image."""
     mean: Float[Array, "c"]
-    """Of each channel, 0 to 255."""
+    """Mean of each channel, 0 to 255."""
     deviation: Float[Array, "c"]
+    """Standard deviation of each channel."""
 
     def take(
         self, index: Int[Array, "b"], keys: Shaped[PRNGKeyArray, "b"] | None
     ) -> UInt8[Array, "b h w c"]:
-        """Images as the host reads them, one call for all that is vmapped."""
+        """Return images that the host reads, with one call for all vmapped runs."""
         read = self.read
 
         def on_host(*places_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
-            # JAX hands over arrays of its own, which are small and there already.
+            # JAX passes JAX arrays, which are small and already on the host.
             return read(*map(np.asarray, places_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]
@@ -131,14 +133,14 @@ def flax_setup(
     optimizer: optax.GradientTransformation,
     augment: Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]] | None = None,
 ) -> Setup:
-    """The setup of a module called as `net(images, train)`, which gives `Outputs`.
+    """Return the setup of a Flax module that is called as `net(images, train)`.
 
     Args:
-      net: may have dropout and batch statistics.
-      source: of the images, taken by index and normalised inside the step.
-      objective: what outputs mean.
-      optimizer: begun anew at every task.
-      augment: of one training image, before it is normalised.
+      net: module that returns `Outputs`; it may have dropout and batch statistics.
+      source: stored or streamed images, which the step normalises.
+      objective: loss, scores and metrics of the outputs.
+      optimizer: optimizer, reset at every task.
+      augment: random function of one training image, applied before normalisation.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:

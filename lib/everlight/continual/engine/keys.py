@@ -1,8 +1,8 @@
-"""The random keys of a sequence. Every key is consumed once.
+"""Random keys of a sequence. Every key is consumed once.
 
-JAX's `split(key, n)[i]` equals `fold_in(key, i)`, and a key's random bits depend on the same words,
-so that a key with two uses may give equal numbers to both. Hence a key is either split once into
-named roles, or has the indices of one thing folded into it, or is consumed:
+JAX's `split(key, n)[i]` equals `fold_in(key, i)`, and a key's random bits depend on the same words.
+A key with two uses may therefore give equal numbers to both. Hence a key is either split once into
+named roles, or indices of one kind are folded into it, or it is consumed:
 
     sequence -> learner, memory, tasks
     tasks, task number -> begin, epochs, end, evaluation
@@ -55,7 +55,7 @@ class EpochKeys(NamedTuple):
 
 
 class BatchKeys(NamedTuple):
-    """Roles of the key by which a batch is completed."""
+    """Roles of the key that completes a batch with inputs and replay."""
 
     inputs: PRNGKeyArray
     """Augmentation of the batch."""

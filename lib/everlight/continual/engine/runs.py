@@ -1,11 +1,11 @@
-"""Many runs of one shape at once: seeds, orders, strengths, configurations, over a mesh.
+"""Training of many runs of one shape at once on a mesh: seeds, task orders, hyperparameters.
 
-Runs are dealt to the devices of the mesh's axis "runs", each of which advances its own without a
-word to the others (`shard_map`); on a device they are vmapped, on CPU one after another, where
-grouped convolutions have no fast kernel. Images that are streamed are read by the process whose
-device asks for them (`StreamedImages`). The devices of the axis "data", where the mesh has it,
-share each batch of a run; the compiler (GSPMD) adds up what they found. All advance in step, a
-chunk of epochs at a time, so that their state can be saved between chunks: a kill costs a chunk.
+Runs are distributed over the mesh's axis "runs"; devices do not communicate (`shard_map`). Runs on
+one device are vmapped. On CPU they run one after another, since grouped convolutions have no fast
+kernel there. Streamed images are read by the process of the device that requests them
+(`StreamedImages`). The devices of the axis "data", if the mesh has it, share each batch of a run;
+the compiler (GSPMD) sums their results. All runs advance together, a chunk of epochs at a time, so
+that their state can be saved between chunks. A killed process loses one chunk.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,24 +45,24 @@ from everlight.meshes import (
 )
 
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
-"""Which parts of a state have an axis over runs."""
+"""Axes of a state for `vmap`: 0 for the parts with a leading axis over runs."""
 
 
 class Runs(NamedTuple):
-    """What differs between runs; every leaf has a leading axis over them."""
+    """Data that differ between runs; every leaf has a leading axis over runs."""
 
     sequence: TaskSequence
     key: Shaped[PRNGKeyArray, "runs"]
     own: PyTree = ()
-    """What else: strengths, groups of classes."""
+    """Other data of each run, such as hyperparameters or groups of classes."""
 
 
 Join = Callable[[Any, PyTree], Any]
-"""From what all runs share and what is a run's own to the data of its `Build`."""
+"""Function from the shared data and a run's own data to the data of its `Build`."""
 
 
 def shared_alone(shared: Any, own: PyTree) -> Any:
-    """The data of runs that have nothing of their own."""
+    """Return the shared data, for runs without data of their own."""
     return shared
 
 
@@ -78,30 +78,32 @@ def drive_runs(
     state: SequenceState | None = None,
     announce: Announce | None = None,
 ) -> Iterator[SequenceState]:
-    """All runs together: yields their state after every chunk of epochs and after every task.
+    """Train all runs together; yields their state after every chunk of epochs and every task.
 
     Leaves of a state's `result` and `best` have a leading axis over runs; `task` and `epoch` are
-    one for all. Any state that was yielded, given back with the same other arguments, continues to
-    the same bits; a finished one is yielded as it is. A state's arrays are taken back when the next
-    one is asked for: save or copy it before. A run that diverges has NaN losses from there on, and
-    its neighbours go on. A mesh that the caller has set (`jax.set_mesh`) plays no part.
+    common to all. Training continues from any yielded state with bit-identical results, if the
+    other arguments are the same. A finished state is yielded unchanged. The next iteration donates
+    a state's arrays: save or copy it before. A run that diverges has NaN losses from there on, and
+    the other runs continue. A mesh that the caller has set (`jax.set_mesh`) has no effect.
 
     Args:
-      build: from the data to the setup and the strategy.
-      protocol: epochs, batches, selection.
-      shared: data of all runs, on every device once.
-      runs: of equal shapes (`scenarios.same_shapes`).
-      join: from `shared` and a run's `own` to its data.
-      chunk: epochs between two states, at most; a task's end is one too. With `announce` it is 1.
-      mesh: of `runs_mesh`; None is all devices, a run each. One that spans processes takes as
-        many runs as its axis is long or a multiple of it, and all processes call this alike.
-      state: to go on from, whose arrays are taken; None is the beginning.
-      announce: told before every epoch what the runs of this process's devices will read, batch by
-        batch in turn; None is nobody.
+      build: function from the data to the setup and the strategy.
+      protocol: epochs, batches and selection of the best epoch.
+      shared: data of all runs, stored once per device.
+      runs: runs of equal shapes (`scenarios.same_shapes`).
+      join: function from `shared` and a run's `own` to its data.
+      chunk: maximal number of epochs between two states; the end of a task is a state too. It is 1
+        with `announce`.
+      mesh: mesh of `runs_mesh`; None is all devices, with one run on each. On a mesh over several
+        processes the number of runs must be a multiple of the axis "runs", and all processes make
+        the same call.
+      state: state to continue from, whose arrays are donated; None starts from the beginning.
+      announce: function called before every epoch with the samples that this process's devices will
+        read, batch by batch; None is no call.
 
     Raises:
-      ValueError: fewer than one epoch a chunk, runs that do not fill a mesh over several
-        processes, and as for `run_sequence`.
+      ValueError: `chunk` is below 1; the runs do not fill a mesh over several processes; or an
+        error of `run_sequence`.
     """
     refuse_unfit(protocol, shared, runs.sequence)
     mesh = runs_mesh() if mesh is None else mesh
@@ -116,7 +118,7 @@ def drive_runs(
             f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
         )
     parts = _compiled(build, protocol, join, mesh)
-    # Programs run in their own mesh, whatever the caller's context is.
+    # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
         runs = put_on_mesh(mesh, RUNS_SPEC, pad_runs(runs, missing) if missing else runs)
         shared = put_on_mesh(mesh, REPLICATED, shared)
@@ -148,7 +150,7 @@ def drive_runs(
 def initial_runs_state(
     build: Build, protocol: Protocol, shared: Any, runs: Runs, join: Join = shared_alone
 ) -> SequenceState:
-    """The state before the first task, as shapes and dtypes: what a stored state is read into."""
+    """Return shapes and dtypes of the state before the first task, to read a stored state."""
 
     def of_run(run: Runs) -> SequenceState:
         return begin_state(build, protocol, join(shared, run.own), run.sequence, run.key)
@@ -158,34 +160,34 @@ def initial_runs_state(
 
 @checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
-    """Which runs have diverged among the epochs that are done: `losses` is NaN there."""
+    """Return True for runs that diverged in a finished epoch: its loss is NaN."""
     losses = fetch(state.result.losses)
     done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
-    # After the last task none is begun.
+    # There is no further task after the last one.
     reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
     return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
 
 
 class _Parts(NamedTuple):
     one_by_one: bool
-    """Whether a device advances its runs one after another."""
+    """True if a device advances its runs one after another."""
     begin: Callable[..., SequenceState]
     begin_task: Callable[..., SequenceState]
     orders: Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]
-    """Every run's samples of the next epoch in their order, and how many are no padding."""
+    """Function that returns every run's samples of the next epoch in order, and their number."""
     learn_epochs: Callable[..., SequenceState]
     close_task: Callable[..., SequenceState]
     first: Callable[[int, PyTree], PyTree]
-    """The first runs of every leaf, whole on every device, in one program. Leaf by leaf, and of
-    parts on several devices, these would meet in each of many programs, and on CPU they were seen
-    to wait for each other for ever."""
+    """Function that returns the first runs of every leaf, replicated on every device, in one
+    program. One program per leaf would synchronise the devices many times; on CPU this was seen to
+    deadlock."""
 
 
 @lru_cache(PROGRAMS)
 def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Parts:
-    """Each part for all runs, compiled once for these functions, protocol and mesh.
+    """Return each part for all runs, compiled once for these functions, protocol and mesh.
 
-    Kept until `PROGRAMS` others have come.
+    The cache holds the last `PROGRAMS` results.
     """
     one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
@@ -201,7 +203,7 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
         )
 
     def compiled(part: Callable[..., SequenceState], *given: Any) -> Callable:
-        """A part that takes the state, but at the beginning, and what is shared by all runs."""
+        """Return a part, compiled; all but the first one take a state."""
         takes_state = bool(given)
 
         def on_device(shared: Any, runs: Runs, *rest: Any) -> SequenceState:
@@ -239,7 +241,7 @@ def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Part
 def _one_by_one(
     of_run: Callable[..., SequenceState], runs: Runs, rest: tuple, takes_state: bool
 ) -> SequenceState:
-    """A device's runs one after another; task and epoch are the same for all."""
+    """Advance a device's runs one after another; task and epoch are the same for all."""
     if not takes_state:
         every = jax.lax.map(of_run, runs)
     else:
@@ -256,7 +258,7 @@ def _one_by_one(
 def _coming(
     parts: _Parts, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
 ) -> Int[np.ndarray, "k"]:
-    """What this process's runs read in an epoch: a batch of each, then the next batch of each."""
+    """Return the samples that this process's runs read in an epoch, batch by batch in turn."""
     samples, moments = [], []
     for indices, counts in zip(index.addressable_shards, count.addressable_shards, strict=True):
         own = zip(np.asarray(indices.data), np.asarray(counts.data), strict=True)
@@ -273,7 +275,7 @@ def _first(count: int, tree: PyTree) -> PyTree:
 
 
 def _on_runs(state: SequenceState, *functions: Callable[[PyTree], PyTree]) -> SequenceState:
-    """The state with functions applied, one after another, to what has an axis over runs."""
+    """Return the state after applying functions in order to the parts with an axis over runs."""
     over_runs = state.result, state.best
     for function in functions:
         over_runs = function(over_runs)

@@ -1,7 +1,7 @@
-"""The engine: two drivers of one set of parts.
+"""Two ways to train on a sequence of tasks, built from the same parts.
 
-`run_sequence` compiles tasks, epochs and steps into one program, to be vmapped over seeds and
-orders; `drive_sequence` is a Python loop over the same step that can be stopped and continued.
+`run_sequence` compiles tasks, epochs and steps into one program, which can be vmapped over seeds
+and task orders. `drive_sequence` is a Python loop over the same step that can stop and continue.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,11 +57,11 @@ from everlight.continual.engine.steps import (
 
 
 class DivergedError(FloatingPointError):
-    """Something that is no finite number; says what, and in which task and epoch, from 0.
+    """Error for a loss, validation or parameters that are not finite.
 
     Attributes:
-      task, epoch: in which it was found, the epoch in which it came about.
-      step: of the loss; None where it is not one.
+      task, epoch: task and epoch, from 0, in which training diverged.
+      step: step of the loss that is not finite; None if it is not a loss.
     """
 
     def __init__(self, task: int, epoch: int, step: int | None, what: str = "the loss is"):
@@ -74,25 +74,25 @@ class DivergedError(FloatingPointError):
 def run_sequence(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceResult:
-    """A whole sequence of tasks as one pure function; jit it, vmap it over keys or sequences.
+    """Train on a whole sequence of tasks, as one pure function for `jit` and `vmap`.
 
-    Nothing can be raised inside: where training diverged, `losses` is NaN from there on, and so are
-    the floats of `evaluation`. Give data as arguments of `jit`: what a function closes over is
-    compiled into the program.
+    If training diverges, `losses` and the floats of `evaluation` are NaN from there on, since
+    compiled code cannot raise. Give data as arguments of `jit`: data in a closure become constants
+    of the program.
 
     Args:
-      build: from `data` to the setup and the strategy.
-      protocol: epochs, batches, selection.
-      data: what the setup gathers from.
+      build: function from `data` to the setup and the strategy.
+      protocol: epochs, batches and selection of the best epoch.
+      data: data from which the setup gathers inputs.
       sequence: tasks and test union.
-      key: of initial parameters, shuffles, augmentation and the strategy's own choices, of any
-        implementation (`keys` says what is derived from it).
+      key: random key of any implementation, for initial parameters, shuffles, augmentation and the
+        strategy's choices (module `keys`).
 
     Raises:
-      ValueError: the best epoch is to be kept and a task has no validation samples (where the
-        sequence is traced that cannot be seen: its last epoch stays, its `validation` is NaN); a
-        protocol without boundaries for a strategy that needs them; a sequence that does not fit
-        the images, or images that are not finite, as far as they can be seen (`refuse_unfit`).
+      ValueError: the best epoch is to be kept and a task has no validation samples; the strategy
+        needs boundaries and the protocol has none; the sequence does not fit the images; or images
+        are not finite (`refuse_unfit`). Traced values cannot be checked: without validation samples
+        the last epoch is then kept, and its `validation` is NaN.
     """
     refuse_unfit(protocol, data, sequence)
     setup, strategy = build(data)
@@ -133,7 +133,7 @@ def run_sequence(
 def _given_out(
     protocol: Protocol, progress: Progress, evaluation: PyTree, usage: Usage, curves: EpochScores
 ) -> SequenceResult:
-    """The result, NaN where nothing was measured, which makes no NaN where all was."""
+    """Return the result in its public form, with NaN where nothing was measured."""
     tasks, most = curves.loss.shape
     planned = np.arange(most) < epochs_of_each(protocol, tasks)[:, None]
     if not planned.all():
@@ -163,25 +163,25 @@ def drive_sequence(
     state: SequenceState | None = None,
     announce: Announce | None = None,
 ) -> Iterator[SequenceState]:
-    """The same sequence, step by step: yields its state after every epoch and every task.
+    """Train on a sequence step by step; yields its state after every epoch and the end of a task.
 
-    Any state that it yielded, given back with the same other arguments, continues it to the same
-    bits. Compiled parts are kept for the next call with the same function object as `build`
-    and an equal `protocol`, and let go after `PROGRAMS` other ones.
+    Training continues from any yielded state with bit-identical results, if the other arguments are
+    the same. Compiled parts are cached for calls with the same function object `build` and an equal
+    `protocol`; the cache holds the last `PROGRAMS` of them.
 
     Args:
-      build: from `data` to the setup and the strategy; compare `run_sequence`.
-      protocol: epochs, batches, selection.
-      data: what the setup gathers from.
+      build: function from `data` to the setup and the strategy, as for `run_sequence`.
+      protocol: epochs, batches and selection of the best epoch.
+      data: data from which the setup gathers inputs.
       sequence: tasks and test union.
-      key: of everything that is drawn.
-      state: to go on from; None is the beginning.
-      announce: told once an epoch, before its first step; None is nobody.
+      key: random key of initial parameters, shuffles, augmentation and the strategy's choices.
+      state: state to continue from; None starts from the beginning.
+      announce: function called once per epoch, before its first step; None is no call.
 
     Raises:
-      DivergedError: a loss, parameters, a validation or what the strategy keeps is not finite, at
-        the end of the epoch in which that came about.
-      ValueError: as for `run_sequence`.
+      DivergedError: a loss, parameters, a validation or the strategy's memory is not finite. It is
+        raised at the end of that epoch.
+      ValueError: an error of `run_sequence`.
     """
     refuse_unfit(protocol, data, sequence)
     tasks = sequence.tasks.id.shape[0]
@@ -224,7 +224,7 @@ def initial_state(
     sequence: TaskSequence,
     key: PRNGKeyArray | jax.ShapeDtypeStruct,
 ) -> SequenceState:
-    """The state before the first task, as shapes and dtypes: what a stored state is read into.
+    """Return shapes and dtypes of the state before the first task, to read a stored state.
 
     Arguments may be shapes and dtypes too (`jax.ShapeDtypeStruct`).
     """
@@ -239,11 +239,10 @@ def lower_step(
     sequence: TaskSequence,
     key: PRNGKeyArray | jax.ShapeDtypeStruct,
 ) -> jax.stages.Lowered:
-    """One training step, traced and neither compiled nor run.
+    """Return one training step, traced but neither compiled nor run.
 
-    `.compile()` compiles it ahead of time, and what it takes can be asked of that. Arguments may be
-    shapes and dtypes (`jax.ShapeDtypeStruct`), with shardings that name devices which are not
-    there.
+    Its `.compile()` compiles ahead of time and reports memory and cost. Arguments may be shapes and
+    dtypes (`jax.ShapeDtypeStruct`), also with shardings over devices that do not exist here.
     """
     parts, given = _compiled(build, protocol), (data, sequence, key)
     state = initial_state(build, protocol, *given)
@@ -262,13 +261,12 @@ def lower_step(
 def operations_per_step(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> float:
-    """Floating-point operations of one training step, from the cost analysis of its program.
+    """Return the floating-point operations of one training step, by XLA's cost analysis.
 
-    On CPU of the program as it is traced, which takes a twentieth of compiling it and differs by a
-    hundredth or two; accelerators' plugins analyse compiled ones alone. Loops inside the step are
-    counted once (GEM's quadratic program). What the backend's analysis leaves out stays out (random
-    bits, data movement). Of a strategy that trains on memory alone (`Strategy.on_memory`) the step
-    is one on memory.
+    On CPU the traced program is analysed, which takes 5% of the time of compiling and differs by 1
+    to 2%. Accelerators' plugins analyse compiled programs alone. Loops inside the step are counted
+    once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
+    that trains on memory alone (`Strategy.on_memory`), the step is one on memory.
     """
     on_memory = build(data)[1].on_memory
     if on_memory is None:
@@ -312,7 +310,7 @@ class _Parts(NamedTuple):
 
 @lru_cache(PROGRAMS)
 def _compiled(build: Build, protocol: Protocol) -> _Parts:
-    """The driver's parts, so that a second sequence with the same setup compiles nothing."""
+    """Return the compiled parts, cached for further sequences with the same build."""
     parts = (begin_state, begin_task_state, open_epoch_state, _epoch_step)
     parts += (close_epoch_state, close_task_state)
     return _Parts(
@@ -342,4 +340,4 @@ def _epoch_step(
 
 
 _DONATED = {_epoch_step: 6, close_epoch_state: 4}
-"""The argument after the build and the protocol that is the driver's own: an epoch's progress."""
+"""Position of the donated argument after build and protocol: an epoch's progress."""

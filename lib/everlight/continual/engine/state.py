@@ -1,5 +1,7 @@
-"""A sequence's state, and the pure functions that bring it forward a task's beginning, an epoch or
-a task's end: what a stopped sequence needs to go on, for one run or, stacked, for many.
+"""State of a task sequence, and the pure functions that advance it.
+
+They advance it by the start of a task, an epoch or the end of a task. A stopped sequence continues
+from its state. The state belongs to one run or, stacked, to many.
 """
 
 from collections.abc import Callable
@@ -37,54 +39,53 @@ from everlight.continual.engine.steps import (
 )
 
 PROGRAMS = 8
-"""Of how many builds a process keeps the compiled parts, the last ones; each may take 20 MB and
-more."""
+"""Number of builds whose compiled parts a process caches; each may take 20 MB or more."""
 
 Build = Callable[[Any], tuple[Setup, Strategy]]
-"""From the data on the device to the setup and the strategy; called while tracing, so that the
-data are an argument of the compiled program and not a constant inside it."""
+"""Function from the data on the device to the setup and the strategy. It is called while tracing,
+so that the data are an argument of the compiled program and not a constant inside it."""
 
 Announce = Callable[[Int[np.ndarray, "n"]], None]
-"""Told the samples of an epoch, in their order, so that reading them can begin before its steps."""
+"""Function that receives the samples of an epoch, in order, so that reading can begin early."""
 
 
 class SequenceResult(NamedTuple):
-    """What a sequence leaves; of tasks not reached yet, floats are NaN and others 0."""
+    """Result of a sequence; for tasks not reached yet, floats are NaN and others 0."""
 
     evaluation: PyTree
-    """What the objective keeps of the test union after each task, with a leading axis over tasks:
-    with softmax both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from the
-    task on in which the run diverged."""
+    """Result of the objective on the test union after each task, with a leading axis over tasks.
+    With softmax it is both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from
+    the task on in which the run diverged."""
     usage: Usage
     losses: Float[Array, "t e"]
-    """Mean loss of every epoch's steps, without a strategy's penalty; NaN from where it diverged:
-    a loss, the parameters after the epoch, its validation, or what the strategy keeps after the
-    task's end (then in the task's last epoch)."""
+    """Mean loss of every epoch's steps, without a strategy's penalty; NaN from the epoch on in
+    which the run diverged. A run diverges if a loss, the parameters after the epoch, its validation
+    or the strategy's memory after the task is not finite."""
     validation: Float[Array, "t e"]
-    """In-task validation after every epoch; NaN where a task has no validation samples."""
+    """Validation on the current task after every epoch; NaN without validation samples."""
     memory: Memory
     learner: Learner
     prequential: Float[Array, "t e"] | None = None
-    """Mean metric of every epoch's batches, each before it was learned: with one epoch per task
-    the prequential (online) accuracy; None unless `Protocol.prequential`."""
+    """Mean metric of every epoch's batches, each before it was learned. With one epoch per task it
+    is the prequential (online) accuracy. None unless `Protocol.prequential`."""
 
 
 class SequenceState(NamedTuple):
-    """All that a stopped sequence needs to go on: its results so far, and where it is."""
+    """State from which a stopped sequence continues: its results and its position."""
 
     result: SequenceResult
     task: Int[Array, ""]
-    """The task to go on with; the number of tasks at the end."""
+    """Current task; the number of tasks at the end."""
     epoch: Int[Array, ""]
-    """How many epochs of it are done; 0 is before its beginning."""
+    """Number of finished epochs of the task; 0 before its start."""
     best: Best | None
-    """Its best epoch so far, where the protocol keeps that one."""
+    """Best epoch of the task so far; None unless the protocol keeps the best epoch."""
 
 
 def begin_state(
     build: Build, protocol: Protocol, data: Any, sequence: TaskSequence, key: PRNGKeyArray
 ) -> SequenceState:
-    """The state before the first task."""
+    """Return the state before the first task."""
     tasks = sequence.tasks.id.shape[0]
     setup, strategy = build(data)
     start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
@@ -98,8 +99,9 @@ def begin_state(
     evaluation = jax.tree.map(lambda leaf: not_reached((tasks, *leaf.shape), leaf.dtype), kept)
     curve = not_reached((tasks, protocol.most_epochs), jnp.float32)
     usage = Usage(*[jnp.zeros(tasks, jnp.int32)] * 2)
-    online = curve if protocol.prequential else None
-    result = SequenceResult(evaluation, usage, curve, curve, start.memory, start.learner, online)
+    prequential = curve if protocol.prequential else None
+    learned = (start.memory, start.learner)
+    result = SequenceResult(evaluation, usage, curve, curve, *learned, prequential)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), start.best)
 
 
@@ -111,7 +113,7 @@ def begin_task_state(
     key: PRNGKeyArray,
     state: SequenceState,
 ) -> SequenceState:
-    """The state with its task begun."""
+    """Return the state after the start of its task."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
     key_begin, usage = task_keys(key, state.task).begin, state.result.usage
@@ -129,7 +131,7 @@ def open_epoch_state(
     key: PRNGKeyArray,
     state: SequenceState,
 ) -> tuple[Epoch, Order]:
-    """The samples of the state's next epoch, and their order."""
+    """Return the samples of the state's next epoch, and their order."""
     _, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
     keys = epoch_keys(task_keys(key, state.task).epochs, state.epoch)
@@ -170,14 +172,14 @@ def _closed(
     steps: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[Progress, EpochScores]:
-    """Close an epoch of so many steps, from the sums of their scores."""
+    """Close an epoch, given its number of steps and the sums of their scores."""
     progress, score = close_epoch(setup, strategy, protocol, progress, task, key)
     loss = sums.loss / jnp.maximum(steps, 1)
     loss = nan_where_diverged(loss, strategy, progress, task, score)
-    online = sums.prequential
-    if online is not None:
-        online = online[0] / jnp.maximum(online[1], 1)
-    return progress, EpochScores(loss, score, online)
+    prequential = sums.prequential
+    if prequential is not None:
+        prequential = prequential[0] / jnp.maximum(prequential[1], 1)
+    return progress, EpochScores(loss, score, prequential)
 
 
 def learn_epochs(
@@ -189,7 +191,7 @@ def learn_epochs(
     state: SequenceState,
     epochs: Int[Array, ""],
 ) -> SequenceState:
-    """The state after so many more epochs of its task, which is begun and has as many left."""
+    """Return the state after the given number of epochs of its task, which has begun."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
     key_epochs = task_keys(key, state.task).epochs
@@ -214,7 +216,7 @@ def close_epoch_state(
     sums: StepScores,
     steps: Int[Array, ""],
 ) -> SequenceState:
-    """The state with an epoch closed whose steps led to `progress`, from their scores' sums."""
+    """Return the state after an epoch, given its final `progress` and the sums of its scores."""
     setup, strategy = build(data)
     task = take_task(strategy, protocol, sequence, state.task)
     key_end = epoch_keys(task_keys(key, state.task).epochs, state.epoch).validation
@@ -229,9 +231,9 @@ def nan_where_diverged(
     task: Task,
     score: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """An epoch's loss; NaN where the parameters after it, or its validation, are not finite.
+    """Return an epoch's loss; NaN if the parameters after it, or its validation, are not finite.
 
-    The last step's loss is of the parameters before it.
+    The loss of the last step belongs to the parameters before that step.
     """
     validated = jnp.any(strategy.valid_data(progress.memory, task).mask)
     well = all_finite(progress.learner.params) & (jnp.isfinite(score) | ~validated)
@@ -241,9 +243,9 @@ def nan_where_diverged(
 def nan_where_ended_badly(
     losses: Float[Array, "*e"], last: Int[Array, ""], progress: Progress
 ) -> Float[Array, "*e"]:
-    """A task's losses; NaN at its last epoch where what its end left is not finite.
+    """Return a task's losses; NaN at its last epoch if memory or parameters are not finite.
 
-    Importances, gates and merged parameters are made there.
+    The end of a task computes importances, gates and merged parameters.
     """
     well = all_finite((progress.memory, progress.learner.params))
     return losses.at[last].set(jnp.where(well, losses[last], jnp.nan))
@@ -257,7 +259,7 @@ def close_task_state(
     key: PRNGKeyArray,
     state: SequenceState,
 ) -> SequenceState:
-    """The state with its task ended and evaluated."""
+    """Return the state after the end of its task and the evaluation."""
     setup, strategy = build(data)
     task, result = take_task(strategy, protocol, sequence, state.task), state.result
     tasks, most = result.losses.shape
@@ -282,18 +284,18 @@ def close_task_state(
 
 
 def progress_of(state: SequenceState) -> Progress:
-    """What its next step begins from."""
+    """Return the progress from which the state's next step starts."""
     return Progress(state.result.memory, state.result.learner, state.best)
 
 
 def with_progress(state: SequenceState, progress: Progress) -> SequenceState:
-    """The state at another progress."""
+    """Return the state with another progress."""
     memory, learner, best = progress
     return state._replace(result=state.result._replace(memory=memory, learner=learner), best=best)
 
 
 def with_epoch(state: SequenceState, progress: Progress, scores: EpochScores) -> SequenceState:
-    """The state one epoch on, with its scores."""
+    """Return the state after one more epoch, with its scores."""
     at, result = (state.task, state.epoch), state.result
     curves = EpochScores(result.losses, result.validation, result.prequential)
     curves = jax.tree.map(lambda curve, new: curve.at[at].set(new), curves, scores)
@@ -310,22 +312,22 @@ def epochs_of_each(protocol: Protocol, tasks: int) -> Int[np.ndarray, "t"]:
 
 
 def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
-    """Return after which tasks the test union is evaluated, `[tasks]`."""
+    """Return True for tasks after which the test union is evaluated, `[tasks]`."""
     number = np.arange(1, tasks + 1)
     return (number % protocol.evaluate_every == 0) | (number == tasks)
 
 
 def give_out(protocol: Protocol, state: SequenceState) -> SequenceState:
-    """Return the state as users get it: NaN where nothing was measured.
+    """Return the state in its public form, with NaN where nothing was measured.
 
-    Inside programs these places hold 0, and -inf where a validation had no samples, so that
-    `jax_debug_nans` finds those NaN alone that training makes.
+    Inside programs these entries are 0, or -inf for a validation without samples. `jax_debug_nans`
+    therefore finds only the NaN that training produces.
     """
     return _with_placeholders(protocol, state, jnp.nan)
 
 
 def take_in(protocol: Protocol, state: SequenceState) -> SequenceState:
-    """Return a state that was given out as programs hold it, the inverse of `give_out`."""
+    """Return the internal form of a public state, the inverse of `give_out`."""
     return _with_placeholders(protocol, state, 0.0)
 
 
@@ -337,10 +339,10 @@ def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -
         evaluation, curves = _filled(
             protocol, state.task, state.epoch, result.evaluation, curves, value
         )
-    losses, validation, online = curves
+    losses, validation, prequential = curves
     return state._replace(
         result=result._replace(
-            evaluation=evaluation, losses=losses, validation=validation, prequential=online
+            evaluation=evaluation, losses=losses, validation=validation, prequential=prequential
         )
     )
 
@@ -354,7 +356,7 @@ def _filled(
     curves: PyTree,
     value: Float[Array, ""],
 ) -> tuple[PyTree, PyTree]:
-    """Evaluation and curves with a value where nothing was measured; axes of runs may lead."""
+    """Return evaluation and curves with a value where nothing was measured; runs may lead."""
     tasks, most = curves[0].shape[-2:]
     planned = jnp.arange(most) < epochs_of_each(protocol, tasks)[:, None]
     number = jnp.arange(tasks)
@@ -370,8 +372,9 @@ def _filled(
         rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
         return jnp.where(rows, leaf, value)
 
-    losses, validation, online = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    losses, validation, prequential = curves
     missing = jnp.isneginf(validation) | jnp.isnan(validation)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
     validation = jnp.where(measured & missing, without, validation)
-    return jax.tree.map(of_evaluation, evaluation), (losses, validation, online)
+    return jax.tree.map(of_evaluation, evaluation), (losses, validation, prequential)

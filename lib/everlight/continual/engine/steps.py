@@ -1,4 +1,4 @@
-"""The parts of a task sequence that both drivers share; `train_step` is the only training step."""
+"""Common parts of compiled and driven sequences; `train_step` is the only training step."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -42,48 +42,47 @@ from everlight.continual.objectives.many_labels import multi_hot
 
 @dataclass(frozen=True)
 class Protocol:
-    """How every task is trained, whatever the strategy.
+    """Training protocol of every task, for all strategies.
 
     Raises:
-      ValueError: a count below 1, a rate's factor that is not positive, a selection that there is
-        not, or of the best epoch of tasks
-        without boundaries.
+      ValueError: a count is below 1; a factor of the learning rate is not positive; `select` is
+        unknown; or `select` is "best" without boundaries.
     """
 
     epochs: PositiveInt = 10
-    """Epochs a task."""
+    """Epochs per task."""
     first_epochs: PositiveInt | None = None
-    """Of the first task; None is as many as of any other."""
+    """Epochs of the first task; None is `epochs`."""
     batch_size: PositiveInt = 32
-    """Samples a step."""
+    """Samples per step."""
     epoch_steps: PositiveInt | None = None
-    """Steps of an epoch, which then takes its samples round after round in one order; None is one
-    round. With it tasks of any size take equally many steps."""
+    """Steps per epoch, which cycles through its samples in one order; None is one pass. With a
+    fixed number, tasks of all sizes take equally many steps."""
     select: Literal["best", "last"] = "best"
-    """Keep the epoch with the best in-task validation (early stopping), of equals the last; or the
-    last of all."""
+    """Kept epoch of a task: "best" validation on the task (early stopping; ties go to the last), or
+    "last"."""
     plateau_factor: PositiveFloat = 1.0
-    """The rate is multiplied by this when validation stands still; 1 leaves it."""
+    """Factor on the learning rate when validation stops improving; 1 keeps the rate."""
     plateau_patience: NonNegativeInt = 10
-    """Epochs without improvement before that."""
+    """Epochs without improvement before the learning rate changes."""
     plateau_threshold: NonNegativeFloat = 1e-3
-    """What counts as improvement."""
+    """Least increase of the validation metric that counts as improvement."""
     evaluation_batch: PositiveInt = 256
-    """Samples a forward pass in validation and evaluation."""
+    """Samples per forward pass in validation and evaluation."""
     evaluate_every: PositiveInt = 1
-    """Tasks between two evaluations on the test union; there is always one after the last."""
+    """Tasks between two evaluations on the test union; the last task is always evaluated."""
     new_optimizer: bool = True
-    """Whether optimizer and schedule begin anew at every task."""
+    """Reset optimizer and schedule at every task."""
     updates_per_batch: PositiveInt = 1
     """Optimizer steps on every batch of the epoch, each with a new augmentation and a new draw from
-    memory; the batch enters a memory after the last one (Aljundi et al. 2019, NeurIPS, take 5)."""
+    memory. The batch enters a memory after the last one. Aljundi et al. 2019 (NeurIPS) take 5."""
     prequential: bool = False
-    """Whether every batch is predicted before it is learned (Gama et al. 2013); a strategy that
-    solves or trains something before predictions does so before every batch."""
+    """Predict every batch before it is learned (Gama et al. 2013). A strategy with
+    `before_evaluation` calls it before every batch."""
     boundaries: bool = True
-    """Whether anything tells where a task ends. Without, tasks are but the pieces of a stream
-    between which it is evaluated: strategies are called at every step alone, a class is seen once
-    a sample of it has arrived, and the optimizer goes on."""
+    """Inform the strategy of task boundaries. Without them, tasks are pieces of a stream between
+    which it is evaluated. Strategies are then called at steps alone, a class is seen once a sample
+    of it has arrived, and the optimizer is never reset."""
 
     def __post_init__(self):
         check_fields(self)
@@ -92,31 +91,33 @@ class Protocol:
 
     @property
     def most_epochs(self) -> int:
-        """Of any task."""
+        """Maximal number of epochs of a task."""
         return max(self.epochs, self.epochs_of(0))
 
     def epochs_of(self, task: int) -> int:
-        """Of a task, counted from 0."""
+        """Return the number of epochs of a task, counted from 0."""
         return self.epochs if task or self.first_epochs is None else self.first_epochs
 
 
 @checked
 def online_protocol(batch_size: PositiveInt = 10) -> Protocol:
-    """One pass over a stream without boundaries (Aljundi et al. 2019, Buzzega et al. 2020).
+    """Return the online protocol: one pass over a stream without task boundaries.
+
+    It is that of Aljundi et al. 2019 and Buzzega et al. 2020.
 
     Args:
-      batch_size: samples a step; 10 in the literature.
+      batch_size: samples per step; 10 in the literature.
     """
     return Protocol(epochs=1, batch_size=batch_size, select="last", boundaries=False)
 
 
 class Usage(NamedTuple):
-    """What learning took, as memory and computation are judged by (`metrics.cl_score`)."""
+    """Costs of learning, from which `metrics.cl_score` computes memory and computation criteria."""
 
     steps: Int[Array, "t"]
-    """Optimizer steps from the beginning of the sequence to the task's end."""
+    """Optimizer steps from the start of the sequence to the end of each task."""
     stored_samples: Int[Array, "t"]
-    """Samples of earlier tasks that were held when the task began."""
+    """Samples of earlier tasks that were stored when each task began."""
 
 
 class StepScores(NamedTuple):
@@ -126,37 +127,37 @@ class StepScores(NamedTuple):
     """Mean loss of the batch's updates."""
     prequential: Float[Array, "2"] | None
     """Sum of the objective's metric over the batch before its first update, and the number of
-    samples; None unless `Protocol.prequential`."""
+    samples. None unless `Protocol.prequential`."""
 
 
 class EpochScores(NamedTuple):
     """Scores of an epoch."""
 
     loss: Float[Array, ""]
-    """Mean over its steps; NaN where it diverged."""
+    """Mean loss over the epoch's steps; NaN if it diverged."""
     validation: Float[Array, ""]
-    """Mean metric after it; -inf without validation samples."""
+    """Mean validation metric after the epoch; -inf without validation samples."""
     prequential: Float[Array, ""] | None
-    """Mean metric of its batches before they were learned; None unless asked for."""
+    """Mean metric of the batches before they were learned; None unless `Protocol.prequential`."""
 
 
 class Best(NamedTuple):
-    """The best epoch of the present task by its validation score, and all that belongs to it."""
+    """Parameters and memory of the current task's best epoch by its validation score."""
 
     score: Float[Array, ""]
     memory: Memory
-    """Where steps change it; else nothing."""
+    """Memory after the epoch if steps change it, otherwise empty."""
     params: PyTree
     batch_stats: PyTree
 
 
 class Progress(NamedTuple):
-    """What goes from step to step."""
+    """State that is passed from step to step."""
 
     memory: Memory
     learner: Learner
     best: Best | None
-    """None where the protocol keeps the last epoch, so that nothing is held twice."""
+    """Best epoch; None if the protocol keeps the last epoch, which saves memory."""
 
 
 @checked
@@ -170,18 +171,28 @@ def train_step(
     key: PRNGKeyArray,
     arrives: Bool[Array, ""] | bool = True,
 ) -> tuple[Memory, Learner, Float[Array, ""]]:
-    """Take the only training step there is; returns the batch's loss too.
+    """Take a training step; returns memory, learner and the batch's loss.
 
     Args:
-      setup, strategy, memory, learner, batch, task: as the strategy's functions take them.
-      key: consumed; its roles are `keys.StepKeys`.
-      arrives: whether the batch enters memory after this step: the last of several on one batch.
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that computes the gradient.
+      memory: memory of the strategy.
+      learner: learner before the step.
+      batch: samples of the step, without inputs.
+      task: current task.
+      key: random key of the step, split into `keys.StepKeys`.
+      arrives: True if the batch enters memory after this step, the last of several on one batch.
+
+    Raises:
+      TypeError: a function of the strategy returned a wrong structure.
     """
     keys = update_keys(key)
     batch = complete_batch(setup, strategy, memory, batch, task, keys.batch)
     returned = strategy.grads(memory, learner, batch, task, keys.gradient)
     if not (isinstance(returned, tuple) and isinstance(returned[-1], StepInfo)):
-        raise TypeError(f"grads gave {type(returned).__name__}; it must give (gradient, StepInfo)")
+        raise TypeError(
+            f"grads returned {type(returned).__name__}; it must return (gradient, StepInfo)"
+        )
     gradient, info = returned
     update, opt_state = setup.optimizer.update(gradient, learner.opt_state, learner.params)
     update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
@@ -207,7 +218,7 @@ def complete_batch(
     task: Task,
     key: PRNGKeyArray,
 ) -> Batch:
-    """The batch with its inputs, and with what the strategy draws from memory for the step."""
+    """Return the batch with its inputs, and with the strategy's draw from memory."""
     keys = batch_keys(key)
     batch = with_inputs(setup, batch, keys.inputs)
     if strategy.draw is None:
@@ -215,7 +226,7 @@ def complete_batch(
     drawn = strategy.draw(memory, batch, task, keys.draw)
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
-        raise TypeError("draw gave no Batch, so there is nothing to fill in (memory.draw_batch)")
+        raise TypeError("draw returned no Batch; return one or more (memory.draw_batch)")
     for place, leaf in enumerate(leaves):
         if _is_batch(leaf):
             leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
@@ -223,20 +234,25 @@ def complete_batch(
 
 
 def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
-    """The batch, or a stack of them, with the inputs of its samples, augmented by the key."""
+    """Return the batch, or a stack of batches, with the inputs of its samples, augmented."""
     inputs = gathered(setup, batch.index.reshape(-1), key)
     return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
 
 
 def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[Memory, Learner]:
-    """What a strategy's function returned, if it is a memory and a learner as they were given.
+    """Return a strategy function's result after checking its structure, shapes and dtypes.
+
+    Args:
+      name: name of the function, for the message.
+      returned: result of the function.
+      given: memory and learner before the call.
 
     Raises:
-      TypeError: which function, and what differs.
+      TypeError: the result is not a memory and a learner like those before the call.
     """
-    wanted = f"{name} must give (memory, learner) as they were given"
+    wanted = f"{name} must return (memory, learner) with the structure of its arguments"
     if jax.tree.structure(returned) != jax.tree.structure(given):
-        raise TypeError(f"{wanted}; it gave {jax.tree.structure(returned)}")
+        raise TypeError(f"{wanted}; it returned {jax.tree.structure(returned)}")
     after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, given))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
@@ -249,7 +265,7 @@ def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[
 
 
 def trainable_part(setup: Setup, params: PyTree, update: PyTree) -> PyTree:
-    """The update, 0 where the setup freezes the parameter."""
+    """Return the update, 0 for parameters that the setup freezes."""
     if setup.trainable is None:
         return update
     keep = setup.trainable(params)
@@ -261,17 +277,17 @@ def _is_batch(leaf: PyTree) -> bool:
 
 
 class Order(NamedTuple):
-    """An epoch's slots in shuffled order, those with samples first, and how many these are."""
+    """Slots of an epoch in shuffled order, those with samples first, and the number of samples."""
 
     slots: Int[Array, "n"]
     count: Int[Array, ""]
 
 
 def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
-    """Return a random order; padding never changes it, wherever it stands.
+    """Return a random order of the samples; the positions of padding have no effect on it.
 
-    A slot's random number depends on its place among the samples alone, so that one that is there
-    twice has two.
+    A slot's random number depends on its position among the samples alone, so a repeated sample has
+    two numbers.
     """
     mask = epoch.samples.mask
     place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
@@ -282,7 +298,7 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
 def take_batch(
     epoch: Epoch, order: Order, step: Int[Array, ""], size: int, rounds: bool = False
 ) -> Batch:
-    """The step's samples; those after the first round have weight 0, unless there are `rounds`."""
+    """Return the step's batch; samples after the first pass have weight 0, unless `rounds`."""
     position = step * size + jnp.arange(size)
     slot = order.slots[position % order.count]
     return Batch(
@@ -294,7 +310,7 @@ def take_batch(
 
 
 def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
-    """A learner that has seen nothing."""
+    """Return a new learner, which has seen no class."""
     params, batch_stats = setup.init(key)
     return Learner(
         params=params,
@@ -314,7 +330,7 @@ def begin_task(
     task: Task,
     key: PRNGKeyArray,
 ) -> Progress:
-    """Makes the task's classes seen; schedule, best epoch and perhaps optimizer start anew."""
+    """Mark the task's classes as seen; reset schedule, best epoch and, if set, the optimizer."""
     if not protocol.boundaries:
         return progress
     memory, learner, _ = progress
@@ -334,7 +350,7 @@ def begin_task(
 def end_epoch(
     strategy: Strategy, protocol: Protocol, progress: Progress, score: Float[Array, ""]
 ) -> Progress:
-    """Keeps the best epoch, of equals the last, and moves the learning rate."""
+    """Keep the best epoch (ties go to the last), and update the learning-rate schedule."""
     memory, learner, best = progress
     if best is not None:
         better = score >= best.score
@@ -358,10 +374,10 @@ def end_epoch(
 def end_task(
     strategy: Strategy, protocol: Protocol, progress: Progress, task: Task, key: PRNGKeyArray
 ) -> Progress:
-    """Goes back to the best epoch where the protocol says so, then lets the strategy finish.
+    """Restore the best epoch if the protocol keeps it, then call the strategy's `end_task`.
 
-    What the strategy accumulated since then goes back too. Without validation samples no epoch is
-    better than another, and the last one stays.
+    The strategy's memory of that epoch is restored too. Without validation samples the last epoch
+    is kept.
     """
     memory, learner, best = progress
     if best is not None:
@@ -381,7 +397,7 @@ def end_task(
 
 
 def _as_best(strategy: Strategy, score: Float[Array, ""], memory: Memory, learner: Learner) -> Best:
-    """The present epoch; of strategies whose steps change no memory without that."""
+    """Return the current epoch; its memory is left out if steps do not change it."""
     changed = () if strategy.after_step is None else memory
     return Best(score, changed, learner.params, learner.batch_stats)
 
@@ -397,12 +413,12 @@ def _no_best(
 def take_task(
     strategy: Strategy, protocol: Protocol, sequence: TaskSequence, number: Int[Array, ""]
 ) -> Task:
-    """One task; for a strategy that uses them with the samples of all tasks up to it.
+    """Return one task, with the samples of all tasks up to it for strategies that use them.
 
-    Without boundaries nothing in it tells which it is.
+    Without boundaries, its classes and number are set to 0.
 
     Raises:
-      ValueError: a strategy made for another number of tasks.
+      ValueError: the strategy was made for another number of tasks.
     """
     tasks = sequence.tasks.id.shape[0]
     if strategy.tasks not in (None, tasks):
@@ -417,12 +433,12 @@ def take_task(
 
 
 def _narrow(leaf: Array) -> Array:
-    """The leaf with integers of 32 bits, as memories hold them, whatever JAX's default is."""
+    """Return the leaf with integers of 32 bits, which memories hold for every default of JAX."""
     return leaf.astype(jnp.int32) if jnp.issubdtype(leaf.dtype, jnp.integer) else leaf
 
 
 def with_past(sequence: TaskSequence, task: Task) -> Task:
-    """The task with the training and validation samples of all tasks up to it."""
+    """Return the task with the training and validation samples of all tasks up to it."""
     every = sequence.tasks
 
     def up_to_it(samples: Samples) -> Samples:
@@ -435,7 +451,7 @@ def with_past(sequence: TaskSequence, task: Task) -> Task:
 
 
 def stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, ""]:
-    """Samples of earlier tasks in the memory before the task is begun."""
+    """Return the number of samples of earlier tasks in memory when a task starts."""
     if strategy.stored_samples is None:
         return jnp.int32(0)
     return strategy.stored_samples(memory, task).astype(jnp.int32)
@@ -444,15 +460,15 @@ def stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, 
 def begin_sequence(
     setup: Setup, strategy: Strategy, protocol: Protocol, classes: int, key: PRNGKeyArray
 ) -> Progress:
-    """What there is before the first task.
+    """Return the progress before the first task.
 
     Raises:
-      ValueError: a protocol without boundaries, for a strategy that needs them.
+      ValueError: the strategy needs task boundaries and the protocol has none.
     """
     if strategy.needs_boundaries and not protocol.boundaries:
         raise ValueError(
-            "the strategy does something where a task begins or ends, and the protocol has no "
-            "boundaries; give Protocol(boundaries=True), or a strategy that learns without them"
+            "the strategy acts at the start or end of a task, and the protocol has no boundaries; "
+            "give Protocol(boundaries=True), or a strategy that learns without boundaries"
         )
     keys = sequence_keys(key)
     learner = init_learner(setup, classes, keys.learner)
@@ -463,13 +479,13 @@ def begin_sequence(
 def open_epoch(
     strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray
 ) -> tuple[Epoch, Order]:
-    """An epoch's samples and their order."""
+    """Return an epoch's samples and their order."""
     epoch = strategy.epoch_data(memory, task)
     return epoch, shuffle(epoch, key)
 
 
 def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
-    """Steps of an epoch; none where it has no samples."""
+    """Return the number of steps of an epoch; 0 if it has no samples."""
     if protocol.epoch_steps is None:
         return -(-order.count // protocol.batch_size)
     return jnp.where(order.count > 0, protocol.epoch_steps, 0)
@@ -504,7 +520,7 @@ def epoch_step(
     if protocol.prequential:
         # No update has this number.
         key_score = update_keys(jax.random.fold_in(key, protocol.updates_per_batch)).score
-        scored = _goodness_before(setup, strategy, memory, learner, batch, key_score)
+        scored = _metric_before(setup, strategy, memory, learner, batch, key_score)
     if not protocol.boundaries:
         arrived = multi_hot(batch.labels, learner.seen.shape[0]) & (batch.weight > 0)[:, None]
         learner = learner._replace(seen=learner.seen | jnp.any(arrived, axis=0))
@@ -517,7 +533,7 @@ def epoch_step(
     return Progress(memory, learner, best), scores
 
 
-def _goodness_before(
+def _metric_before(
     setup: Setup,
     strategy: Strategy,
     memory: Memory,
@@ -525,17 +541,17 @@ def _goodness_before(
     batch: Batch,
     key: PRNGKeyArray,
 ) -> Float[Array, "2"]:
-    """The sum of metric over a batch that is not learned yet, and the number of samples."""
+    """Return the sum of the metric over a batch before it is learned, and its sample count."""
     if strategy.before_evaluation is not None:
         memory, learner = strategy.before_evaluation(memory, learner, key)
     scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
-    good = setup.objective.metric(scores, batch.labels, learner.seen)
+    values = setup.objective.metric(scores, batch.labels, learner.seen)
     here = batch.weight > 0
-    return jnp.stack([jnp.sum(good, where=here), jnp.sum(here)]).astype(jnp.float32)
+    return jnp.stack([jnp.sum(values, where=here), jnp.sum(here)]).astype(jnp.float32)
 
 
 def no_scores(protocol: Protocol) -> StepScores:
-    """Return sums over no batch."""
+    """Return scores of 0, the sums over no batch."""
     return StepScores(jnp.float32(0), jnp.zeros(2, jnp.float32) if protocol.prequential else None)
 
 
@@ -547,9 +563,9 @@ def close_epoch(
     task: Task,
     key: PRNGKeyArray,
 ) -> tuple[Progress, Float[Array, ""]]:
-    """Validate, keep the best epoch and move the schedule; returns the validation too.
+    """Validate, keep the best epoch and update the schedule; returns the validation score too.
 
-    It is -inf without validation samples; `key` is the `validation` of the epoch's keys.
+    The score is -inf without validation samples; `key` is the `validation` of the epoch's keys.
     """
     memory, learner, _ = progress
     samples = strategy.valid_data(memory, task)
@@ -570,9 +586,9 @@ def close_task(
     keys: TaskKeys,
     diverged: Bool[Array, ""],
 ) -> tuple[Progress, PyTree]:
-    """End the task and, where it is time to, evaluate on the test union.
+    """End the task and, if an evaluation is due, evaluate on the test union.
 
-    Numbers of the evaluation are NaN where the run has diverged: before the task's end, or by it.
+    The evaluation's floats are NaN if the run diverged during the task or at its end.
     """
     memory, learner, best = end_task(strategy, protocol, progress, task, keys.end)
     diverged |= ~all_finite((memory, learner.params))
@@ -600,19 +616,19 @@ def close_task(
 
 
 def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
-    """Return what stands where nothing was measured: 0, which drivers give out as NaN."""
+    """Return the placeholder of unmeasured values, 0; the public results have NaN instead."""
     return jnp.zeros(shape, dtype)
 
 
 def nan_where(condition: Bool[Array, ""], tree: PyTree) -> PyTree:
-    """Return the tree with NaN in its floating-point leaves where the condition holds."""
+    """Return the tree with NaN in its floating-point leaves if the condition holds."""
     return jax.tree.map(
         lambda leaf: jnp.where(condition, jnp.nan, leaf) if _is_float(leaf) else leaf, tree
     )
 
 
 def all_finite(tree: PyTree) -> Bool[Array, ""]:
-    """Return whether every number of every floating-point leaf is finite."""
+    """Return True if every number of every floating-point leaf is finite."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 

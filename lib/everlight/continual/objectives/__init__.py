@@ -1,4 +1,4 @@
-"""What a network's outputs mean: losses, scores and what an evaluation keeps."""
+"""Objectives: losses, class scores and evaluation results of a network's outputs."""
 
 from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.objectives.fixed_test import FixedTest, fixed_test_objective

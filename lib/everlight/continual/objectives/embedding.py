@@ -1,14 +1,15 @@
-"""The objective of lifelong fact learning: near the fact's word vectors, piece by piece.
+"""Objective of lifelong fact learning: squared distance to the fact's word vectors.
 
     ℓ(x, f) = Σ_c w_c ‖x_c − φ_c(f)‖²,   w_c = 1 where fact f defines piece c
 
-x are the network's outputs, [S, P, O] one after another (Elhoseiny et al. 2017 and 2018). There is
-one output space for all tasks, so that nothing depends on which facts have been seen.
+x are the network's outputs, the pieces [S, P, O] concatenated (Elhoseiny et al. 2017 and 2018). All
+tasks share one output space, so nothing depends on the facts seen so far.
 
-As a negative log-likelihood ℓ is that of a Gaussian of variance ½ about x. Its Fisher information
-is 2 JᵀJ, J the Jacobian of the defined pieces of x: the Gauss-Newton matrix, in which the residual
-x − φ plays no part (Martens 2020, JMLR). The squared gradient of ℓ itself, 4 (Jᵀ(x − φ))², would
-call important whatever a badly fitted sample touches (Kunstner et al. 2019, NeurIPS).
+ℓ is the negative log-likelihood of a Gaussian of variance ½ about x. Its Fisher information is
+2 JᵀJ, J being the Jacobian of the defined pieces of x. This is the Gauss-Newton matrix, which does
+not depend on the residual x − φ (Martens 2020, JMLR). The squared gradient of ℓ, 4 (Jᵀ(x − φ))²,
+would assign importance to all parameters that badly fitted samples use (Kunstner et al. 2019,
+NeurIPS).
 """
 
 import jax
@@ -22,14 +23,17 @@ from everlight.metrics.ranking import Facts, Ranks, check_pieces, embed_facts, r
 
 @checked
 def embedding_objective(facts: Facts) -> Objective:
-    """Squared distance of outputs, `[b, 3 d]`, to the vectors of each sample's one fact.
+    """Return the objective of fact learning: squared distance to the vectors of a sample's fact.
 
-    Scores are the outputs: similarities to all facts would take 6.6 GB for 10,000 images and
-    165,150 facts. Goodness is less the loss. An evaluation keeps the `Ranks` of the test union's
-    facts after a task, 8 bytes a sample, from which `metrics.ranking` reads every accuracy.
+    Scores are the outputs, `[b, 3 d]`: similarities to all facts would take 6.6 GB for 10,000
+    images and 165,150 facts. The metric is minus the loss. An evaluation keeps the `Ranks` of the
+    test union's facts, 8 bytes per sample, from which `metrics.ranking` computes every accuracy.
+
+    Args:
+      facts: pieces of every fact and word vectors.
 
     Raises:
-      ValueError: a piece that is no word, a word that is not finite.
+      ValueError: a piece is not a word, or a word vector is not finite.
     """
     check_pieces(facts)
 
@@ -47,8 +51,8 @@ def embedding_objective(facts: Facts) -> Objective:
         embeddings = predictions.scores.reshape(predictions.scores.shape[0], 3, -1)
         return rank_facts(embeddings, predictions.labels[:, 0], facts, predictions.class_task)
 
-    def evaluate(sequence: TaskSequence, judged: Ranks, seen: Bool[Array, "c"]) -> Ranks:
-        return judged
+    def evaluate(sequence: TaskSequence, ranks: Ranks, seen: Bool[Array, "c"]) -> Ranks:
+        return ranks
 
     def fisher_loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
@@ -70,9 +74,9 @@ def embedding_objective(facts: Facts) -> Objective:
 def projection(
     embeddings: Float[Array, "b w"], fact: Int[Array, "b"], facts: Facts, key: PRNGKeyArray
 ) -> Float[Array, "b"]:
-    """√2 Σ v·x over the pieces that each sample's fact defines, v of random signs.
+    """Return √2 Σ v·x over the pieces that each sample's fact defines, with random signs v.
 
-    Its squared gradient, (√2 Jᵀv)², is the diagonal of 2 JᵀJ in the mean over v.
+    The mean over v of its squared gradient, (√2 Jᵀv)², is the diagonal of 2 JᵀJ.
     """
     signs = jax.random.rademacher(key, embeddings.shape, embeddings.dtype)
     pieces = facts.pieces[fact]
@@ -83,7 +87,7 @@ def projection(
 def squared_distance(
     embeddings: Float[Array, "b w"], fact: Int[Array, "b"], facts: Facts
 ) -> Float[Array, "b"]:
-    """ℓ above of each sample, from its outputs and its fact's number."""
+    """Return the loss ℓ of each sample, given its outputs and its fact's number."""
     pieces = facts.pieces[fact]
     own = embed_facts(Facts(pieces, facts.vectors))
     squares = jnp.sum((embeddings.reshape(own.shape) - own) ** 2, axis=-1)

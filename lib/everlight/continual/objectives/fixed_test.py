@@ -1,4 +1,4 @@
-"""Softmax over all outputs from the start, judged on one fixed test set (CORe50)."""
+"""Softmax over all outputs from the start, evaluated on one fixed test set (CORe50)."""
 
 from typing import NamedTuple
 
@@ -13,43 +13,44 @@ from everlight.metrics.open_set import maximum_softmax_probability
 
 
 class FixedTest(NamedTuple):
-    """What is kept of the whole test set, whatever the task; all outputs compete."""
+    """Results on the fixed test set after a task, with predictions among all classes."""
 
     accuracy: Float[Array, ""]
-    """On the full test set: option 2 of the CORe50 paper, section 5.2."""
+    """Accuracy on the full test set: option 2 of the CORe50 paper, section 5.2."""
     class_accuracy: Float[Array, "c"]
-    """On each class's test samples; 0 where it has none."""
+    """Accuracy on each class's test samples; 0 for a class without any."""
     correct: Bool[Array, "m"]
-    """Of each test sample; from these and the confidence, options 1 and 3 (`metrics.open_set`)."""
+    """True for correctly classified test samples. With the confidence it gives options 1 and 3 of
+    the paper (`metrics.open_set`)."""
     confidence: Float[Array, "m"]
-    """The greatest class probability."""
+    """Greatest class probability of each test sample."""
 
 
 @checked
 def fixed_test_objective(classes: PositiveInt) -> Objective:
-    """Softmax cross-entropy over all outputs, seen or not; an evaluation keeps `FixedTest`.
+    """Return the objective of softmax over all outputs; an evaluation keeps `FixedTest`.
 
-    `seen` then says which classes have been met, for strategies and for options 1 and 3; it limits
-    neither the loss nor a prediction.
+    Strategies and options 1 and 3 use the seen classes. These limit neither the loss nor
+    predictions.
 
     Args:
-      classes: outputs of the head.
+      classes: number of outputs of the head.
     """
     one_group = jnp.zeros(classes, int)
 
     def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
-        good = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
-        return good, maximum_softmax_probability(predictions.scores)
+        right = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
+        return right, maximum_softmax_probability(predictions.scores)
 
-    def evaluate(sequence: TaskSequence, judged: tuple, seen: Bool[Array, "c"]) -> FixedTest:
+    def evaluate(sequence: TaskSequence, per_sample: tuple, seen: Bool[Array, "c"]) -> FixedTest:
         labels, mask = sequence.test.labels, sequence.test.mask
-        good, confidence = judged
+        right, confidence = per_sample
         member = multi_hot(labels, classes) & mask[:, None]
-        hits = jnp.sum(member & good[:, None], axis=0)
+        hits = jnp.sum(member & right[:, None], axis=0)
         return FixedTest(
-            jnp.sum(good) / jnp.maximum(jnp.sum(mask), 1),
+            jnp.sum(right) / jnp.maximum(jnp.sum(mask), 1),
             hits / jnp.maximum(jnp.sum(member, axis=0), 1),
-            good,
+            right,
             confidence,
         )
 

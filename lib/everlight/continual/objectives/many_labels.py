@@ -1,4 +1,4 @@
-"""The multi-label objective of IIRC: binary cross-entropy over the classes seen so far."""
+"""Multi-label objective of IIRC: binary cross-entropy over the classes seen so far."""
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +12,16 @@ from everlight.metrics.multilabel import precision_weighted_jaccard
 
 @checked
 def binary_objective() -> Objective:
-    """Binary cross-entropy, any number of labels per sample, all classes weighing alike.
+    """Return the objective of binary cross-entropy, for any number of labels per sample.
 
-    A sample's loss is the mean over the seen classes; labels that are not seen count for nothing.
-    The true Fisher information is that of independent Bernoulli labels, one per seen class: it
-    belongs to the sum over the seen classes, so that it does not depend on their number. The
-    empirical one squares gradients of the mean.
+    A sample's loss is the plain mean over the seen classes; unseen labels are ignored. The true
+    Fisher information is that of independent Bernoulli labels, one per seen class. It belongs to
+    the sum over the seen classes, so it does not depend on their number. The empirical Fisher
+    information squares gradients of the mean.
 
-    Scores are the logits; metric is the precision-weighted Jaccard similarity; an evaluation
-    keeps every sample's predicted labels as bits, from which `metrics.multilabel` reads the rest;
-    samples of tasks to come have none.
+    Scores are the logits, and the metric is the precision-weighted Jaccard similarity. An
+    evaluation keeps every sample's predicted labels as bits, from which `metrics.multilabel`
+    computes its metrics. Samples of future tasks have no predicted labels.
     """
 
     def loss(
@@ -42,9 +42,9 @@ def binary_objective() -> Objective:
         return jnp.packbits(predicted_labels(predictions.scores, seen), axis=-1)
 
     def evaluate(
-        sequence: TaskSequence, judged: UInt8[Array, "m packed"], seen: Bool[Array, "c"]
+        sequence: TaskSequence, predicted: UInt8[Array, "m packed"], seen: Bool[Array, "c"]
     ) -> UInt8[Array, "m packed"]:
-        return judged
+        return predicted
 
     def fisher_loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
@@ -67,24 +67,29 @@ def binary_objective() -> Objective:
 
 @checked
 def multi_hot(labels: Int[Array, "b k"], classes: PositiveInt) -> Bool[Array, "b c"]:
-    """Which of `classes` classes are among each sample's labels; -1 is padding."""
+    """Return True for the classes among each sample's labels; -1 is padding.
+
+    Args:
+      labels: class numbers of each sample, `[b, k]`.
+      classes: number of classes.
+    """
     return jnp.any(labels[:, :, None] == jnp.arange(classes), axis=1)
 
 
 def predicted_labels(scores: Float[Array, "b c"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
-    """The seen classes whose sigmoid is above one half, from logits."""
+    """Return True for the seen classes whose sigmoid is above one half, given logits."""
     return (scores > 0) & seen
 
 
 def binary_cross_entropy(
     logits: Float[Array, "b c"], targets: Float[Array, "b c"], among: Bool[Array, "*b c"]
 ) -> Float[Array, "b"]:
-    """Each sample's mean over the given classes; 0 without any.
+    """Return each sample's binary cross-entropy, averaged over the given classes; 0 without any.
 
     Args:
-      logits: `[b, c]`.
-      targets: probabilities, `[b, c]`: labels, or an older model's sigmoids.
-      among: the classes that count, `[c]`, or by sample, `[b, c]`.
+      logits: logits of all classes, `[b, c]`.
+      targets: target probabilities, `[b, c]`: labels, or an older model's sigmoids.
+      among: the classes that count, `[c]`, or those of each sample, `[b, c]`.
     """
     losses = optax.sigmoid_binary_cross_entropy(logits, targets)
     return jnp.sum(losses, axis=-1, where=among) / jnp.maximum(jnp.sum(among, axis=-1), 1)

@@ -1,4 +1,4 @@
-"""Softmax over one label per sample: its loss, its scores, its accuracies."""
+"""Softmax objective for one label per sample: loss, scores and accuracies."""
 
 from typing import Annotated, NamedTuple
 
@@ -11,15 +11,15 @@ from everlight.continual.base import Objective, Outputs, Predictions, TaskSequen
 
 
 class Accuracies(NamedTuple):
-    """Accuracies on every task's test set, after some task: rows of the accuracy matrices.
+    """Accuracies on every task's test set after one task, or 0 and 1 of every sample.
 
-    Or on every sample, 0 or 1.
+    The former are rows of the accuracy matrices.
     """
 
     class_incremental: Float[Array, "_"]
-    """Among all classes seen so far."""
+    """Accuracy among all classes seen so far."""
     task_masked: Float[Array, "_"]
-    """Among the classes of the sample's own test set (`TaskSequence.test_classes`)."""
+    """Accuracy among the classes of the sample's test set (`TaskSequence.test_classes`)."""
 
 
 @checked
@@ -27,18 +27,18 @@ def softmax_objective(
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
     only_seen: bool = False,
 ) -> Objective:
-    """Softmax cross-entropy over one label per sample.
+    """Return the objective of softmax cross-entropy with one label per sample.
+
+    The true Fisher information draws each sample's label from the softmax over the loss's classes.
+    A sample without a label (-1) has loss 0 and is never correct. Scores are the logits. The metric
+    is 1 if the label has the greatest score among the loss's classes, else 0. An evaluation keeps
+    `Accuracies`.
 
     Args:
-      class_group: for a head per task: the group of each class; a sample's loss then runs over the
-        classes of its label's group. None: over all classes seen so far, one head.
-      only_seen: of a group in which a class is seen, those that are not do not compete; with one
-        group of all that is one head, and groups that are whole from their task on stay so.
-
-    The true Fisher information draws each sample's label from the softmax over the same classes.
-
-    A sample without a label (-1) has loss 0 and is never right. Scores are the logits; metric is
-    whether the label's score is the greatest of the same classes; an evaluation keeps `Accuracies`.
+      class_group: group of each class, for one head per task. A sample's loss runs over the classes
+        of its label's group. None is one head, over all classes seen so far.
+      only_seen: exclude unseen classes from a group that has a seen class. One group of all classes
+        then is one head; groups whose classes are all seen at once do not change.
     """
 
     def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
@@ -52,7 +52,7 @@ def softmax_objective(
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        # -1 is no label: an index of its own would be the last class.
+        # -1 is padding: as an index it would mean the last class.
         label, labelled = jnp.maximum(labels[:, 0], 0), labels[:, 0] >= 0
         logits = jnp.where(active(label, seen), outputs.logits, -jnp.inf)
         chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]
@@ -84,30 +84,38 @@ def softmax_objective(
 def correct(
     scores: Float[Array, "b c"], label: Int[Array, "b"], among: Bool[Array, "*b c"]
 ) -> Float[Array, "b"]:
-    """1 where the label has the greatest score among the given classes, else 0; 0 among none."""
+    """Return 1 if the label has the greatest score among the given classes, else 0.
+
+    Args:
+      scores: scores of all classes, `[b, c]`.
+      label: class of each sample, `[b]`.
+      among: the classes that count, `[c]` or `[b, c]`; without any the result is 0.
+    """
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
     return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
 
 
 def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:
-    """Return whether each sample is right among all seen classes, and among its test set's.
+    """Return 1 for correct samples, among all seen classes and among their test set's classes.
 
     Raises:
-      ValueError: a sequence that does not say which classes each test set has.
+      ValueError: `TaskSequence.test_classes` is None.
     """
     label, own = predictions.labels[:, 0], predictions.task_classes
     if own is None:
         raise ValueError(
             "sequence.test_classes is None; give the classes of each test set, [tests, classes], "
-            "among which its samples are scored where the task is known"
+            "among which task-masked accuracy ranks its samples"
         )
     return Accuracies(
         correct(predictions.scores, label, seen), correct(predictions.task_scores, label, own)
     )
 
 
-def accuracy_row(sequence: TaskSequence, judged: Accuracies, seen: Bool[Array, "c"]) -> Accuracies:
-    """Both accuracies on every task's test set, from each sample's."""
+def accuracy_row(
+    sequence: TaskSequence, per_sample: Accuracies, seen: Bool[Array, "c"]
+) -> Accuracies:
+    """Return both accuracies on every task's test set, averaged over its samples."""
     member = sequence.test_member & sequence.test.mask
     count = jnp.maximum(jnp.sum(member, axis=1), 1)
-    return Accuracies(*(jnp.sum(jnp.where(member, good, 0), axis=1) / count for good in judged))
+    return Accuracies(*(jnp.sum(jnp.where(member, row, 0), axis=1) / count for row in per_sample))

@@ -1,4 +1,4 @@
-"""One strategy a file, and what several share: importances, penalties, memories."""
+"""Continual-learning strategies, one per file, and their common parts."""
 
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay

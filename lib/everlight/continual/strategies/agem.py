@@ -1,19 +1,19 @@
 """Averaged gradient episodic memory (Chaudhry et al. 2019, ICLR).
 
-With g the gradient of the task's batch and g_ref that of a batch from the memory, where g·g_ref < 0
+g is the gradient of the task's batch and g_ref that of a batch from the memory. If g·g_ref < 0,
 
     g̃ = g − (g·g_ref / g_ref·g_ref) g_ref,
 
 so that the step does not raise the memory's average loss. The reference batch is drawn anew at
-every step without replacement. It is as large as the task's, as in IIRC's code, or as large as
-`replay_batch_size` says: 128 or 256 in the authors' code, beside batches of 10 to 16. Of batch
-statistics the paper says nothing; the reference pass runs in training mode, and moves them before
-the task's does. The paper holds 13 to 65 samples per class.
+every step without replacement. It is as large as the task's, as in IIRC's code, or has
+`replay_batch_size` samples: 128 or 256 in the authors' code, with batches of 10 to 16. The paper
+does not mention batch statistics. Here the reference pass runs in training mode and changes them
+before the task's pass. The paper holds 13 to 65 samples per class.
 
 Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
-the mean over a random batch without replacement; differs in that exemplars are a random choice of
-each class, where theirs are the last samples of it, and in that one loss runs over all seen
-classes, where theirs runs over those of each sample's task.
+the mean over a random batch without replacement; differs in two points. Exemplars are a random
+choice of each class; theirs are its last samples. One loss runs over all seen classes; theirs runs
+over those of each sample's task.
 """
 
 import jax
@@ -28,7 +28,7 @@ from everlight.continual.strategies.naive import naive, task_gradient
 
 
 def project(gradient: PyTree, reference: PyTree) -> PyTree:
-    """The gradient without its component against the reference, where it has one."""
+    """Return the gradient without its component against the reference, if it has one."""
     along, squared = _dot(gradient, reference), _dot(reference, reference)
     factor = jnp.where((along < 0) & (squared > 0), along / jnp.where(squared > 0, squared, 1), 0)
     return jax.tree.map(lambda g, r: g - factor * r, gradient, reference)
@@ -43,16 +43,18 @@ def agem(
     replay_batch_size: PositiveInt | None = None,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """A-GEM, its memory being experience replay's, whose exemplars join no epoch.
+    """Return averaged gradient episodic memory (A-GEM), whose memory is `Exemplars`.
+
+    Exemplars do not join epochs.
 
     Args:
-      setup: what is static.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
+      setup: network, objective, optimizer and data access.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      apart: the task's loss runs over its own classes alone and the reference's over the classes
-        known before, as in IIRC; otherwise both run over all seen.
-      replay_batch_size: samples of the reference batch, at most as many as are held; None is as
-        many as the task's batch has.
+      apart: compute the task's loss over its own classes alone and the reference's over earlier
+        classes, as in IIRC; otherwise both run over all seen classes.
+      replay_batch_size: samples of the reference batch, at most the stored ones; None is the size
+        of the task's batch.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
 

@@ -1,13 +1,13 @@
-"""Experience replay: exemplars of earlier tasks join every epoch of the new one.
+"""Balanced experience replay (ER-balanced): exemplars of earlier tasks join every epoch.
 
 The class-balanced buffer is merged into the task's epoch once, as in IIRC's ER (Abdelsalam et al.
-2021, CVPR); `experience_replay` is the form that draws a batch per step. Exemplars are drawn at
-random when a task ends, of all samples of a class seen so far with equal chance, and keep the label
-they had in their task. The literature keeps 20 samples per class on CIFAR-100.
+2021, CVPR). `experience_replay` draws a batch per step instead. Exemplars are drawn at random when
+a task ends, with equal probability among all samples of a class so far. They keep the label of
+their task. The literature keeps 20 samples per class on CIFAR-100.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
-of an epoch, the task's and the exemplars once each; differs where a class comes again, whose
-exemplars are there replaced by the last task's.
+of an epoch, the task's and the exemplars once each; differs for a class that comes again: there the
+last task's exemplars replace the earlier ones.
 """
 
 from typing import NamedTuple
@@ -39,12 +39,12 @@ from everlight.continual.strategies.naive import (
 
 
 class Exemplars(NamedTuple):
-    """ER's memory."""
+    """Memory of balanced experience replay."""
 
     buffer: Samples
-    """Class-balanced."""
+    """Class-balanced exemplars."""
     key_data: UInt32[Array, "2"]
-    """The threefry key of the random numbers by which exemplars are chosen in all tasks."""
+    """Data of the threefry key that chooses exemplars in all tasks."""
 
 
 @checked
@@ -54,11 +54,11 @@ def balanced_replay(
     labels: PositiveInt = 1,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """ER, its memory being `Exemplars`.
+    """Return balanced experience replay (ER-balanced), whose memory is `Exemplars`.
 
     Args:
-      setup: what is static.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
+      setup: network, objective, optimizer and data access.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
@@ -92,9 +92,9 @@ def _held(memory: Exemplars, task: Task) -> Int[Array, ""]:
 def replayed_outputs(
     setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Outputs, PyTree]:
-    """`batch_outputs` of a batch drawn from memory.
+    """Return `batch_outputs` of a batch drawn from memory.
 
-    One of weight 0 stands for no sample, and leaves the batch statistics as they are.
+    A batch without samples (all weights 0) leaves the batch statistics unchanged.
     """
     outputs, after = batch_outputs(setup, params, learner, batch, key)
     held = jnp.any(batch.weight > 0)
@@ -105,24 +105,24 @@ def replayed_outputs(
 def replayed_loss(
     setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], PyTree]:
-    """Mean loss of a batch drawn from memory, 0 where it holds nothing, and batch statistics."""
+    """Return the mean loss of a batch drawn from memory, 0 if it is empty, and batch statistics."""
     outputs, batch_stats = replayed_outputs(setup, params, learner, batch, key)
     losses = setup.objective.loss(outputs, batch.labels, learner.seen)
     return weighted_mean(losses, batch.weight), batch_stats
 
 
 def with_all_seen(learner: Learner) -> Learner:
-    """The learner with every class seen, so that a loss runs over all outputs of the head."""
+    """Return the learner with every class seen, so that losses run over all outputs of the head."""
     return learner._replace(seen=jnp.ones_like(learner.seen))
 
 
 def joint_gradient(
     setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """Gradient of the mean loss over the batch and the one that it replays, in one pass.
+    """Return the gradient of the mean loss over the batch and its replayed batch, in one pass.
 
-    It is one mean over the samples of both, whatever their sizes: a larger replayed batch weighs
-    more. Chaudhry et al.'s code and Mammoth's `er.py` do the same.
+    It is one mean over the samples of both, so a larger replayed batch has more weight. Chaudhry et
+    al.'s code and Mammoth's `er.py` do the same.
     """
     own = batch._replace(replay=())
     both = jax.tree.map(lambda *parts: jnp.concatenate(parts), own, batch.replay)

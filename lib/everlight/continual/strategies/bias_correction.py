@@ -1,4 +1,4 @@
-"""Scales and shifts of classes' logits, and the fits of one for the new classes (BiC's stage 2)."""
+"""Scales and shifts of classes' logits, and their fit for the new classes (stage 2 of BiC)."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,25 +13,25 @@ from everlight.continual.strategies.naive import weighted_mean
 
 
 class Correction(NamedTuple):
-    """Of each class's logit: scale · z + shift."""
+    """Correction scale · z + shift of each class's logit z."""
 
     scale: Float[Array, "c"]
     shift: Float[Array, "c"]
 
     def __call__(self, logits: Float[Array, "*b c"]) -> Float[Array, "*b c"]:
-        """The corrected logits."""
+        """Return the corrected logits."""
         return self.scale * logits + self.shift
 
 
 def no_correction(classes: int) -> Correction:
-    """The correction that changes nothing."""
+    """Return the identity correction."""
     return Correction(jnp.ones(classes), jnp.zeros(classes))
 
 
 def correct_classes(
     correction: Correction, pair: Float[Array, "2"], classes: Bool[Array, "c"]
 ) -> Correction:
-    """The correction with one scale and shift for some classes."""
+    """Return the correction with a common scale and shift for the given classes."""
     return Correction(
         *(jnp.where(classes, one, every) for one, every in zip(pair, correction, strict=True))
     )
@@ -42,13 +42,13 @@ def fit_pair(
     ridge: float | Float[Array, "2"],
     steps: int = 30,
 ) -> Float[Array, "2"]:
-    """The scale and shift that minimise a convex loss of both; Newton's steps, halved to descend.
+    """Return the scale and shift that minimise a convex loss, by damped Newton steps.
 
     Args:
-      loss: of `[scale, shift]`.
-      ridge: weight of (α − 1)² + β², or of either; alone it leaves 1 and 0.
-      steps: of Newton's method; where samples can be separated a scale without penalty has no
-        minimum, and is what it is after them.
+      loss: function of `[scale, shift]`.
+      ridge: weight of the penalty (α − 1)² + β², or one weight for each term.
+      steps: number of Newton steps. Without a penalty and with separable samples, the scale has no
+        minimum and depends on this number.
     """
     start = jnp.array([1.0, 0.0])
     # Without samples the curvature is that of the penalty, which may be 0.
@@ -76,19 +76,19 @@ def best_threshold(
     seen: Bool[Array, "c"],
     metric: Callable[[Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]],
 ) -> Float[Array, "2"]:
-    """Scale 1 and the shift of the new classes by which the samples' metric is greatest.
+    """Return scale 1 and the shift of the new classes that maximises the samples' mean metric.
 
-    Where labels are predicted above 0 and a prediction too many never helps, the best threshold
-    lies right below the logit of a label that holds: all these are tried, and of equals the one
-    that moves least is taken, halfway to the next logit below. [1, 0] where no label holds.
+    Labels are predicted above 0 and a false prediction never helps. The best threshold then lies
+    just below the logit of a true label, so all of these are tried, halfway to the next logit
+    below. Ties go to the smallest shift. The result is [1, 0] if no new label is true.
 
     Args:
-      logits: of the samples, uncorrected, `[n, c]`.
-      samples: held out.
-      correction: of the other classes.
+      logits: uncorrected logits of the samples, `[n, c]`.
+      samples: held-out samples.
+      correction: correction of the other classes.
       new: the classes that share the shift.
-      seen: the classes that are judged.
-      metric: the objective's.
+      seen: the classes over which the metric runs.
+      metric: the objective's metric.
     """
     counted = samples.mask[:, None] & new
     holds = (multi_hot(samples.labels, new.shape[0]) & counted).ravel()
@@ -96,14 +96,14 @@ def best_threshold(
     # As many as there are labels: a slot of the flat logits for each.
     tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
 
-    def judged(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def mean_metric(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
         threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
         pair = jnp.stack([jnp.ones(()), -threshold])
-        good = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
-        return weighted_mean(good, samples.mask.astype(logits.dtype)), threshold
+        found = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
+        return weighted_mean(found, samples.mask.astype(logits.dtype)), threshold
 
-    means, thresholds = jax.lax.map(judged, tried)
+    means, thresholds = jax.lax.map(mean_metric, tried)
     means = jnp.where(holds[tried], means, -jnp.inf)
     equal = means >= jnp.max(means) - 1e-6
     least = jnp.min(jnp.where(equal, jnp.abs(thresholds), jnp.inf))

@@ -1,32 +1,37 @@
-"""Bias correction (Wu et al. 2019, CVPR): softmax as published, or many labels per sample in IIRC.
+"""Bias correction (BiC; Wu et al. 2019, CVPR), with softmax or with many labels per sample.
 
-Before a task some samples of every seen class leave training. Stage 1 trains on the rest,
+Before a task, some samples of every seen class are held out from training. Stage 1 trains on the
+rest,
 
     L(θ) = (1 − w) · CE(labels, π(z)) + w · CE(π(ẑ_old / T), π(z / T)),   w = old / (old + new),
 
-the second term over the classes known before, from the network as it was. Stage 2 freezes it and
-fits, on the samples that left, one scale and one shift for the new classes, ẑ = α z + β, by the
-same CE and a penalty 0.05 β². Only the new classes are corrected: the last task's correction is in
-ẑ_old and is then dropped (`corrections="last"`). T = 2 in the paper.
+the second term over the old classes, with the network before the task as the teacher. Stage 2
+freezes the network. It fits one scale and one shift for the new classes, ẑ = α z + β. The fit
+minimises the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
+corrected: the last task's correction is in ẑ_old and is then dropped (`corrections="last"`). T = 2
+in the paper.
 
-A tenth of each class's exemplars leaves training, at least one, and as many of every new class; the
-last sample of a class stays. The paper's memory is a fixed total that the classes seen so far
+A tenth of each class's exemplars is held out, at least one, and as many of every new class. The
+last sample of a class stays in training. The paper's memory is a fixed total that the seen classes
 share: 2,000 exemplars on CIFAR-100, 20,000 on ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
 
-With softmax π runs over the seen classes, in the second term over those known before. Abdelsalam et
-al. 2021 run BiC on samples with many labels and publish no code for it. Here the logistic function
-and binary cross-entropy, a mean over these classes, stand in the place of softmax, and corrections
-of all tasks stay in force in both networks (`corrections="all"`, as in FACIL's bic.py), with the
-penalty 0.001 ((α − 1)² + β²), where FACIL has 0.05 β². With many labels 1 − w starves the labels of
-new classes as old ones become many. A new class stands for few of the samples that left, so the fit
-puts hard ones below the threshold of ½. `weigh_labels` and `fit` change either.
+Softmax π runs over the seen classes, in the second term over the old ones. Abdelsalam et al. 2021
+(IIRC) run BiC on samples with many labels and publish no code for it. Here the logistic function
+and binary cross-entropy, averaged over these classes, replace softmax. Corrections of all tasks
+stay active in both networks (`corrections="all"`, as in FACIL's bic.py). Their penalty is
+0.001 ((α − 1)² + β²); FACIL has 0.05 β². With many labels, 1 − w gives new classes little weight
+once old classes are many. Few held-out samples carry a new class, so the fit puts hard ones below
+the threshold of ½. `weigh_labels` and `fit` change either behaviour.
 
 Equal to the official code (wuyuebupt/LargeScaleIncrementalLearning) at the loss of stage 1, the
-objective of stage 2 and what is corrected; differs in that the samples that leave are drawn anew
-from the exemplars before every task (there each class has its own, which never train), features
-are normalised for herding, exemplars stay those of the first choice, counts are rounded down, the
-weight decay is the optimizer's (there 1e-4 times all tasks over those so far), and stage 2 has the
-network in evaluation mode (there normalised by its batches) and Newton's method.
+objective of stage 2 and the corrected logits; differs in:
+
+- Held-out samples are drawn from the exemplars before every task. There each class has its own,
+  which are never trained on.
+- Features are normalised for herding, exemplars stay those of the first choice, and counts are
+  rounded down.
+- The weight decay is the optimizer's. There it is 1e-4 times all tasks over those so far.
+- Stage 2 has the network in evaluation mode and Newton's method. There batches normalise it.
 """
 
 from typing import Literal, NamedTuple
@@ -70,24 +75,24 @@ from everlight.continual.strategies.memory import distinct, empty_buffer, merge_
 from everlight.continual.strategies.naive import batch_outputs, naive, weighted_mean
 
 Fit = Literal["entropy", "metric"]
-"""What stage 2 makes of the samples that left."""
+"""Criterion of stage 2 on the held-out samples: cross-entropy, or the objective's metric."""
 Corrections = Literal["last", "all"]
-"""Which classes are corrected: those of the last task, or those of every task."""
+"""Corrected classes: those of the last task, or those of every task."""
 RIDGE: dict[Corrections, float] = {"last": 0.05, "all": 1e-3}
 """Default weight of the penalty on α and β."""
 
 
 class BiasMemory(NamedTuple):
-    """BiC's memory."""
+    """Memory of BiC."""
 
     buffer: ExemplarBuffer
     held_out: Samples
-    """The samples that left training for stage 2."""
+    """Samples that are held out from training for stage 2."""
     teacher: Teacher
     correction: Correction
-    """Of the network's logits."""
+    """Correction of the network's logits."""
     old_correction: Correction
-    """Of the teacher's logits."""
+    """Correction of the teacher's logits."""
 
 
 @checked
@@ -103,27 +108,27 @@ def bic(
     corrections: Corrections | None = None,
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """BiC.
+    """Return bias correction (BiC), whose memory is `BiasMemory`.
 
     Args:
-      setup: what is static; the losses above stand in for its objective's.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
+      setup: network, objective, optimizer and data access; BiC's losses replace the objective's.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      temperature: T above.
-      ridge: weight of β², with corrections of all tasks of (α − 1)² + β²; None is 0.05, with
-        corrections of all tasks 0.001.
+      temperature: temperature T of the distillation.
+      ridge: weight of the penalty: β², or (α − 1)² + β² with `corrections="all"`. None is 0.05, or
+        0.001 with `corrections="all"`.
       loss: "softmax" for one label per sample (Wu et al.), "binary" for many (IIRC); None is
-        "softmax" where `labels` is 1.
-      weigh_labels: whether the labels' loss weighs 1 − w; otherwise 1, which the paper has not.
-      fit: by what α and β are chosen: the cross-entropy; or, with α = 1, the objective's metric,
-        which the paper has not.
-      corrections: "last" corrects the last task's classes, and trains the network's own logits
-        (Wu et al.); "all" leaves every task's correction in force, in training too. None is "last"
-        with softmax and "all" with the binary loss.
+        "softmax" if `labels` is 1.
+      weigh_labels: weigh the labels' loss by 1 − w; False is weight 1, which is not in the paper.
+      fit: criterion for α and β. "entropy" is the cross-entropy; "metric" is the objective's metric
+        with α = 1, which is not in the paper.
+      corrections: "last" corrects the last task's classes and trains the uncorrected logits (Wu et
+        al.). "all" keeps every task's correction active, in training too. None is "last" with
+        softmax and "all" with the binary loss.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
 
     Raises:
-      ValueError: a loss, a fit or corrections that there are not, or of one for the other.
+      ValueError: `loss`, `fit` or `corrections` is unknown, or they do not fit together.
     """
     loss = loss or ("softmax" if labels == 1 else "binary")
     corrections = corrections or ("last" if loss == "softmax" else "all")
@@ -240,10 +245,10 @@ def bic(
 
 
 def held_out_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
-    """Slots for what leaves training: a tenth per class, or a fifth of a fixed total.
+    """Return the number of held-out slots: a tenth per class, or a fifth of a fixed total.
 
-    A fixed total has exemplars of the old classes alone when a task begins, and the new classes,
-    where they are no more, give as many samples as a tenth of it.
+    With a fixed total, all exemplars are of old classes when a task begins. A tenth of the total is
+    for them and a tenth for the new classes, if these are no more than the old ones.
     """
     if buffer_size is None:
         return classes * max(1, exemplars_per_class // 10)
@@ -258,18 +263,18 @@ def hold_out(
     among: Bool[Array, "c"] | None,
     key: PRNGKeyArray,
 ) -> Samples:
-    """Draw the samples that leave training: of each class a tenth, at most of its quota.
+    """Draw the held-out samples: a tenth of each class, limited to a tenth of its quota.
 
-    At least one of a class leaves and at least one stays, so that a class of one sample gives none.
-    Every class keeps the last sample in its random order, which leaves for no other class either.
+    At least one sample of a class is held out and at least one stays, so a class of one sample
+    gives none. The last sample in a class's random order stays in training, for all its labels.
 
     Args:
-      samples: of the task and of memory.
-      classes: that give samples, `[c]`.
-      quota: exemplars of an old class; a new class gives a tenth of as many.
-      slots: for the samples that leave.
+      samples: samples of the task and of memory.
+      classes: classes of which samples are held out, `[c]`.
+      quota: number of exemplars of an old class; a class gives at most a tenth of it.
+      slots: number of slots for held-out samples.
       among: the classes that share the slots; None divides them among all classes.
-      key: of the choice.
+      key: random key of the choice.
     """
     every = distinct(samples)
     rank = random_ranks(every, key)
@@ -286,7 +291,7 @@ def hold_out(
 def label_entropy(
     logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
 ) -> Float[Array, "b"]:
-    """Binary cross-entropy of each sample's labels, a mean over some classes."""
+    """Return the binary cross-entropy of each sample's labels, averaged over the given classes."""
     own = multi_hot(labels, among.shape[0]).astype(logits.dtype)
     return binary_cross_entropy(logits, own, among)
 
@@ -294,14 +299,14 @@ def label_entropy(
 def soft_entropy(
     logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
 ) -> Float[Array, "b"]:
-    """Binary cross-entropy with the probabilities of other logits, a mean over some classes."""
+    """Return the binary cross-entropy with the old logits' sigmoids, averaged over classes."""
     return binary_cross_entropy(logits, jax.nn.sigmoid(old), among)
 
 
 def label_softmax(
     logits: Float[Array, "b c"], labels: Int[Array, "b k"], among: Bool[Array, "c"]
 ) -> Float[Array, "b"]:
-    """Cross-entropy of each sample's first label, softmax running over some classes."""
+    """Return the cross-entropy of each sample's first label, with softmax over given classes."""
     rows = _log_softmax(logits, among)
     return -jnp.take_along_axis(rows, labels[:, :1], axis=1)[:, 0]
 
@@ -309,7 +314,7 @@ def label_softmax(
 def soft_softmax(
     logits: Float[Array, "b c"], old: Float[Array, "b c"], among: Bool[Array, "c"]
 ) -> Float[Array, "b"]:
-    """Cross-entropy with other logits' softmax, both over some classes; 0 over none."""
+    """Return the cross-entropy with the old logits' softmax over given classes; 0 without any."""
     soft = jnp.where(among, jnp.exp(_log_softmax(old, among)), 0)
     return -jnp.sum(soft * _log_softmax(logits, among), axis=-1)
 
@@ -320,7 +325,7 @@ def _log_softmax(logits: Float[Array, "b c"], among: Bool[Array, "c"]) -> Float[
 
 
 def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
-    """Whether a sample, with all its labels, is one of the others."""
+    """Return True for samples that are among the others with the same labels."""
     same_labels = jnp.all(samples.labels[:, None] == others.labels, axis=-1)
     same = (samples.index[:, None] == others.index) & same_labels
     return jnp.any(same & others.mask, axis=1)

@@ -1,12 +1,13 @@
-"""Strategies that keep all data: cumulative, joint, and replay without a limit.
+"""Strategies that store all data: cumulative training, joint training and unlimited replay.
 
-Cumulative restarts from scratch at every task and learns from all data so far; joint learns nothing
-until the last task and then everything at once. Replay without a limit goes on from the last task's
-network; samples keep the labels that they had in their tasks (IIRC's ER-infinite).
+Cumulative training restarts from new parameters at every task and learns from all data so far.
+Joint training waits for the last task and then learns from all data at once. Unlimited replay
+continues from the last task's network. Samples keep the labels of their own tasks (IIRC's
+ER-infinite).
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
-the samples and labels of every epoch of replay without a limit; differs in that they are indices
-into the data set, where theirs are a copy of it. Cumulative and joint have no official code.
+the samples and labels of every epoch of unlimited replay; differs in storing indices into the data
+set, where theirs stores a copy. Cumulative and joint training have no official code.
 """
 
 import jax.numpy as jnp
@@ -19,9 +20,13 @@ from everlight.continual.strategies.naive import naive
 
 @checked
 def cumulative(setup: Setup) -> Strategy:
-    """All data so far, from new initial parameters at every task (cl_metrics paper).
+    """Return cumulative training: all data so far, from new parameters at every task.
 
-    The validation samples of all tasks so far choose its epoch.
+    The baseline of Díaz-Rodríguez et al. 2018. The validation samples of all tasks so far choose
+    the best epoch.
+
+    Args:
+      setup: network, objective, optimizer and data access.
     """
 
     def begin_task(
@@ -35,11 +40,11 @@ def cumulative(setup: Setup) -> Strategy:
 
 @checked
 def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
-    """All tasks' data at the last task, nothing before it.
+    """Return joint training: all tasks' data at the last task, none before it.
 
     Args:
-      setup: what is static.
-      tasks: how many the sequence has.
+      setup: network, objective, optimizer and data access.
+      tasks: number of tasks in the sequence.
     """
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
@@ -54,7 +59,11 @@ def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
 
 @checked
 def unlimited_replay(setup: Setup) -> Strategy:
-    """All data so far, from the last task's parameters."""
+    """Return unlimited replay: all data so far, from the last task's parameters.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+    """
     return naive(setup)._replace(
         epoch_data=_all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
     )

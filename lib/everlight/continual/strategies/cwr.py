@@ -1,37 +1,36 @@
 """CWR, CopyWeights with Re-init (Lomonaco and Maltoni 2017, CORe50, sections 5.2 and 5.3).
 
-Only the head learns, over a frozen network. Every task trains a temporary head tw that is drawn
-anew; at its end the rows of its classes are averaged into the consolidated head cw, with which the
-strategy predicts:
+Only the head learns, on top of a frozen network. Every task trains a newly drawn temporary head tw.
+At its end the rows of its classes are averaged into the consolidated head cw, which predicts:
 
     cw[i] ← (updates[i] · cw[i] + tw[i]) / (updates[i] + 1),    updates[i] ← updates[i] + 1
 
-The rows of classes not met yet are 0. When the second task begins, the weights (not the biases)
-consolidated at the first are multiplied once: by 3 in the authors' code, where the first task has
-twice as many classes as the others and as many steps; the text does not say so.
+The rows of unseen classes are 0. When the second task begins, the weights (not the biases)
+consolidated at the first are multiplied once. The factor is 3 in the authors' code, where the first
+task has twice as many classes as the others and as many steps. The text does not mention it.
 
-That code (`inc_finetuning.py`), which made the published curves, differs from the text twice, and
-`form="code"` does as it does. Classes not met yet are predicted with the rows that the latest task
-trained for them, as wrong answers, which keep them down; rows of 0 win wherever all others are
-negative. And tw is not drawn anew: the first weights are kept as views of the memory in which the
-first task then trains, so that all later tasks begin from the weights of all classes that the first
-one left; the biases are copies, and begin where they began.
+That code (`inc_finetuning.py`) produced the published curves and differs from the text twice;
+`form="code"` follows it. First, unseen classes keep the rows that the latest task trained for them
+as wrong answers, so their scores are low. Rows of 0 win wherever all others are negative. Second,
+tw is not drawn anew: the first weights are views of the memory in which the first task trains. All
+later tasks therefore start from the weights that the first task left; the biases are copies and
+start from their initial values.
 
-Two later forms subtract avg(tw) from the rows that are consolidated, the one mean of all entries of
-the task's rows, which balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco
-2019, Neural Networks) begins every tw from 0; its paper has new classes alone, and a class that
-comes again is averaged here by `updates` as above; it expands the head by the classes met, where
-here classes not met yet have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and
-Pellegrini 2020, CVPR Workshops) begins the rows of the task's classes that come again from cw, the
-others from 0, and weighs by samples: past[i] of earlier tasks, cur[i] of this one:
+Two later forms subtract avg(tw) from the consolidated rows, the single mean of all entries of the
+task's rows. It balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco 2019,
+Neural Networks), starts every tw from 0. Its paper has new classes alone; here a class that comes
+again is averaged by `updates` as above. It expands the head by the seen classes; here unseen
+classes have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and Pellegrini 2020,
+CVPR Workshops), starts the rows of the task's repeated classes from cw and the others from 0. It
+weighs by samples, past[i] of earlier tasks and cur[i] of this one:
 
     w[i] = √(past[i] / cur[i]),    cw[i] ← (w[i] · cw[i] + tw[i] − avg(tw)) / (w[i] + 1)
 
 Equal to the official code of CWR* (vlomonaco/ar1-pytorch) at the start, the consolidation and the
-rows of classes not met yet, which are the latest temporary ones as in `form="code"`; differs in the
-bias, which that head lacks: here it is consolidated alike, with its own mean. That code counts the
-replayed classes and samples among a task's, and nothing is replayed here. Avalanche's plugin left
-the first task of a class out of past[i] until May 2022, and has the same equation since.
+rows of unseen classes, which are the latest temporary ones as in `form="code"`; differs in the
+bias, which that head lacks: here it is consolidated like the weights, with its own mean. That code
+counts replayed classes and samples as the task's; nothing is replayed here. Avalanche's plugin
+left the first task of a class out of past[i] until May 2022 and has the same equation since.
 """
 
 from typing import Literal, NamedTuple
@@ -49,35 +48,36 @@ Form = Literal["text", "code", "plus", "star"]
 
 
 class Consolidated(NamedTuple):
-    """CWR's memory; heads are the tree `params["head"]`, its leaves' last axis the classes."""
+    """Memory of CWR; the last axis of a head's leaves is the classes."""
 
     head: PyTree
-    """cw."""
+    """Consolidated head cw."""
     updates: Int[Array, "c"]
-    """The number of ended tasks that held the class; in the form "star", of their samples of it."""
+    """Number of finished tasks with each class; in the form "star", of their samples."""
     start: PyTree
-    """The head that tw begins from in the code's form; nothing in the others."""
+    """Head from which tw starts in the form "code"; empty in the others."""
     held: Int[Array, "c"]
-    """The number of samples of each class in the task that is being learnt; 0 between tasks."""
+    """Number of samples of each class in the current task; 0 between tasks."""
 
 
 @checked
 def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text") -> Strategy:
-    """CWR, for a linear head `params["head"]` of `kernel`, `[f, c]`, and perhaps `bias`, `[c]`.
+    """Return CopyWeights with Re-init (CWR), whose memory is `Consolidated`.
 
-    What lies below the head must not change: the setup's `trainable` freezes it, or the network is
-    the head alone and the inputs are features computed once. A task's classes are those that its
-    samples carry. While a task is learnt, predictions are those it would leave if it ended now.
+    The linear head is `params["head"]`: `kernel`, `[f, c]`, and optional `bias`, `[c]`. The layers
+    below the head must not change. Either the setup's `trainable` freezes them, or the network is
+    the head alone and its inputs are precomputed features. A task's classes are the labels of its
+    samples. During a task, predictions are those that it would leave if it ended now.
 
     Args:
-      setup: what is static.
-      first_task_gain: of the weights consolidated at the first task; above what balances them
-        with the later ones, their classes take all predictions. Forms "plus" and "star" have none.
-      form: "text", the paper's; "code", the authors'; "plus", CWR+; "star", CWR*.
+      setup: network, objective, optimizer and data access.
+      first_task_gain: factor on the weights consolidated at the first task. If it is too large,
+        their classes win all predictions. The forms "plus" and "star" do not use it.
+      form: "text" is the paper's, "code" the authors', "plus" CWR+ and "star" CWR*.
 
     Raises:
-      ValueError: a form that is none of them; while tracing, no layer is named head;
-        `caffe_nets.LinearClassifier` has one.
+      ValueError: `form` is unknown; or, while tracing, no layer is named head
+        (`caffe_nets.LinearClassifier` has one).
     """
     as_coded = form == "code"
 
@@ -137,9 +137,9 @@ def cwr(setup: Setup, first_task_gain: PositiveFloat = 3.0, form: Form = "text")
 
 
 def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") -> PyTree:
-    """Return the consolidated head with the held classes' temporary rows averaged in.
+    """Return the consolidated head after averaging in the temporary rows of the task's classes.
 
-    In all forms but "text" the rows of classes not met before are the temporary ones too.
+    In all forms but "text" the rows of unseen classes are the temporary ones too.
     """
     held = memory.held > 0
 
@@ -156,6 +156,6 @@ def consolidate(memory: Consolidated, temporary: PyTree, form: Form = "text") ->
 
 
 def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Float[Array, ""]:
-    """Return the one mean of all entries of the held classes; 0 without any."""
+    """Return the single mean of all entries of the held classes; 0 if there are none."""
     entries = jnp.broadcast_to(held, leaf.shape)
     return jnp.sum(leaf, where=entries) / jnp.maximum(jnp.sum(entries), 1).astype(leaf.dtype)

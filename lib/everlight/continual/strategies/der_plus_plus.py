@@ -2,18 +2,18 @@
 
     L = CE(batch) + α · mean ‖z(x') − z'‖² / c + β · CE(x'', y'')
 
-x' and x'' are two draws of the same size from a reservoir, each without replacement; z are the
-logits of all c outputs, z' those that were stored with x' when it arrived. As in the authors' code
-all three passes run in training mode, one after another, and at every step of every epoch what the
-batch held enters the reservoir: its sample (which is augmented anew when it is replayed) with the
-logits that the net gave, before the step, for the augmented input. A sample may so be held more
-than once, with logits of different times. It needs no boundaries between tasks.
+x' and x'' are two draws of equal size from a reservoir, each without replacement. z are the logits
+of all c outputs, z' those stored with x' when it arrived. As in the authors' code, all three passes
+run in training mode, one after another. At every step of every epoch the batch enters the
+reservoir: its samples, augmented anew when replayed, and the logits of the augmented inputs before
+the step. A sample may therefore be held more than once, with logits of different times. The method
+needs no task boundaries.
 
-The paper, on CIFAR-10 with a memory of 200, 500 and 5,120: α = 0.1, 0.2, 0.1, β = 0.5, 0.5, 1.
+The paper has, on CIFAR-10 with 200, 500 and 5,120 samples, α = 0.1, 0.2, 0.1 and β = 0.5, 0.5, 1.
 
 Equal to the official code (aimagelab/mammoth, `derpp.py`) at the gradient of a step and at the
-stored logits, with `loss_over="all"`; differs in that by default the cross-entropies run over the
-classes seen so far.
+stored logits, with `loss_over="all"`; differs by default, where the cross-entropies run over the
+seen classes.
 """
 
 from typing import Literal, NamedTuple
@@ -51,22 +51,22 @@ from everlight.continual.strategies.naive import batch_loss, naive, weighted_mea
 
 
 class DarkReservoir(NamedTuple):
-    """DER++'s memory."""
+    """Memory of DER++."""
 
     samples: Samples
     logits: Float[Array, "m c"]
-    """Of each sample, from when it arrived."""
+    """Logits of each sample at its arrival."""
     arrived: Int[Array, ""]
 
 
 class TwoDraws(NamedTuple):
-    """What a step replays."""
+    """Batches that a step replays."""
 
     matched: Batch
-    """Whose logits are held to `logits`."""
+    """Batch whose logits are matched to the stored `logits`."""
     logits: Float[Array, "b c"]
     labelled: Batch
-    """Of whose labels the loss is taken."""
+    """Batch whose labels enter the cross-entropy."""
 
 
 @checked
@@ -79,21 +79,21 @@ def der_plus_plus(
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
-    """DER++, its memory being `DarkReservoir`; with `beta` 0 it is the paper's DER.
+    """Return dark experience replay with labels (DER++), whose memory is `DarkReservoir`.
 
-    That holds but for batch statistics: DER has no second draw, which here still passes the network
-    in training mode with `beta` 0.
+    With `beta` 0 it is the paper's DER, except for batch statistics: the second draw, which DER
+    lacks, still passes the network in training mode.
 
     Args:
-      setup: what is static.
-      buffer_size: samples held.
-      alpha: α above.
-      beta: β above.
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples.
+      alpha: coefficient α of the squared distance of logits.
+      beta: coefficient β of the replayed batch's cross-entropy.
       labels: labels per sample in the sequence.
-      replay_batch_size: samples of each draw, at most as many as are held; None is as many as the
-        incoming batch has.
-      loss_over: the classes of both cross-entropies: those seen so far, or all outputs of the head,
-        as in the authors' code.
+      replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
+        batch.
+      loss_over: classes of both cross-entropies: the seen ones, or all outputs of the head, as in
+        the authors' code.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> DarkReservoir:

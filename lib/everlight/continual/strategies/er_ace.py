@@ -2,20 +2,24 @@
 
     L = CE(incoming batch; classes of that batch) + CE(replayed batch; all seen classes)
 
-The incoming batch's softmax runs over the classes that it holds itself, so that samples of new
-classes do not push down the logits of old ones, whose representations would move abruptly; old and
-new are separated by the replayed batch alone. This is the paper's loss. Each term is a mean, both
-weigh the same whatever their sizes, and the replayed batch has a pass of its own after the incoming
-one's. Memory and draws are those of `experience_replay`. With a head per task, where the label
-alone says which classes a softmax runs over, it is plain replay.
+The incoming batch's softmax runs over the classes in that batch. Samples of new classes therefore
+do not push down the logits of old ones, whose representations would change abruptly. The replayed
+batch alone separates old from new classes. Each term is a mean, and both have equal weight for all
+batch sizes. The replayed batch has a separate pass after the incoming one. Memory and draws are
+those of `experience_replay`. With one head per task, where the label alone determines the classes
+of the softmax, the method is plain replay.
 
 Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a step with
-`loss_over="all"`, where classes are numbered as they come and the batch holds the last one seen;
-differs in that its incoming softmax also has the last class seen when that is absent, in that a
-class is seen there once a sample of it arrived, here once its task begins, in that its reservoir
-counts the arrivals before a batch for all of the batch, and in that by default unseen classes are
-in neither softmax. Mammoth's `er_ace.py` differs further: by default its first task has no mask and
-no replay, and its head is a cosine classifier.
+`loss_over="all"`, if classes are numbered in order of arrival and the batch holds the newest one;
+differs in:
+
+- The code's incoming softmax also has the newest class if it is absent from the batch.
+- There a class is seen once a sample of it arrived, here once its task begins.
+- The code's reservoir counts the arrivals before a batch for all of the batch.
+- By default unseen classes are in neither softmax here.
+
+Mammoth's `er_ace.py` differs further: by default its first task has no mask and no replay, and its
+head is a cosine classifier.
 """
 
 from typing import Literal
@@ -39,16 +43,16 @@ def er_ace(
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:
-    """ER-ACE, its memory being `Reservoir`.
+    """Return experience replay with asymmetric cross-entropy (ER-ACE); its memory is `Reservoir`.
 
     Args:
-      setup: what is static.
-      buffer_size: samples held; the paper has 20 to 100 of every class.
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples; the paper has 20 to 100 per class.
       labels: labels per sample in the sequence.
-      replay_batch_size: samples drawn per step, at most as many as are held; None is as many as the
-        incoming batch has.
-      loss_over: "all" adds the classes that are not seen yet to both softmaxes, as in the authors'
-        code: the replayed batch's then runs over all outputs of the head.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
+      loss_over: "all" adds unseen classes to both softmaxes, as in the authors' code. The replayed
+        batch's softmax then runs over all outputs of the head.
     """
 
     def grads(

@@ -1,8 +1,8 @@
-"""Class-balanced exemplars: so many per class, or a fixed total that the classes seen share.
+"""Class-balanced exemplars: a number per class, or a fixed total shared by the seen classes.
 
-With a fixed total of K slots every class seen keeps m = K // (classes seen) exemplars, so that
-there are never more than K. Where m falls, a class keeps the first m in the order of their choice:
-by herding (iCaRL, Rebuffi et al. 2017), or by random numbers that samples never change.
+With a fixed total of K slots every seen class keeps m = K // (seen classes) exemplars, so there are
+never more than K. As m falls, a class keeps the first m in the order of their choice. The order is
+that of herding (iCaRL, Rebuffi et al. 2017) or of each sample's fixed random number.
 """
 
 from collections.abc import Callable
@@ -23,35 +23,35 @@ from everlight.continual.strategies.memory import (
 
 
 class ExemplarBuffer(NamedTuple):
-    """Exemplars of which every slot records the class that it stands for and its herding rank."""
+    """Exemplars with the class and the herding rank of every slot."""
 
     samples: Samples
     label: Int[Array, "m"]
-    """The class of each slot; a sample with several labels may stand for each in its own slot."""
+    """Class of each slot; a sample with several labels may have a slot for each."""
     rank: Int[Array, "m"]
-    """The place in the order in which the class's exemplars were chosen, counted from 0."""
+    """Position in the order in which the class's exemplars were chosen, from 0."""
 
 
 class Division(NamedTuple):
     """Equal parts of a buffer's slots, one per class."""
 
     first: Int[Array, "c"]
-    """The first slot of each class; past the end for a class that has no part."""
+    """First slot of each class; past the end for a class without slots."""
     size: int | Int[Array, ""]
-    """Slots per class."""
+    """Number of slots per class."""
 
 
 def empty_exemplars(capacity: int, labels: int) -> ExemplarBuffer:
-    """A buffer without exemplars."""
+    """Return a buffer without exemplars."""
     label, rank = jnp.zeros(capacity, jnp.int32), jnp.zeros(capacity, jnp.int32)
     return ExemplarBuffer(empty_buffer(capacity, labels), label, rank)
 
 
 def exemplar_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
-    """Slots of a buffer: the fixed total, or without one `exemplars_per_class` for every class.
+    """Return a buffer's number of slots: `buffer_size`, or `exemplars_per_class` for every class.
 
     Raises:
-      ValueError: the fixed total is less than one exemplar per class.
+      ValueError: `buffer_size` is less than one exemplar per class.
     """
     if buffer_size is None:
         return exemplars_per_class * classes
@@ -67,10 +67,10 @@ def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None
     """Divide slots equally among classes, in the order of their numbers.
 
     Args:
-      slots: of the buffer.
+      slots: number of slots of the buffer.
       classes: number of all classes.
-      among: the classes that share the slots, in a fixed total memory those seen so far; None
-        divides the slots among all classes.
+      among: the classes that share the slots; with a fixed total, the seen ones. None divides the
+        slots among all classes.
     """
     if among is None:
         return Division(jnp.arange(classes, dtype=jnp.int32) * (slots // classes), slots // classes)
@@ -83,17 +83,17 @@ def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None
 def add_random_exemplars(
     buffer: Samples, samples: Samples, classes: Bool[Array, "c"], key: PRNGKeyArray
 ) -> Samples:
-    """Fills the slots of some classes with random samples that carry their label.
+    """Fill the slots of given classes with random samples that have their label.
 
-    The buffer has the same number of slots for every class, those of class c at
-    `[c * m, (c + 1) * m)`; other classes' slots stay as they are. A class with fewer samples than
-    slots leaves the rest masked; a sample of two classes may stand for both.
+    Every class has m slots, those of class c at `[c * m, (c + 1) * m)`. Other classes' slots stay
+    unchanged. A class with fewer samples than slots leaves the rest masked. A sample of two classes
+    may fill slots of both.
 
     Args:
-      buffer: class-balanced, `[classes * m]`.
-      samples: of the task; one that is there twice counts once.
-      classes: whose slots are filled, `[c]`.
-      key: of the choice, which padding never changes.
+      buffer: class-balanced buffer, `[classes * m]`.
+      samples: samples of the task; duplicates count once.
+      classes: classes whose slots are filled, `[c]`.
+      key: random key of the choice, which is independent of padding.
     """
     slots = buffer.index.shape[0]
     division = divide_slots(slots, classes.shape[0])
@@ -111,16 +111,16 @@ def add_seen_exemplars(
     key: PRNGKeyArray,
     among: Bool[Array, "c"] | None = None,
 ) -> Samples:
-    """The buffer after more samples were seen, each of a class's held with equal chance.
+    """Return the buffer after more samples; all samples of a class have equal probability.
 
-    Of all samples of a class that were ever added with the same key those with the least random
-    numbers stay, whatever the order and the parts in which they came.
+    Of all samples of a class that were added with the same key, those with the least random numbers
+    stay. The order and the batches in which they came have no effect.
 
     Args:
-      buffer: class-balanced, filled by this function alone.
-      samples: of the task.
+      buffer: class-balanced buffer, filled by this function alone.
+      samples: samples of the task.
       classes: number of all classes.
-      key: of the choice, the same at every call.
+      key: random key of the choice, the same at every call.
       among: the classes that share the slots, never fewer than at the last call; None is all.
     """
     slots = buffer.index.shape[0]
@@ -131,12 +131,12 @@ def add_seen_exemplars(
 
 
 def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
-    """The place of every sample in a random order of each of its labels' samples; -1 for none.
+    """Return each sample's position in a random order of the samples of each label; -1 for none.
 
     Args:
-      samples: none of which is there twice.
-      key: of the order, of any implementation; a sample has the same random number for all its
-        labels, wherever it stands.
+      samples: samples without duplicates.
+      key: random key of the order, of any implementation. A sample has the same random number for
+        all its labels and at every position.
     """
     hashed = hash_key(key)
     drawn = jax.vmap(lambda *sample: _draw_number(hashed, *sample))(samples.index, samples.labels)
@@ -164,18 +164,18 @@ def add_herded_exemplars(
     features: Float[Array, "n f"],
     among: Bool[Array, "c"] | None = None,
 ) -> ExemplarBuffer:
-    """Herd exemplars of some classes; the other classes keep the first of theirs that have a slot.
+    """Herd exemplars of given classes; the other classes keep their first exemplars that fit.
 
     These are iCaRL's ConstructExemplarSet and ReduceExemplarSet (Rebuffi et al. 2017, algorithms 4
     and 5).
 
     Args:
-      buffer: of any number of slots.
-      samples: of the task, `[n]`.
-      classes: whose exemplars are chosen anew, `[c]`.
-      features: of the samples, `[n, f]`.
-      among: the classes that share the slots, in a fixed total memory those seen so far; None
-        divides the slots among all classes.
+      buffer: buffer with any number of slots.
+      samples: samples of the task, `[n]`.
+      classes: classes whose exemplars are chosen anew, `[c]`.
+      features: features of the samples, `[n, f]`.
+      among: the classes that share the slots; with a fixed total, the seen ones. None divides the
+        slots among all classes.
     """
     slots = buffer.rank.shape[0]
     division = divide_slots(slots, classes.shape[0], among)
@@ -193,22 +193,22 @@ def herd_ranks(
     features: Float[Array, "n f"],
     most: int | Int[Array, ""],
 ) -> Int[Array, "n k"]:
-    """The place of every sample in the herd of each of its labels; -1 for those not chosen.
+    """Return each sample's herding rank for each of its labels; -1 for samples not chosen.
 
     Each exemplar is the sample that brings the mean of the chosen features nearest to the class's
-    mean (iCaRL, algorithm 4); features are L2-normalised.
+    mean (iCaRL, algorithm 4). Features are L2-normalised.
 
     Args:
-      samples: to choose from, `[n]`.
-      classes: that choose exemplars, `[c]`.
-      features: of the samples, `[n, f]`.
-      most: exemplars per class; as an array it costs as many rounds as the largest herd needs.
+      samples: candidate samples, `[n]`.
+      classes: classes that choose exemplars, `[c]`.
+      features: features of the samples, `[n, f]`.
+      most: exemplars per class. As an array it limits the rounds to the largest class.
     """
     count, size = classes.shape[0], samples.mask.shape[0]
     lengths = jnp.linalg.norm(features, axis=1, keepdims=True)
     rows = jnp.where(samples.mask[:, None], features / jnp.maximum(lengths, 1e-12), 0)
     squares = jnp.sum(rows**2, axis=1, keepdims=True)
-    # Every label of every sample stands in its class's herd; what is in none, in one past the last.
+    # Each label of a sample is in its class's herd; those in no herd are in one past the last.
     herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
     herd = jnp.where(herded, samples.labels, count)
     place = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)
@@ -224,7 +224,7 @@ def herd_ranks(
     def choose(step: Int[Array, ""], carry: tuple) -> tuple:
         total, rank = carry
         free = herded & (rank < 0)
-        # |total + row - (step + 1) mean|², less what is the same for all of a herd.
+        # |total + row - (step + 1) mean|² without terms that a whole herd shares.
         away = total - (step + 1) * mean
         along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
         distance = squares + 2 * along.T
@@ -249,15 +249,15 @@ def into_slots(
     division: Division,
     slots: int,
 ) -> ExemplarBuffer:
-    """Put each chosen sample where its class and rank say; ranks past a class's part are dropped.
+    """Put each chosen sample into the slot of its class and rank, if there is one.
 
     Args:
-      samples: of which some are put into slots, `[n]`.
-      label: the class that each stands for, up to k of them, `[n, k]`.
-      rank: within the class, `[n, k]`; no two chosen samples of a class have the same.
-      chosen: which samples are put, `[n, k]`.
-      division: of the slots.
-      slots: of the buffer.
+      samples: candidate samples, `[n]`.
+      label: classes of each sample, up to k, `[n, k]`.
+      rank: rank within the class, `[n, k]`, unique among the chosen samples of a class.
+      chosen: True for samples that are put into a slot, `[n, k]`.
+      division: division of the slots among classes.
+      slots: number of slots of the buffer.
     """
     count = samples.mask.shape[0]
     fits = chosen & (rank < division.size)
@@ -277,7 +277,7 @@ def into_slots(
 
 
 def _where_slots(here: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
-    """The slots of one buffer where a mask is set, and of another elsewhere."""
+    """Return the slots of the first buffer where the mask is set, and of the second elsewhere."""
     return jax.tree.map(
         lambda a, b: jnp.where(here.reshape(-1, *[1] * (a.ndim - 1)), a, b.astype(a.dtype)),
         first,

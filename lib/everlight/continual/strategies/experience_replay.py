@@ -1,19 +1,19 @@
-"""Experience replay from a reservoir (Chaudhry et al. 2019, "On tiny episodic memories").
+"""Experience replay (ER) from a reservoir (Chaudhry et al. 2019, "On tiny episodic memories").
 
-Every step joins the batch that arrives with one drawn without replacement from the memory, and
-takes one mean of the loss over the samples of both, in one pass. The memory is a reservoir (Vitter
-1985): each sample that has arrived is held with equal chance, whatever its class. It needs no
-boundaries between tasks, and is the "ER" of Buzzega et al. 2020 (NeurIPS).
+Every step joins the incoming batch with one drawn without replacement from the memory. It takes one
+mean of the loss over the samples of both, in one pass. The memory is a reservoir (Vitter 1985):
+each sample so far is held with equal probability, whatever its class. The method needs no task
+boundaries. It is the "ER" of Buzzega et al. 2020 (NeurIPS).
 
-What arrives enters after its step, at every step of every epoch as in the authors' code, so that
-over several epochs a sample may be held more than once. The literature holds 200 to 5,120 samples
-on CIFAR-10.
+Samples enter the memory after their step, at every step of every epoch as in the authors' code. A
+sample may therefore be held more than once over several epochs. The literature holds 200 to 5,120
+samples on CIFAR-10.
 
 Equal to the official code (facebookresearch/agem, and Mammoth's `er.py`) at the gradient of a step,
-whatever the size of the replayed batch; differs in that the loss runs over the classes that the
-objective counts, where Mammoth's runs over all outputs and the first code's, on split CIFAR, over
-those of each sample's task; and in that the n-th sample replaces a held one with probability m / n,
-where the first code has m / (n - 1).
+for every size of the replayed batch; differs in two points. The loss runs over the classes that the
+objective counts; Mammoth's runs over all outputs, and the first code's, on split CIFAR, over those
+of each sample's task. The n-th sample replaces a held one with probability m / n; the first code
+has m / (n - 1).
 """
 
 from typing import NamedTuple
@@ -35,11 +35,11 @@ from everlight.continual.strategies.naive import naive
 
 
 class Reservoir(NamedTuple):
-    """The memory of what replays from a reservoir."""
+    """Memory of strategies that replay from a reservoir."""
 
     samples: Samples
     arrived: Int[Array, ""]
-    """How many samples have."""
+    """Number of samples that have arrived so far."""
 
 
 @checked
@@ -49,17 +49,17 @@ def experience_replay(
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
 ) -> Strategy:
-    """ER with a reservoir, its memory being `Reservoir`.
+    """Return experience replay (ER) with a reservoir, whose memory is `Reservoir`.
 
-    The objective decides over which classes the loss runs. For all outputs of the head, as in
-    Mammoth, give the setup `softmax_objective(jnp.zeros(classes, int))`, one group of all classes.
+    The objective determines the classes of the loss. For all outputs of the head, as in Mammoth,
+    give the setup `softmax_objective(jnp.zeros(classes, int))`, one group of all classes.
 
     Args:
-      setup: what is static.
-      buffer_size: samples held.
+      setup: network, objective, optimizer and data access.
+      buffer_size: number of stored samples.
       labels: labels per sample in the sequence.
-      replay_batch_size: samples drawn per step, at most as many as are held; None is as many as the
-        incoming batch has.
+      replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
+        incoming batch.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> Reservoir:

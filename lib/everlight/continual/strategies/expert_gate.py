@@ -4,13 +4,13 @@ The autoencoder has one undercomplete hidden layer and sees s = σ(features):
 
     ŝ = σ(W₂ relu(W₁ s + b₁) + b₂),   loss = mean over features of the cross-entropy of s and ŝ
 
-The gate takes for every sample the expert whose autoencoder has the least loss. When task k begins,
+For every sample the gate takes the expert whose autoencoder has the least loss. When task k begins,
 its autoencoder is trained first. Er_a is the mean squared error of task a's autoencoder on samples
-of task k, and
+of task k. The relatedness of an earlier task a (section 3.3) is
 
-    Rel(k, a) = 1 − (Er_a − Er_k) / Er_k
+    Rel(k, a) = 1 − (Er_a − Er_k) / Er_k.
 
-the relatedness of an earlier task a (section 3.3). The new expert starts from the most related one.
+The new expert starts from the most related one.
 The paper keeps the outputs of that expert's task by learning without forgetting (LwF) where Rel is
 above 0.85, and fine-tunes it otherwise.
 
@@ -56,13 +56,13 @@ from everlight.continual.strategies.lwf import Teacher, lwf
 from everlight.continual.strategies.naive import naive, weighted_mean
 
 BATCH = 32
-"""The batch size of an autoencoder's training."""
+"""Batch size of an autoencoder's training."""
 CHOSEN = 32
-"""The batch size of a pass over samples for which the gate chose the same expert."""
+"""Batch size of a forward pass over samples for which the gate chose the same expert."""
 
 
 class Autoencoder(NamedTuple):
-    """The parameters of an autoencoder; stacked, with a leading axis over experts."""
+    """Parameters of an autoencoder; several are stacked along a leading axis over experts."""
 
     encode: Float[Array, "*e f h"]
     encode_bias: Float[Array, "*e h"]
@@ -74,19 +74,19 @@ ErrorFunction = Callable[[Autoencoder, Float[Array, "b f"]], Float[Array, "b"]]
 
 
 class Experts(NamedTuple):
-    """Expert Gate's memory; everything but `gated` has a leading axis over tasks."""
+    """Memory of Expert Gate; all fields but `gated` have a leading axis over tasks."""
 
     params: PyTree
     batch_stats: PyTree
     autoencoders: Autoencoder
     trained: Bool[Array, "t"]
-    """Whether the task's expert is complete."""
+    """True if the task's expert is trained."""
     relatedness: Float[Array, "t t"]
     """Rel(k, a) of a new task k and an earlier task a; 0 for all other pairs."""
     classes: Bool[Array, "t c"]
-    """The labels that occur in each task's training samples."""
+    """Labels that occur in each task's training samples."""
     gated: Bool[Array, ""]
-    """Whether the gate chooses the network that predicts, as it does between tasks."""
+    """True if the gate chooses the network that predicts, as it does between tasks."""
 
 
 @checked
@@ -103,28 +103,29 @@ def expert_gate(
     class_group: Int[Array, "c"] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
-    """Make Expert Gate, whose memory is `Experts`; it holds as many networks as tasks.
+    """Return Expert Gate, whose memory is `Experts`; it holds one network per task.
 
-    While a task is learnt, validation judges its expert; afterwards the gate chooses. Where the
-    task is known, `predict_task` takes that task's expert, and the newest one before it is trained.
+    During a task, validation scores its expert; afterwards the gate chooses. Given the task,
+    `predict_task` takes that task's expert, or the newest one if that is not trained yet.
 
     Args:
-      setup: the static part of a run.
+      setup: network, objective, optimizer and data access.
       tasks: the number of tasks in the sequence.
-      features: maps inputs in evaluation mode to `[b, f]` of about mean 0 and deviation 1, as σ is
-        flat elsewhere. It is the same for all tasks (a pretrained network's).
-      hidden: the units of an autoencoder, fewer than features; 100 in the paper.
-      epochs: the number of epochs of an autoencoder's training.
-      rate: the learning rate of its optimizer, Adam.
-      relatedness_threshold: the relatedness above which a new expert is trained with LwF; 0.85 in
-        the paper. None always fine-tunes and skips the teacher's pass.
-      regularization: LwF's λ; this and the following matter with a threshold only.
-      temperature: LwF's T.
-      class_group: the head of each class, where tasks have heads of their own.
-      groups: the number of heads.
+      features: function from inputs in evaluation mode to features `[b, f]`, the same for all tasks
+        (a pretrained network). They should have mean 0 and standard deviation 1, since σ is flat
+        elsewhere.
+      hidden: number of hidden units of an autoencoder, less than the features; 100 in the paper.
+      epochs: number of epochs of an autoencoder's training.
+      rate: learning rate of the autoencoders' optimizer, Adam.
+      relatedness_threshold: relatedness above which a new expert is trained with LwF; 0.85 in the
+        paper. None always fine-tunes and skips the teacher's pass.
+      regularization: coefficient λ of LwF; this and the following are used with a threshold only.
+      temperature: temperature T of LwF.
+      class_group: head of each class, if tasks have separate heads.
+      groups: number of heads.
 
     Raises:
-      ValueError: at `init`, as many hidden units as features or more.
+      ValueError: at `init`, there are as many hidden units as features or more.
     """
     plain = naive(setup)
     distilled = lwf(setup, regularization, temperature, class_group, groups)
@@ -266,17 +267,17 @@ def most_related(memory: Experts, task: Int[Array, ""]) -> tuple[Int[Array, ""],
 def reconstruction_error(
     autoencoder: Autoencoder, features: Float[Array, "b f"]
 ) -> Float[Array, "b"]:
-    """Return each sample's cross-entropy of s and ŝ, its mean over features."""
+    """Return each sample's cross-entropy of s and ŝ, averaged over features."""
     squashed = jax.nn.sigmoid(features)
     logits = _decoded(autoencoder, squashed)
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, squashed), axis=-1)
 
 
 def squared_error(autoencoder: Autoencoder, features: Float[Array, "b f"]) -> Float[Array, "b"]:
-    """Return each sample's squared error of ŝ, its mean over features.
+    """Return each sample's squared error of ŝ, averaged over features.
 
-    Its least value is 0. That of the cross-entropy is the entropy of s, beside which all
-    autoencoders are alike, so that no threshold on their ratio could part them.
+    Its least value is 0. The least cross-entropy is the entropy of s, which dominates the
+    differences between autoencoders, so no threshold on their ratio could separate them.
     """
     squashed = jax.nn.sigmoid(features)
     again = jax.nn.sigmoid(_decoded(autoencoder, squashed))
@@ -289,7 +290,7 @@ def _decoded(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[A
 
 
 def _validation_or_training(task: Task) -> Samples:
-    """Return the task's samples, of which validation's count where there are any."""
+    """Return the task's samples, in which the validation samples count if there are any."""
     validated = jnp.any(task.valid.mask)
     parts = (
         task.train._replace(mask=task.train.mask & ~validated),
@@ -306,7 +307,7 @@ def _train(
     rate: float,
     key: PRNGKeyArray,
 ) -> Autoencoder:
-    """An autoencoder of `sizes` (features, hidden units) after so many epochs on a task."""
+    """Return an autoencoder trained on a task; `sizes` are features, hidden units and epochs."""
     width, hidden, epochs = sizes
     key_start, key_epochs = jax.random.split(key)
     optimizer = optax.adam(rate)

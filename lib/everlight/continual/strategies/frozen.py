@@ -1,11 +1,11 @@
-"""What strategies over a frozen network's features share: they count, nothing is trained.
+"""Common parts of strategies that accumulate statistics of a frozen network's features.
 
-The network, whose parameters and batch statistics stay as they begin, gives features in evaluation
-mode; memory is fed with them at every step. Where the setup augments, they are of augmented inputs,
-which the official codes leave out in these passes. No boundaries are needed unless an option says
-so. One pass is enough: a second one counts every sample again. The usual network is
-`caffe_nets.LinearClassifier` over features that a pretrained one gave once, `StoredImages` of shape
-`[f]`; its head is not used.
+Parameters and batch statistics never change. The network computes features in evaluation mode, and
+every step adds them to memory. If the setup augments, the features are of augmented inputs; the
+official codes do not augment in these passes. Task boundaries are needed only where an option says
+so. One pass suffices: a second one counts every sample again. The usual network is
+`caffe_nets.LinearClassifier` over features that a pretrained network computed once, `StoredImages`
+of shape `[f]`; its head is not used.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ Tree = TypeVar("Tree")
 
 
 class Frozen(NamedTuple):
-    """What such a step hands to its memory."""
+    """Values that a step passes to its memory."""
 
     features: Float[Array, "b f"]
-    """Of the batch in evaluation mode."""
+    """Features of the batch in evaluation mode."""
     params: PyTree
-    """Before the step, which an optimizer with weight decay would have moved."""
+    """Parameters before the step; an optimizer with weight decay would change them."""
 
 
 def over_features(
@@ -46,13 +46,14 @@ def over_features(
     accumulate: Callable[[Memory, Float[Array, "b f"], Batch], Memory],
     scores: Callable[[Memory, Float[Array, "b f"]], Float[Array, "b c"]],
 ) -> Strategy:
-    """A strategy of counting over features; its loss is 0, as nothing is minimised.
+    """Return a strategy that accumulates feature statistics; its loss is 0.
 
     Args:
-      setup: what is static; of its objective only the judgement is used.
-      init: the strategy's.
-      accumulate: the memory after a batch, from its features; rows of weight 0 may be anything.
-      scores: from memory and features, `[b, f]`, to the scores of all classes, `[b, c]`.
+      setup: network, objective, optimizer and data access; the objective's loss is not used.
+      init: function that returns the initial memory.
+      accumulate: function that returns the memory after a batch, given its features. Rows of
+        weight 0 are arbitrary.
+      scores: function from memory and features, `[b, f]`, to the scores of all classes, `[b, c]`.
     """
 
     def grads(
@@ -79,14 +80,14 @@ def over_features(
 
 
 def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
-    """Return how many features the network gives, and their dtype."""
+    """Return the number of features of the network and their dtype."""
     inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
     features = jax.eval_shape(lambda given: _features(setup, learner, given), inputs)
     return features.shape[-1], features.dtype
 
 
 def product(left: Float[Array, "m n"], right: Float[Array, "n k"]) -> Float[Array, "m k"]:
-    """Return the matrix product in full float32, which accelerators shorten by default."""
+    """Return the matrix product in full float32; accelerators use fewer bits by default."""
     return jnp.matmul(left, right, precision="highest")
 
 
@@ -95,13 +96,13 @@ def ridge_solve(
 ) -> Float[Array, "m c"]:
     """Return (A + λ I)⁻¹ B for a matrix A without negative eigenvalues, finite for every λ > 0.
 
-    Where Cholesky's factorization fails, λ is below the rounding errors of A. Eigenvalues of A
-    below its greatest one times the resolution of its dtype are then raised to that product.
+    The Cholesky factorization fails if λ is below the rounding errors of A. Eigenvalues of A are
+    then raised to at least the greatest one times the resolution of the dtype.
 
     Args:
-      matrix: A.
-      right: B.
-      ridge: λ.
+      matrix: the matrix A.
+      right: the right-hand side B.
+      ridge: the coefficient λ.
     """
 
     def by_eigenvalues() -> Float[Array, "m c"]:
@@ -117,14 +118,14 @@ def ridge_solve(
 
 
 def where_needed(needed: Bool[Array, ""], make: Callable[[], Tree], given: Tree) -> Tree:
-    """Return what `make` gives where it is needed, otherwise what is given.
+    """Return the result of `make` if it is needed, otherwise `given`.
 
     Under `vmap` a `lax.cond` always computes both. This computes `make` only if any run needs it.
 
     Args:
-      needed: whether to call `make`.
-      make: the costly function; what it gives has the structure and the types of `given`.
-      given: the result otherwise.
+      needed: True to call `make`.
+      make: costly function; its result has the structure and the types of `given`.
+      given: result if `make` is not called.
     """
     return jax.lax.fori_loop(0, needed.astype(jnp.int32), lambda _, kept: make(), given)
 

@@ -1,22 +1,24 @@
-"""GDumb: a greedy sampler and a dumb learner (Prabhu et al. 2020, ECCV).
+"""GDumb: greedy sampler and dumb learner (Prabhu et al. 2020, ECCV).
 
-Samples arrive one by one. With buffer_size k and Y classes seen, one is held if its class is new or
-holds fewer than k / Y; in a full memory the largest class then gives up one of its samples, drawn
-at random (algorithm 1). Nothing is learnt from the stream: before every evaluation a new net is
-trained on the memory alone. It needs no boundaries between tasks.
+Samples arrive one by one. With `buffer_size` k and Y seen classes, a sample is stored if its class
+is new or has fewer than k / Y samples. In a full memory the largest class then loses a random one
+of its samples (algorithm 1). The stream trains nothing: before every evaluation a new network is
+trained on the memory alone. The method needs no task boundaries.
 
-The net is trained by the setup's optimizer, begun anew, whose rate follows the authors' schedule: a
-tenth of it in the first epoch, then cosine cycles of 1, 2, 4, ... epochs from all of it to a
-hundredth (Loshchilov and Hutter 2017, SGDR), of which a power of two ends with the last. The
-authors' optimizer has rate 0.05, momentum 0.9, weight decay 1e-6 and gradients clipped at 10, in
-batches of 16, for 64 to 256 epochs. They cut and mix images, which is not done here.
+The setup's optimizer is reset and trains the network with the authors' learning-rate schedule. The
+first epoch has 0.1 times the rate. Cosine cycles of 1, 2, 4, ... epochs follow, from the full rate
+to 0.01 times the rate (SGDR, Loshchilov and Hutter 2017). With a power of two epochs, a cycle ends
+with the last one. The authors' optimizer has rate 0.05, momentum 0.9, weight decay 1e-6 and
+gradients clipped at 10, in batches of 16, for 64 to 256 epochs. Their CutMix augmentation is not
+implemented here.
 
-Their stream is one pass. Where it comes again, a sample that is held is not held twice. Of a sample
-with several labels the first is its class.
+Their stream is one pass. In a second pass, a stored sample is not stored again. The class of a
+sample with several labels is the first.
 
-Equal to the paper's algorithm 1 at the number held of every class after every arrival, and to the
-official code (drimpossible/GDumb) at the rate of every epoch; differs from that code in the samples
-held, which there are the first k / C of each of all C classes, and in its mixing of images.
+Equal to the paper's algorithm 1 at the number of stored samples per class after every arrival, and
+to the official code (drimpossible/GDumb) at the learning rate of every epoch; differs from that
+code in its mixing of images, and in the stored samples: there they are the first k / C of each of
+all C classes.
 """
 
 from typing import NamedTuple
@@ -42,20 +44,20 @@ from everlight.continual.strategies.naive import naive
 
 
 class BalancedMemory(NamedTuple):
-    """GDumb's memory."""
+    """Memory of GDumb."""
 
     samples: Samples
     seen: Bool[Array, "c"]
-    """Classes of which any sample has arrived."""
+    """Classes of which at least one sample has arrived."""
 
 
 def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> BalancedMemory:
-    """The memory after one more sample arrived; one of mask 0 changes nothing.
+    """Return the memory after one more sample; a masked sample has no effect.
 
     Args:
-      memory: of k slots.
-      sample: without leading axis.
-      key: of who gives way.
+      memory: memory of k slots.
+      sample: the sample, without leading axis.
+      key: random key of the replaced slot.
     """
     held, seen = memory
     buffer_size, label = held.mask.shape[0], sample.labels[0]
@@ -72,7 +74,7 @@ def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> 
 
 
 def rate_factor(epoch: Int[Array, ""]) -> Float[Array, ""]:
-    """Of an epoch, counted from 0, on the optimizer's rate."""
+    """Return the factor on the optimizer's learning rate in an epoch, counted from 0."""
     # Epoch 2^i begins a cycle of 2^i epochs. Leading zeros are counted in 32 bits.
     epoch = jnp.asarray(epoch, jnp.int32)
     cycle = jnp.left_shift(1, 31 - jax.lax.clz(jnp.maximum(epoch, 1)))
@@ -88,15 +90,15 @@ def gdumb(
     batch_size: PositiveInt = 16,
     labels: PositiveInt = 1,
 ) -> Strategy:
-    """GDumb, its memory being `BalancedMemory`.
+    """Return GDumb (greedy sampler and dumb learner), whose memory is `BalancedMemory`.
 
-    Validation trains a net too: give tasks no validation samples where that is too dear.
+    Validation also trains a network. Give tasks no validation samples if that costs too much.
 
     Args:
-      setup: what is static.
-      buffer_size: k above.
-      epochs: over the memory, for every evaluation.
-      batch_size: of a step on the memory.
+      setup: network, objective, optimizer and data access.
+      buffer_size: number k of stored samples.
+      epochs: epochs over the memory before every evaluation.
+      batch_size: samples per step on the memory.
       labels: labels per sample in the sequence.
     """
     plain = naive(setup)
@@ -126,7 +128,7 @@ def gdumb(
         memory: BalancedMemory, learner: Learner, key: PRNGKeyArray
     ) -> tuple[BalancedMemory, Learner]:
         key_init, key_epochs = jax.random.split(key)
-        # The memory is the only task of a net that is trained as any other.
+        # The memory is the only task of a network that is trained like any other.
         task = Task(memory.samples, memory.samples, memory.seen, jnp.int32(0))
         every = plain.epoch_data((), task)
 

@@ -1,23 +1,25 @@
 """Gradient episodic memory (Lopez-Paz and Ranzato 2017, NeurIPS).
 
-With g the gradient of the task's batch and g_1 ... g_t, the rows of G, those of the loss on the
-memory of each earlier task: where any g·g_k < 0, the step goes along
+g is the gradient of the task's batch. The rows g_1 ... g_t of G are the gradients of the loss on
+the memory of each earlier task. If any g·g_k < 0, the step follows
 
     g̃ = g + Gᵀv,   v = argmin ½ vᵀGGᵀv + (Gg)ᵀv   subject to v ≥ γ,
 
-which raises no earlier task's loss: for any γ ≥ 0 the optimum has Gg̃ ≥ 0, and with γ = 0 g̃ is the
-nearest such vector to g. The bound v ≥ γ is the authors' code; the paper has v ≥ 0 and says that it
-adds γ to the solution. The program is solved exactly by an active set (Lawson and Hanson 1974,
-chapter 23), on the triangular factor of [Gᵀ g] rather than on GGᵀ, whose condition is the square.
+which raises no earlier task's loss: for any γ ≥ 0 the optimum has Gg̃ ≥ 0. With γ = 0, g̃ is the
+nearest such vector to g. The bound v ≥ γ follows the authors' code; the paper has v ≥ 0 and adds γ
+to the solution. The quadratic program is solved exactly by an active-set method (Lawson and Hanson
+1974, chapter 23). It uses the triangular factor of [Gᵀ g], since the condition number of GGᵀ is the
+square.
 
-Where a task ends, m of its samples are kept at random; the authors keep the last m that arrived,
-which is the same for a stream in random order. As in their code every memory's pass takes all of
-it, in training mode, and moves the batch statistics before the task's own does. What a step costs
-and holds grows with the tasks: a pass and a gradient for each. The paper: m = 256, γ = 0.5.
+At the end of a task, m random samples of it are stored. The authors store the last m that arrived,
+which is equivalent for a stream in random order. As in their code, the pass over each memory takes
+all of it in training mode. It changes the batch statistics before the task's own pass. Time and
+memory per step grow with the tasks: one pass and one gradient for each. The paper has m = 256 and
+γ = 0.5.
 
-Equal to the official code (facebookresearch/GradientEpisodicMemory) at the projection, to the 1e-3
-that it adds to the diagonal of GGᵀ; differs where gradients are so short that this matters, and in
-the samples that are kept.
+Equal to the official code (facebookresearch/GradientEpisodicMemory) at the projection, up to the
+1e-3 that it adds to the diagonal of GGᵀ; differs where gradients are so short that this matters,
+and in the stored samples.
 """
 
 import jax
@@ -46,9 +48,10 @@ from everlight.continual.strategies.naive import naive, task_gradient
 def nonnegative_least_squares(
     matrix: Float[Array, "n t"], target: Float[Array, "n"]
 ) -> Float[Array, "t"]:
-    """argmin ‖matrix u − target‖ over u ≥ 0, for a few columns (Lawson and Hanson 1974).
+    """Return argmin ‖matrix u − target‖ over u ≥ 0, for a few columns (Lawson and Hanson 1974).
 
-    Columns of zeros get 0. Inactive columns' slopes are 0 or less to some 1e-6 of the target.
+    Columns of zeros get 0. Slopes of inactive columns are at most about 1e-6 times the target's
+    norm.
     """
     lengths = jnp.linalg.norm(matrix, axis=0)
     scale = jnp.where(lengths > 0, lengths, 1)
@@ -68,7 +71,7 @@ def nonnegative_least_squares(
         return jnp.any(free & (solution <= 0))
 
     def step_back(state: tuple) -> tuple:
-        """From the last point inside towards the solution, until a value is 0, which is bound."""
+        """Move from the last feasible point towards the solution until a value is 0; bind it."""
         values, free, solution = state
         leaving, way = free & (solution <= 0), values - solution
         share = jnp.where(leaving, values / jnp.where(way > 0, way, 1), jnp.inf)
@@ -93,7 +96,13 @@ def nonnegative_least_squares(
 def project_to_cone(
     gradient: Float[Array, "p"], references: Float[Array, "t p"], margin: Coefficient = 0.0
 ) -> Float[Array, "p"]:
-    """g̃ above, from g, G and γ; g itself where it opposes no reference. References may be 0."""
+    """Return g̃ of the module's equation; g itself if it opposes no reference.
+
+    Args:
+      gradient: gradient g of the task's batch.
+      references: gradients G of the earlier tasks' memories; rows may be 0.
+      margin: lower bound γ of v.
+    """
 
     def projected() -> Float[Array, "p"]:
         columns = jnp.concatenate([references, gradient[None]]).T
@@ -118,13 +127,13 @@ def gem(
     margin: Coefficient = 0.5,
     labels: PositiveInt = 1,
 ) -> Strategy:
-    """GEM, its memory being samples of every task, `[tasks, per_task]`.
+    """Return gradient episodic memory (GEM), whose memory is samples `[tasks, per_task]`.
 
     Args:
-      setup: what is static.
-      tasks: how many the sequence has.
-      per_task: m above.
-      margin: γ above.
+      setup: network, objective, optimizer and data access.
+      tasks: number of tasks in the sequence.
+      per_task: number m of stored samples per task.
+      margin: lower bound γ of the program's solution.
       labels: labels per sample in the sequence.
     """
 

@@ -1,23 +1,23 @@
-"""Hard attention to the task (Serrà et al. 2018, ICML): every task gates the hidden units.
+"""Hard attention to the task (HAT; Serrà et al. 2018, ICML): every task gates the hidden units.
 
     a_l = σ(s e_l),   h_l ← a_l h_l,   L = L_task + c Σ_l Σ a_l (1 − u_l) / Σ_l Σ (1 − u_l)
 
-e_l are the task's embeddings, one number per unit of layer l, and u_l the greatest gates of earlier
+e_l are the task's embeddings, one number per unit of layer l. u_l are the greatest gates of earlier
 tasks. Over the batches of an epoch s rises from 1/s_max to s_max in equal steps; everywhere else it
-is s_max. The change of a weight from unit j of layer l − 1 to unit i of layer l is multiplied by
-1 − min(u_{l,i}, u_{l−1,j}), that of a bias by 1 − u_{l,i}, so that what earlier tasks use stays. In
-the head only the task's own classes learn.
+is s_max. For a weight from unit j of layer l − 1 to unit i of layer l, the change is multiplied by
+1 − min(u_{l,i}, u_{l−1,j}), for a bias by 1 − u_{l,i}. Parameters that earlier tasks use thus stay
+fixed. In the head only the task's own classes learn.
 
 The embeddings follow plain gradient descent. Their gradient s σ'(s e) ∂L/∂a is compensated for the
-steepness of the gate and then clamped out where the gate is saturated:
+steepness of the gate, and is 0 where the gate is saturated:
 
     s_max (cosh(clip(s e, ±50)) + 1) / (s (cosh e + 1)) · s σ'(s e) ∂L/∂a = s_max σ'(e) r(s e) ∂L/∂a
     r(x) = exp(min(x + 50, 0)) for x < 24 ln 2,   0 for x ≥ 24 ln 2
 
-r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip sets in. An
-open gate freezes at 24 ln 2 ≈ 16.6 already: 1 + e^−x is 1 in float32 from there on, so automatic
+r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip starts. An
+open gate freezes at 24 ln 2 ≈ 16.6 already. From there on 1 + e^−x is 1 in float32, so automatic
 differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
-and they decide how many units a task keeps. After each step embeddings are clipped to ±6.
+and they determine how many units a task keeps. After each step embeddings are clipped to ±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
@@ -28,13 +28,13 @@ of embeddings and the masks; differs in:
 - The factor multiplies the change of a parameter instead of its gradient. Both are the same for
   plain gradient descent; the change also holds with momentum and weight decay.
 - The gradient norm is not clipped (at 10,000 there).
-- s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max where B is 1; the
+- s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max if B is 1. The
   code takes the share of samples seen before the batch, so its s never reaches s_max.
-- The embeddings have a learning rate of their own, scaled by the schedule; there it is the
+- The embeddings have a separate learning rate, scaled by the schedule; there it is the
   optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
   by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
-- One head whose other classes are masked takes the place of one head per task, and the regulariser
-  is 0 where every unit is used, instead of 0 / 0.
+- One head whose other classes are masked replaces one head per task.
+- The regulariser is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.
 """
 
@@ -52,44 +52,45 @@ from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, 
 from everlight.continual.strategies.naive import batch_loss, naive
 
 Gates = Mapping[str, Float[Array, "u"]]
-"""Of each layer's units, from 0 to 1."""
+"""Gates of each layer's units, from 0 to 1."""
 BOUND = 6.0
-"""The greatest magnitude of an embedding."""
+"""Greatest magnitude of an embedding."""
 CLOSED = -50.0
-"""Below this s e the gradient of a closed gate dies, by the clip of the compensation."""
+"""Value of s e below which the gradient of a closed gate vanishes, by the compensation's clip."""
 OPEN = 24 * math.log(2)
-"""From this s e on the gradient of an open gate is 0, as 1 / (1 + e^−x) is 1 in float32."""
+"""Value of s e from which the gradient of an open gate is 0: 1 / (1 + e^−x) is 1 in float32."""
 
 
 class Attention(NamedTuple):
-    """HAT's memory; mappings are by layer."""
+    """Memory of HAT; mappings have one entry per layer."""
 
     embeddings: Mapping[str, Float[Array, "t u"]]
     used: Gates
-    """The greatest gates of the tasks so far."""
+    """Greatest gates of the tasks so far."""
     task: Int[Array, ""]
-    """That is being learnt, or was last."""
+    """Current task; between tasks the last one."""
     classes: Bool[Array, "c"]
-    """Of the task that is being learnt; none between tasks."""
+    """Classes of the current task; none between tasks."""
     begun: Int[Array, ""]
-    """The optimizer's steps before it."""
+    """Number of optimizer steps before the task."""
 
 
 class UnitsUsed(NamedTuple):
-    """The shares of units that the tasks up to each one use, from 0 to 1."""
+    """Shares of units that the tasks up to each one use, from 0 to 1."""
 
     by_layer: Mapping[str, Float[Array, "t"]]
     overall: Float[Array, "t"]
 
 
 class BeforeStep(NamedTuple):
-    """What a step hands on."""
+    """Values that a step passes to `after_step`."""
 
     params: PyTree
+    """Parameters before the step."""
     freedom: PyTree
-    """The factor on each parameter's change."""
+    """Factor on each parameter's change."""
     embeddings: Mapping[str, Float[Array, "t u"]]
-    """After it."""
+    """Embeddings after the step."""
 
 
 @checked
@@ -102,30 +103,29 @@ def hat(
     rate: PositiveFloat = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
-    """Make HAT, whose memory is `Attention`; the network needs named layers and nothing else.
+    """Return hard attention to the task (HAT), whose memory is `Attention`.
 
-    A gate multiplies the unit's kernel and bias, which equals multiplying the unit where ReLU
-    follows, and closes a unit where anything follows that leaves 0 at 0. The layers are a chain
-    that ends in `params["head"]`. Other parameters, as those of normalisation, are refused, because
-    nothing would protect them. Every task needs classes of its own. `predict` takes the greatest
-    gates of all tasks and all seen classes. While a task is learnt it takes the task's own gates
-    and classes, by which the epoch is chosen. `units_used` reads from the memory how much of the
-    network is taken.
+    A gate multiplies the unit's kernel and bias. This equals multiplying the unit if ReLU follows,
+    and closes a unit if any function follows that maps 0 to 0. The layers are a chain that ends in
+    `params["head"]`. Other parameters, such as those of normalisation, are rejected, because no
+    gate would protect them. Tasks must have disjoint classes. `predict` takes the greatest gates of
+    all tasks and all seen classes. During a task it takes the task's own gates and classes, on
+    which the best epoch is chosen. `units_used` computes the used share of the network.
 
     Args:
-      setup: the static part of a run.
+      setup: network, objective, optimizer and data access.
       tasks: the number of tasks in the sequence.
       layers: names of the parameters of each layer below the head, from the input on. The last axis
-        of their leaves are units, the one before, where there is one, what they read.
-      sparsity: c above.
-      steepest: s_max above.
-      rate: the learning rate of the embeddings, multiplied by the schedule's factor.
-      channels_first: whether a dense layer over maps reads them channel by channel, as in
+        of a kernel is the layer's units, the axis before it the units of the layer below.
+      sparsity: coefficient c of the regulariser.
+      steepest: maximal steepness s_max of the gates.
+      rate: learning rate of the embeddings, multiplied by the schedule's factor.
+      channels_first: True if a dense layer reads flattened maps channel by channel, as in
         `caffe_nets`; otherwise channels vary fastest.
 
     Raises:
-      ValueError: at `init`, parameters that are neither of the layers nor the head, or a layer that
-        does not read the units of the one before (grouped convolutions).
+      ValueError: at `init`, there are parameters outside the layers and the head, or a layer does
+        not read all units of the one before (grouped convolutions).
     """
     plain = naive(setup)
 
@@ -238,8 +238,8 @@ def hat(
 def units_used(attention: Attention) -> UnitsUsed:
     """Return the share of units that tasks 0 to t use, for every t; HAT's capacity over time.
 
-    A task uses the units whose gate is above 0.5 at s_max, which are those with an embedding above
-    0. Tasks that have not begun use none, so the shares stay level after the last one.
+    A task uses the units whose gate is above 0.5 at s_max: those with an embedding above 0. Future
+    tasks use none, so the shares stay constant after the last task.
 
     Args:
       attention: HAT's memory after training, `SequenceResult.memory` or one seed of
@@ -257,18 +257,18 @@ def units_used(attention: Attention) -> UnitsUsed:
 
 
 def annealed(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
-    """Return s at a step of the task, where an epoch has so many steps; s_max where it has one."""
+    """Return s at a step of a task with `steps` steps per epoch; s_max if there is one."""
     part = jnp.where(steps > 1, (step % steps) / jnp.maximum(steps - 1, 1), 1.0)
     return (1 / steepest + (steepest - 1 / steepest) * part).astype(jnp.float32)
 
 
 def gates_of(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
-    """σ(s e)."""
+    """Return the gates σ(s e)."""
     return jax.tree.map(lambda own: jax.nn.sigmoid(steepness * own), embeddings)
 
 
 def gated(params: PyTree, gates: Gates) -> PyTree:
-    """The parameters whose units are multiplied by their gates; the head's stay."""
+    """Return the parameters multiplied by their units' gates; the head is unchanged."""
     return {
         name: jax.tree.map(partial(jnp.multiply, gates[name]), layer) if name in gates else layer
         for name, layer in params.items()
@@ -276,7 +276,7 @@ def gated(params: PyTree, gates: Gates) -> PyTree:
 
 
 def newly_used(gates: Gates, used: Gates) -> Float[Array, ""]:
-    """Σ a (1 − u) / Σ (1 − u) over all layers; 0 where everything is used."""
+    """Return Σ a (1 − u) / Σ (1 − u) over all layers; 0 if all units are used."""
     free = {name: 1 - leaf for name, leaf in used.items()}
     taken = sum(jnp.sum(gates[name] * free[name]) for name in free)
     total = sum(jnp.sum(leaf) for leaf in free.values())
@@ -288,7 +288,7 @@ def compensation(
 ) -> Float[Array, "u"]:
     """Return s_max σ'(e) r(s e), the factor from ∂L/∂a to an embedding's compensated gradient.
 
-    No exponential in it overflows, whatever s e is.
+    No exponential overflows for any s e.
     """
     product = steepness * embedding
     alive = jnp.where(product < OPEN, jnp.exp(jnp.minimum(product - CLOSED, 0)), 0)
@@ -302,7 +302,7 @@ def descend(
     steepest: float,
     rate: Float[Array, ""] | float,
 ) -> Float[Array, "u"]:
-    """Return an embedding after a step, from the loss's gradient by its gates."""
+    """Return the embeddings after a step, given the loss's gradient with respect to the gates."""
     gradient = compensation(embedding, steepness, steepest) * by_gate
     return jnp.clip(embedding - rate * gradient, -BOUND, BOUND)
 
@@ -314,17 +314,17 @@ def freedom(
     classes: Bool[Array, "c"],
     channels_first: bool = False,
 ) -> PyTree:
-    """The factor on the change of each parameter, 0 where earlier tasks use both its sides.
+    """Return the factor on each parameter's change; 0 if earlier tasks use the units on both sides.
 
     Args:
-      params: all layers' and the head's.
+      params: parameters of all layers and of the head.
       used: the greatest gates of earlier tasks.
-      layers: in order.
-      classes: the task's, whose weights of the head are free.
-      channels_first: as for `hat`.
+      layers: names of the layers, from the input on.
+      classes: the task's classes, whose weights of the head are free.
+      channels_first: the argument of `hat`.
 
     Raises:
-      ValueError: a layer that does not read the units of the one before.
+      ValueError: a layer does not read all units of the one before.
     """
     free = {"head": jax.tree.map(lambda leaf: _like(classes, leaf), params["head"])}
     for name, below in zip(layers, (None, *layers[:-1]), strict=True):
@@ -341,7 +341,7 @@ def _factor(
     channels_first: bool,
     leaf: Float[Array, "*shape"],
 ) -> Float[Array, "*shape"]:
-    """Of one kernel or bias of a layer with `used` units, over `read` ones or the input."""
+    """Return the factor of a kernel or bias, given the gates of its units and of those it reads."""
     if leaf.ndim > 1 and read is not None:
         pixels, left = divmod(leaf.shape[-2], read.shape[0])
         if left or (leaf.ndim > 2 and pixels != 1):

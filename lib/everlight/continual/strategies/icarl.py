@@ -1,30 +1,34 @@
-"""iCaRL (Rebuffi et al. 2017, CVPR), also for many labels a sample (Abdelsalam et al. 2021).
+"""iCaRL (Rebuffi et al. 2017, CVPR), also for many labels per sample (Abdelsalam et al. 2021).
 
     L(θ) = mean over seen classes c of BCE(t_c, σ(z_c)),   t_c = σ(z_old,c) for classes known before
 
-The labels of known classes, of new and replayed samples alike, give way to the outputs of the
-network as it was before the task, in evaluation mode. Exemplars are herded and join every epoch.
-With softmax
+Targets of known classes, for new and replayed samples alike, are the outputs of the network before
+the task, in evaluation mode. Exemplars are herded and join every epoch. With softmax the loss is
 
-    L(θ) = CE(y, softmax(z)) + T² KL(softmax(z_old / T) ‖ softmax(z / T)),   T = 2,
+    L(θ) = CE(y, softmax(z)) + T² KL(softmax(z_old / T) ‖ softmax(z / T)),   T = 2.
 
-the first over the seen classes, the second over those known before. Castro et al. 2018 (ECCV) have
-a second term without T² for each earlier task, and finetune on balanced samples afterwards. The
-paper predicts by the class whose exemplars' mean is nearest,
+The first term is over the seen classes, the second over those known before. Castro et al. 2018
+(ECCV) have a second term without T² for each earlier task, and finetune on balanced samples
+afterwards. The paper predicts the class with the nearest mean of exemplars,
 
     argmin over c of ‖f̂ − μ_c‖,   μ_c = the mean of f̂ over c's exemplars, again of length 1,
 
-f̂ being features of length 1; IIRC's iCaRL-CNN by σ(z) > ½ with a linear head, its iCaRL-norm with a
-cosine head whose scale starts at 1 at every task.
+f̂ being features of length 1. IIRC's iCaRL-CNN predicts by σ(z) > ½ with a linear head. Its
+iCaRL-norm has a cosine head whose scale starts at 1 at every task.
 
-The paper's memory is a fixed total of K exemplars that the classes seen so far share: 2,000 on
-CIFAR-100 and on ImageNet's first 100 classes, 20,000 on ImageNet (`buffer_size`). IIRC keeps 20 per
-class (`exemplars_per_class`). Equal to the official code (srebuffi/iCaRL, Theano) at the binary
-targets, the criterion of herding, the reduction to each class's first m exemplars and the nearest
-mean; differs in that m is K / classes rounded down (there up, which may exceed K), the loss averages over the
-seen classes (there over all), herding leaves out chosen samples (there it may pick one again, which
-adds none), means leave out mirrored images, and no class without exemplars is predicted (there its
-mean is 0, which is nearer than a mean at more than 60 degrees).
+The paper's memory is a fixed total of K exemplars that the seen classes share: 2,000 on CIFAR-100
+and on ImageNet's first 100 classes, 20,000 on ImageNet (`buffer_size`). IIRC keeps 20 per class
+(`exemplars_per_class`).
+
+Equal to the official code (srebuffi/iCaRL, Theano) at the binary targets, the criterion of herding,
+the reduction to each class's first m exemplars and the nearest mean; differs in:
+
+- m is K / classes rounded down. There it is rounded up, which may exceed K.
+- The loss averages over the seen classes, there over all.
+- Herding excludes chosen samples. There it may pick one again, which adds none.
+- Means leave out mirrored images.
+- No class without exemplars is predicted. There its mean is 0, which is nearer than a mean at more
+  than 60 degrees.
 """
 
 from collections.abc import Callable
@@ -64,29 +68,29 @@ from everlight.continual.strategies.naive import batch_loss, batch_outputs, naiv
 from everlight.models.heads import unit
 
 Loss = Literal["binary", "softmax"]
-"""Of many labels a sample, or of one."""
+"""Loss for many labels per sample (binary), or for one (softmax)."""
 Classifier = Literal["head", "nearest mean"]
-"""What predicts: the network's head, or the means of exemplars' features."""
+"""Classifier: the network's head, or the nearest mean of exemplars' features."""
 TEMPERATURE = 2.0
-"""T above."""
+"""Temperature T of the distillation."""
 
 
 class ClassMeans(NamedTuple):
-    """What the nearest mean predicts by."""
+    """Class means of the nearest-mean classifier."""
 
     means: Float[Array, "c f"]
-    """Of length 1; of a class without exemplars 0."""
+    """Means of length 1; 0 for a class without exemplars."""
     ready: Bool[Array, ""]
-    """Whether the exemplars are complete: between tasks."""
+    """True if the exemplars are complete, as they are between tasks."""
 
 
 class Rehearsal(NamedTuple):
-    """Exemplars and the network before the task."""
+    """Exemplars, and the network before the task."""
 
     buffer: ExemplarBuffer
     teacher: Teacher
     nearest: ClassMeans | None = None
-    """Where they predict."""
+    """Class means; None if the head predicts."""
 
 
 @checked
@@ -99,24 +103,24 @@ def icarl(
     classifier: Classifier = "head",
     buffer_size: PositiveInt | None = None,
 ) -> Strategy:
-    """iCaRL, its memory being `Rehearsal`.
+    """Return incremental classifier and representation learning (iCaRL).
 
-    The paper's own form has the binary loss, the nearest mean, and an objective of one label per
-    sample, which judges by the greatest score. While a task is learnt its classes have no
-    exemplars, so validation judges the head; afterwards the means predict.
+    Its memory is `Rehearsal`. The paper's form has the binary loss, the nearest mean, and an
+    objective of one label per sample, whose metric takes the greatest score. During a task its
+    classes have no exemplars, so validation scores the head; afterwards the means predict.
 
     Args:
-      setup: what is static; the binary loss above stands in for its objective's, the softmax one
-        is its objective's and distillation.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
+      setup: network, objective, optimizer and data access. The binary loss replaces the
+        objective's; the softmax loss is the objective's plus distillation.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
-      restart: what a task's beginning does to the parameters.
-      loss: "binary", or "softmax" where the setup's objective is.
+      restart: function applied to the parameters at the start of a task.
+      loss: "binary"; or "softmax", for a softmax objective.
       classifier: "head", or "nearest mean" for one label per sample.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
 
     Raises:
-      ValueError: a loss or a classifier that there is not.
+      ValueError: `loss` or `classifier` is unknown.
     """
 
     def begin_task(
@@ -162,7 +166,7 @@ def icarl(
 
 
 def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
-    """A strategy whose memory is `Rehearsal`, predicting by its exemplars' means."""
+    """Return the strategy with predictions by its exemplars' means; its memory is `Rehearsal`."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
         memory = by_head.init(key, learner)
@@ -213,11 +217,11 @@ def _by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
 def exemplar_means(
     features: Float[Array, "m f"], buffer: ExemplarBuffer, classes: int
 ) -> Float[Array, "c f"]:
-    """Each class's mean of its exemplars' unit features, of length 1; 0 without exemplars.
+    """Return each class's mean of its exemplars' unit features, of length 1; 0 without exemplars.
 
     Args:
-      features: of the buffer's samples.
-      buffer: whose slots record the class that they stand for.
+      features: features of the buffer's samples.
+      buffer: buffer of exemplars and their classes.
       classes: number of all classes.
     """
     rows = jnp.where(buffer.samples.mask[:, None], unit(features, -1), 0)
@@ -226,7 +230,7 @@ def exemplar_means(
 
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
-    """−‖f̂ − μ‖² of every sample and class; −4, as far as can be, of classes without a mean."""
+    """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
     there = jnp.any(means != 0, axis=1)
     return jnp.where(there, 2 * unit(features, -1) @ means.T - 2, -4.0)
 
@@ -234,11 +238,11 @@ def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float
 def rehearsal(
     setup: Setup, exemplars_per_class: int, labels: int, buffer_size: int | None = None
 ) -> Strategy:
-    """Herded exemplars that join every epoch, and a frozen teacher: what iCaRL and LUCIR share.
+    """Return the common base of iCaRL and LUCIR: herded exemplars in every epoch, and a teacher.
 
     Args:
-      setup: what is static.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`.
+      setup: network, objective, optimizer and data access.
+      exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
     """
@@ -272,15 +276,15 @@ def herd_task(
     task: Task,
     among: Bool[Array, "c"] | None = None,
 ) -> ExemplarBuffer:
-    """The buffer with exemplars of the classes that the task's samples carry, herded by features.
+    """Return the buffer after herding exemplars of the task's classes by their features.
 
-    Of a class that comes again its exemplars so far are among the samples to choose from.
+    For a class that comes again, its current exemplars are candidates too.
 
     Args:
-      setup: what is static.
-      buffer: before the task.
-      learner: whose features count.
-      task: that ends.
+      setup: network, objective, optimizer and data access.
+      buffer: exemplars before the task.
+      learner: learner whose network computes the features.
+      task: task that ends.
       among: the classes that share a fixed total of slots; None divides them among all classes.
     """
     every = distinct(merge_buffer(task.train, buffer.samples).samples)

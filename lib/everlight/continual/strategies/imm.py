@@ -3,23 +3,27 @@
     mean:  θ̄_T = Σ_t α_t θ_t            mode:  θ̄_T = Σ_t α_t F_t θ_t / Σ_t α_t F_t
 
 θ_t are the parameters after task t, F_t is its diagonal Fisher information there and α_t its mixing
-ratio. Three transfer techniques smooth the way from one solution to the next. A task starts from
-the last one's own, unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near
-that solution (L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
+ratio. Three transfer techniques connect one solution to the next. A task starts from the last
+task's unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near that solution
+(L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
 
     θ'_i = θ_{t−1,i}  where unit i is dropped,  else  (θ_i − p θ_{t−1,i}) / (1 − p),
 
 with θ_0 = 0, so that the first task has plain dropout. Between tasks the merged network predicts.
 
 Equal to the official code (btjhjeon/IMM_tensorflow) at the mixing ratios, the merges, weight and L2
-transfer from the second task on, and a true Fisher information from sampled labels; differs in
-six things. Drop transfer draws one mask per step, the code one per sample, and the code drops
-inputs too. Without drop transfer, the code has plain dropout in all tasks, which here is left to
-the network. The code's L2 transfer holds the first task near 0. With drop transfer, its L2 transfer
-penalises ‖θ − 2 θ_{t−1}‖², since its weights are then differences from θ_{t−1}. Its Fisher
-information sums squared gradients of means of B = 1,000 of all samples, in expectation N_t / B²
-times the one here, so that a task weighs by its number of samples N_t too; what is added to keep it
-positive, 1e-8, is the same number. The code merges once, after the last task.
+transfer from the second task on, and a true Fisher information from sampled labels; differs in:
+
+- Drop transfer draws one mask per step, the code one per sample. The code drops inputs too.
+- Without drop transfer, the code has plain dropout in all tasks. Here dropout is left to the
+  network.
+- The code's L2 transfer holds the first task near 0.
+- With drop transfer, the code's L2 transfer penalises ‖θ − 2 θ_{t−1}‖², since its weights are then
+  differences from θ_{t−1}.
+- The code's Fisher information sums squared gradients of means over B = 1,000 samples. Its
+  expectation is N_t / B² times the one here, so a task also weighs by its number of samples N_t.
+  Both add 1e-8 to keep it positive.
+- The code merges once, after the last task.
 """
 
 from typing import Literal, NamedTuple
@@ -51,29 +55,29 @@ from everlight.continual.strategies.quadratic import (
 )
 
 FLOOR = 1e-8
-"""Added to every Fisher information: parameters that matter to no task are averaged."""
+"""Constant added to every Fisher information: parameters that matter to no task are averaged."""
 STATISTICS_BATCH = 64
-"""Samples a pass when batch statistics are estimated again."""
+"""Samples per forward pass when batch statistics are estimated again."""
 Ratio = UnitInterval | tuple[PositiveFloat, ...] | None
-"""The mixing ratio of the last task, one per task, or the same for all."""
+"""Mixing ratio of the last task, or one ratio per task; None weighs all tasks equally."""
 
 
 class Moments(NamedTuple):
-    """IMM's memory."""
+    """Memory of IMM."""
 
     sums: QuadraticSums
-    """Σ α_t F_t and Σ α_t F_t θ_t, with F 1 for the mean. Where `alpha` is one number, the last
-    task is left out and the others weigh 1."""
+    """Σ α_t F_t and Σ α_t F_t θ_t; F is 1 for the mean. If `alpha` is one number, the sums leave
+    out the last task and the others weigh 1."""
     last: QuadraticSums | tuple[()]
-    """F_T and F_T θ_T of the last task, where `alpha` is one number; else nothing."""
+    """F_T and F_T θ_T of the last task if `alpha` is one number, otherwise empty."""
     tasks: Int[Array, ""]
-    """The number of tasks that have ended."""
+    """Number of finished tasks."""
     transfer: QuadraticSums
-    """The L2 transfer's anchor."""
+    """Anchor of the L2 transfer."""
     batch_stats: PyTree
-    """Of the merged network."""
+    """Batch statistics of the merged network."""
     merged: Bool[Array, ""]
-    """Whether the merged network predicts: between tasks."""
+    """True if the merged network predicts, as it does between tasks."""
 
 
 @checked
@@ -87,29 +91,32 @@ def imm(
     drop: UnitInterval = 0.0,
     fisher: Fisher = "true",
 ) -> Strategy:
-    """IMM, its memory being `Moments`; the learner's parameters are the unmerged ones.
+    """Return incremental moment matching (IMM), whose memory is `Moments`.
 
-    While a task is learnt, validation judges the network that learns it. Batch statistics of the
-    merged network, where there are any, are estimated on the present task's samples: earlier ones
-    are gone.
+    The learner's parameters are the unmerged ones, and validation during a task scores their
+    network. Batch statistics of the merged network are estimated on the current task's samples,
+    since earlier samples are not stored.
 
     Args:
-      setup: what is static.
+      setup: network, objective, optimizer and data access.
       merge: "mean" or "mode".
-      regularization: λ above; 0 is weight transfer alone.
-      fisher_samples: at most so many of a task's samples, evenly spaced, estimate the Fisher.
-      implicit_rate: the optimizer's rate, for implicit steps on the L2 transfer, stable at any
-        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
-      alpha: the mixing ratio of the last task, which the earlier ones share 1 − α of alike, as in
-        the official code; or a ratio per task, whose sum over the tasks so far counts as 1. None is
-        1/T for every task, as the official code's default is for its three tasks.
-      drop: p above, 0 to less than 1. A unit is an entry of the last axis of a layer's parameters,
-        which share its mask; the layer named head, if there is one, is never dropped.
-      fisher: "true" draws labels from the model, "empirical" takes the data's; of the mode alone.
+      regularization: coefficient λ of the L2 transfer; 0 is weight transfer alone.
+      fisher_samples: maximal number of a task's samples, evenly spaced, that estimate the Fisher
+        information.
+      implicit_rate: learning rate of the optimizer, for implicit steps on the L2 transfer. They are
+        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
+        does.
+      alpha: mixing ratio of the last task; the earlier tasks share 1 − α equally, as in the
+        official code. Or one ratio per task, normalised over the tasks so far. None is 1/T for
+        every task, as the official code's default is for its three tasks.
+      drop: dropout probability p of the drop transfer, 0 to less than 1. A unit is an entry of the
+        last axis of a layer's parameters, which share its mask. A layer named head is never
+        dropped.
+      fisher: "true" draws labels from the model, "empirical" takes the data's; used by the mode.
 
     Raises:
-      ValueError: a merge that is neither; `drop` of 1; an `alpha` without entries; the mode with
-        the true Fisher, where the objective has no `fisher_loss`.
+      ValueError: `merge` is unknown; `drop` is 1; `alpha` has no entries; or the mode needs the
+        true Fisher information and the objective has no `fisher_loss`.
     """
     if drop == 1:
         raise ValueError("drop=1.0 would drop every unit; give less than 1")
@@ -176,7 +183,7 @@ def imm(
         begin_task=begin_task,
         end_task=end_task,
         predict=predict,
-        # Without what is constant: the transfer's weights, and the mean's, which count tasks.
+        # Constant weights are not counted: the L2 transfer's, and the mean's (numbers of tasks).
         parameter_copies=2 * copies - 1 if _of_last_task(alpha) else copies,
         tasks=len(alpha) if isinstance(alpha, tuple) else None,
     )
@@ -212,19 +219,19 @@ def _merge(memory: Moments, alpha: Ratio) -> PyTree:
 
 
 def _of_last_task(alpha: Ratio) -> bool:
-    """Return whether the ratio is that of the last task alone."""
+    """Return True if the ratio is that of the last task alone."""
     return not (alpha is None or isinstance(alpha, tuple))
 
 
 def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
     """Return a factor for every entry of each leaf's last axis: 0 if dropped, else 1 / (1 − p).
 
-    Leaves of one layer and of one width share the factors; those of the layer named head are 1.
+    Leaves of one layer and of one width share the factors. Factors of the layer named head are 1.
 
     Args:
-      params: a tree whose layers are subtrees.
-      drop: p, the probability of 0.
-      key: of the draws; a layer's own is folded in by its place in the tree.
+      params: tree of parameters whose layers are subtrees.
+      drop: probability p of the factor 0.
+      key: random key of the masks; each layer folds in its position in the tree.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
     units: dict[tuple, Array] = {}
@@ -247,10 +254,10 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
 
 
 def _statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
-    """Batch statistics of a pass over the task's samples at the learner's parameters.
+    """Return batch statistics of a pass over the task's samples at the learner's parameters.
 
-    What was there before has no share in them: a running average is affine in what it begins from,
-    so one from 0 and one from 1 tell how much of that is left after the pass.
+    The previous statistics have no weight in them. A running average is affine in its start value.
+    Averages from 0 and from 1 thus give the remaining weight of that value after the pass.
     """
     if not jax.tree.leaves(learner.batch_stats):
         return learner.batch_stats

@@ -1,4 +1,4 @@
-"""How much each parameter matters to what was learnt: diagonal Fisher and MAS."""
+"""Importances of parameters for earlier tasks: diagonal Fisher information and MAS."""
 
 from collections.abc import Callable
 
@@ -18,25 +18,25 @@ def fisher_diagonal(
     chunk: int | None = None,
     fisher: Fisher | None = None,
 ) -> PyTree:
-    """Diagonal of the Fisher information: mean squared gradient of the log-likelihood.
+    """Return the diagonal Fisher information, the mean squared gradient of the log-likelihood.
 
-    Kirkpatrick et al. 2017 (PNAS); gradients are per sample, in evaluation mode. The true Fisher
-    takes the expectation over the model's own labels, of which one draw per sample is an unbiased
-    estimate. The empirical Fisher takes the data's labels and vanishes where the model fits them
-    (Kunstner et al. 2019, NeurIPS).
+    Gradients are per sample, in evaluation mode (Kirkpatrick et al. 2017, PNAS). The true Fisher
+    information takes the expectation over labels of the model; one drawn label per sample is an
+    unbiased estimate. The empirical one takes the data's labels and vanishes where the model fits
+    them (Kunstner et al. 2019, NeurIPS).
 
     Args:
       setup: network and objective, whose loss is the negative log-likelihood.
-      learner: at the parameters in question.
-      samples: of the task; the mean runs over `limit` of them, evenly spaced in their order.
-      limit: most samples to use.
-      key: of the draws of the true Fisher; a sample's own is folded in by its place among those
-        used, so that an index that occurs twice draws twice.
-      chunk: samples whose gradients are held at once; None is what suits the device.
+      learner: learner at whose parameters gradients are taken.
+      samples: samples of the task; the mean runs over `limit` of them, evenly spaced in order.
+      limit: maximal number of samples.
+      key: random key of the labels of the true Fisher information. Each sample folds in its
+        position among those used, so a repeated index draws a label each time.
+      chunk: number of per-sample gradients held at once; None depends on the device.
       fisher: "true" or "empirical"; None is the objective's default.
 
     Raises:
-      ValueError: the true Fisher, where the objective has no `fisher_loss`.
+      ValueError: the true Fisher information is needed and the objective has no `fisher_loss`.
     """
     kind = chosen_fisher(setup, fisher)
 
@@ -55,10 +55,10 @@ def fisher_diagonal(
 
 
 def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
-    """Return the Fisher information that is meant, the objective's default for None.
+    """Return the kind of Fisher information, the objective's default for None.
 
     Raises:
-      ValueError: the true Fisher, where the objective has no `fisher_loss`.
+      ValueError: the true Fisher information is needed and the objective has no `fisher_loss`.
     """
     chosen = setup.objective.fisher if fisher is None else fisher
     if chosen == "true" and setup.objective.fisher_loss is None:
@@ -71,16 +71,16 @@ def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
 def memory_aware_importance(
     setup: Setup, learner: Learner, samples: Samples, limit: int, chunk: int | None = None
 ) -> PyTree:
-    """Mean absolute gradient of the squared length of the output; no labels.
+    """Return the importances of MAS, |∂‖F(x)‖²/∂θ| averaged over inputs.
 
-    Aljundi et al. 2018 (ECCV), the global version: |∂‖F(x)‖²/∂θ| averaged over inputs.
+    This is the global version of Aljundi et al. 2018 (ECCV). It uses no labels.
 
     Args:
       setup: network and objective, whose `function` is F.
-      learner: at the parameters in question.
-      samples: of the task; the mean runs over `limit` of them, evenly spaced in their order.
-      limit: most samples to use.
-      chunk: samples whose gradients are held at once; None is what suits the device.
+      learner: learner at whose parameters gradients are taken.
+      samples: samples of the task; the mean runs over `limit` of them, evenly spaced in order.
+      limit: maximal number of samples.
+      chunk: number of per-sample gradients held at once; None depends on the device.
     """
 
     def absolute_gradient(
@@ -96,7 +96,7 @@ def memory_aware_importance(
 
 
 def _outputs_of(setup: Setup, learner: Learner, params: PyTree, index: Int[Array, ""]) -> Outputs:
-    """One sample's outputs in evaluation mode."""
+    """Return one sample's outputs in evaluation mode."""
     inputs = setup.gather(index[None], None)
     return setup.apply(params, learner.batch_stats, inputs, False, None)[0]
 
@@ -108,9 +108,9 @@ def _mean_over(
     chunk: int | None,
     like: PyTree,
 ) -> PyTree:
-    """Mean of a per-sample tree over at most `limit` samples, `chunk` of them at a time.
+    """Return the mean of a per-sample tree over at most `limit` samples, `chunk` at a time.
 
-    `per_sample` takes the place among the samples used, the stored index and the labels.
+    `per_sample` takes the position among the samples used, the stored index and the labels.
     """
     if chunk is None:
         # Gradients of many samples at once are grouped convolutions, for which XLA's CPU has no
@@ -127,7 +127,7 @@ def _mean_over(
         # Evenly spaced, since files are often sorted by class; in parts that do not overflow.
         each, rest = there // jnp.maximum(count, 1), there % jnp.maximum(count, 1)
         spaced = position * each + position * rest // jnp.maximum(count, 1)
-        # The first slot stands in where there is no sample left, at weight 0.
+        # The first slot pads the last chunk, at weight 0.
         slot = slots[jnp.where(kept, spaced, 0)]
         values = jax.vmap(per_sample)(position, samples.index[slot], samples.labels[slot])
 

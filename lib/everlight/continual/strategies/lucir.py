@@ -5,21 +5,21 @@
            max(0, m − cos(f, w_y) + cos(f, w_c)),        λ = λ₀ √(old classes / new classes)
 
 The task loss is the setup's: softmax cross-entropy over the seen classes in the paper, binary
-cross-entropy in IIRC (Abdelsalam et al. 2021). A cosine head is needed, over features that keep
-their sign: `MLP` and `ResNet50` with `last_relu=False`, or `ReducedResNet`. Weights of classes
-known before stay as they are. Those of new classes begin as the normalised mean of their samples'
-normalised features, as long as the known ones on average. The paper has λ₀ = 5 (10 on ImageNet),
-K = 2, m = 0.5 and 20 herded exemplars per class.
+cross-entropy in IIRC (Abdelsalam et al. 2021). The method needs a cosine head over signed features:
+`MLP` and `ResNet50` with `last_relu=False`, or `ReducedResNet`. Weights of known classes stay
+fixed. A new class's weights start as the normalised mean of its samples' normalised features, with
+the mean length of the known classes' weights. The paper has λ₀ = 5 (10 on ImageNet), K = 2, m = 0.5
+and 20 herded exemplars per class.
 
 The paper also reports predictions by the nearest mean of exemplars (`classifier`) and, on ImageNet,
-class-balanced finetuning. After every task but the first, the head's weights of all seen classes
-descend the same loss on the exemplars alone, with the network in evaluation mode. The authors take
-20 epochs in batches of 128, at a tenth of the learning rate, and from the 11th at a hundredth.
+class-balanced finetuning. After every task but the first, it trains the head's weights of all seen
+classes with the same loss on the exemplars alone. The network is in evaluation mode. The authors
+take 20 epochs in batches of 128, at 0.1 times the learning rate, and from the 11th at 0.01 times.
 
 Equal to the official code (hshustc/CVPR19_Incremental_Learning) at the losses, the imprinted, fixed
 and finetuned weights and the nearest mean; differs in the means of its CIFAR-100 script, which
-include mirrored exemplars, in herding and the rounding of a fixed total (as `icarl` says), and in
-the finetuning's optimizer, which is the setup's.
+include mirrored exemplars, in herding and the rounding of a fixed total (see `icarl`), and in the
+finetuning's optimizer, which is the setup's.
 """
 
 from typing import NamedTuple
@@ -56,11 +56,11 @@ from everlight.models.heads import cosines, unit
 
 
 class Finetuned(NamedTuple):
-    """What the steps of class-balanced finetuning keep."""
+    """Memory of the steps of class-balanced finetuning."""
 
     teacher: Teacher
     params: PyTree
-    """The parameters before; all stay but the head's weights of the seen classes."""
+    """Parameters before finetuning; it changes the head's weights of the seen classes alone."""
 
 
 @checked
@@ -77,23 +77,25 @@ def lucir(
     finetune_rate: PositiveFloat = 0.1,
     finetune_batch: PositiveInt = 128,
 ) -> Strategy:
-    """LUCIR, its memory being `Rehearsal`; the head's weights are `params["head"]["kernel"]`.
+    """Return learning a unified classifier by rebalancing (LUCIR), whose memory is `Rehearsal`.
+
+    The head's weights are `params["head"]["kernel"]`.
 
     Args:
-      setup: what is static.
-      exemplars_per_class: exemplars per class, where there is no `buffer_size`; 20 in the paper.
+      setup: network, objective, optimizer and data access.
+      exemplars_per_class: exemplars per class, used without `buffer_size`; 20 in the paper.
       labels: labels per sample in the sequence.
-      distillation: λ₀ above.
-      margin: m above.
-      rivals: K above; a task of fewer new classes has all of them.
+      distillation: base weight λ₀ of the feature distillation.
+      margin: margin m of the ranking loss.
+      rivals: number K of nearest new classes per sample; a task with fewer has all of them.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
       classifier: "head", or "nearest mean" of exemplars for one label per sample.
       finetune_epochs: epochs of class-balanced finetuning after each task but the first.
-      finetune_rate: its first learning rate, relative to the optimizer's.
-      finetune_batch: exemplars per step of it.
+      finetune_rate: first learning rate of the finetuning, relative to the optimizer's.
+      finetune_batch: exemplars per finetuning step.
 
     Raises:
-      ValueError: a classifier that does not exist.
+      ValueError: `classifier` is unknown.
     """
 
     def begin_task(
@@ -113,7 +115,7 @@ def lucir(
         batch: Batch,
         new: Bool[Array, "c"],
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The batch's loss L above, and its first term."""
+        """Return the batch's loss L and its first term."""
         weight = distillation * jnp.sqrt(jnp.sum(teacher.known) / jnp.maximum(jnp.sum(new), 1))
         old, _ = setup.apply(teacher.params, teacher.batch_stats, batch.inputs, False, None)
         task_loss = weighted_mean(setup.objective.loss(outputs, batch.labels, seen), batch.weight)
@@ -218,9 +220,9 @@ def margin_ranking(
     Args:
       scores: cosines with all classes, `[b, c]`.
       true: the sample's classes among those known before, `[b, c]`.
-      new: the classes whose greatest scores are the rivals.
-      margin: m.
-      rivals: how many; the mean is over those that there are, 0 without any.
+      new: the new classes; those with the greatest scores are the rivals.
+      margin: margin m.
+      rivals: maximal number of rivals; the result is 0 without any.
     """
     top, _ = jax.lax.top_k(jnp.where(new, scores, -jnp.inf), min(rivals, new.shape[0]))
     pairs = true[:, :, None] & (top > -jnp.inf)[:, None, :]
@@ -236,14 +238,14 @@ def imprint(
     new: Bool[Array, "c"],
     known: Bool[Array, "c"],
 ) -> Float[Array, "f c"]:
-    """Return the head's weights, new classes' from their samples; as given where none is known.
+    """Return the head's weights after imprinting new classes; unchanged if no class is known.
 
     Args:
       kernel: the head's weights, `[f, c]`.
-      features: of the samples, `[n, f]`.
-      samples: of the task, `[n]`.
-      new: classes to imprint that have a sample.
-      known: classes whose weights' mean length the new ones take.
+      features: features of the samples, `[n, f]`.
+      samples: samples of the task, `[n]`.
+      new: classes to imprint; those without a sample stay unchanged.
+      known: classes whose mean weight length the new classes take.
     """
     member = multi_hot(samples.labels, new.shape[0]) & samples.mask[:, None]
     means = jnp.where(samples.mask[:, None], unit(features, -1), 0).T @ member

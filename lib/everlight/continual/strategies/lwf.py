@@ -2,14 +2,14 @@
 
     L(θ) = L_task(θ) + λ T² · mean over old heads of KL(softmax(z_old / T) ‖ softmax(z / T))
 
-z_old are the outputs, for the new task's images, of the network as it was before the task, in
-evaluation mode. T² is Hinton et al.'s; the paper has T = 2 and λ = 1 without it, which is λ = 1 / 4
-here. With one head the old classes form a single softmax; with `class_group`, a softmax per group,
-averaged.
+z_old are the logits, for the new task's images, of the network before the task in evaluation mode.
+The factor T² is Hinton et al.'s. The paper has T = 2 and λ = 1 without it, which is λ = 1 / 4 here.
+With one head the old classes form a single softmax. With `class_group` there is one softmax per
+group, and their losses are averaged.
 
 Equal to the official code (lizhitwo/LearningWithoutForgetting) at the gradient of a sample's
 distillation over one head, with λ = 1 / T²; differs with several old heads, whose losses that code
-adds up.
+sums.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from everlight.continual.strategies.naive import batch_loss, naive, weighted_mea
 
 
 class Teacher(NamedTuple):
-    """The network before the task, and the classes that it knew: LwF's memory, part of others'."""
+    """Network before the task, and the classes known to it."""
 
     params: PyTree
     batch_stats: PyTree
@@ -32,12 +32,12 @@ class Teacher(NamedTuple):
 
 
 def no_teacher(learner: Learner) -> Teacher:
-    """A network that knew no class, before the first task."""
+    """Return the teacher before the first task, which knows no class."""
     return Teacher(learner.params, learner.batch_stats, jnp.zeros_like(learner.seen))
 
 
 def freeze_teacher(learner: Learner, task: Task) -> Teacher:
-    """The network as a task begins, and the classes that it knew before."""
+    """Return the network at the start of a task, and the classes of earlier tasks."""
     return Teacher(learner.params, learner.batch_stats, learner.seen & ~task.classes)
 
 
@@ -47,9 +47,9 @@ def distillation(
     among: Bool[Array, "c"],
     temperature: float,
 ) -> Float[Array, ""]:
-    """T² KL(softmax(teacher / T) ‖ softmax(student / T)) over some classes; 0 over none.
+    """Return T² KL(softmax(teacher / T) ‖ softmax(student / T)) over given classes; 0 without any.
 
-    Hinton et al. 2015, whose T² keeps the gradient's size independent of T.
+    The factor T² of Hinton et al. 2015 keeps the gradient's size independent of T.
     """
 
     def log_softmax(logits: Float[Array, "c"]) -> Float[Array, "c"]:
@@ -68,13 +68,13 @@ def lwf(
     class_group: Int[Array, "c"] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
-    """LwF.
+    """Return learning without forgetting (LwF), whose memory is `Teacher`.
 
     Args:
-      setup: what is static.
-      regularization: λ above.
-      temperature: T above.
-      class_group: the head of each class, where tasks have heads of their own.
+      setup: network, objective, optimizer and data access.
+      regularization: coefficient λ of the distillation.
+      temperature: temperature T of the distillation.
+      class_group: head of each class, if tasks have separate heads.
       groups: number of heads.
     """
 

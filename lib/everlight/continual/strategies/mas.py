@@ -2,12 +2,12 @@
 
     L(θ) = L_task(θ) + λ Σ_k Ω_k (θ_k − θ*_k)²
 
-Ω is the mean of |∂‖F(x)‖²/∂θ| over the inputs of each task, added up over tasks; the anchor θ* is
-the last solution. `regularization` λ is 1 in the paper's experiments.
+Ω is the mean of |∂‖F(x)‖²/∂θ| over the inputs of each task, summed over tasks. The anchor θ* is the
+last solution. `regularization` λ is 1 in the paper's experiments.
 
-Equal to the official code (rahafaljundi/MAS-Memory-Aware-Synapses) at Ω where that passes samples
-one by one, and at the penalty's gradient; differs where it passes batches, of which it takes the
-absolute value of the summed gradient.
+Equal to the official code (rahafaljundi/MAS-Memory-Aware-Synapses) at the penalty's gradient, and
+at Ω where the code passes samples one by one; differs where it passes batches: it takes the
+absolute value of a batch's summed gradient.
 """
 
 import jax
@@ -33,14 +33,15 @@ def mas(
     importance_samples: PositiveInt = 1024,
     implicit_rate: Coefficient | None = None,
 ) -> Strategy:
-    """MAS, its memory being `QuadraticSums` with one anchor.
+    """Return memory aware synapses (MAS), whose memory is `QuadraticSums` with one anchor.
 
     Args:
-      setup: what is static.
-      regularization: λ above.
-      importance_samples: at most so many of a task's samples, evenly spaced, estimate Ω.
-      implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
-        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
+      setup: network, objective, optimizer and data access.
+      regularization: coefficient λ of the penalty.
+      importance_samples: maximal number of a task's samples, evenly spaced, that estimate Ω.
+      implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
+        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
+        does.
     """
 
     def end_task(

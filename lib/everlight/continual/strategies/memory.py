@@ -1,4 +1,4 @@
-"""Replay buffers as arrays of fixed shape: draws from them, and the reservoir."""
+"""Replay buffers as arrays of fixed shape, draws from them, and reservoir sampling."""
 
 from functools import reduce
 
@@ -10,20 +10,20 @@ from everlight.continual.base import Batch, Epoch, Samples, StepInfo
 
 
 def empty_buffer(capacity: int, labels: int) -> Samples:
-    """A buffer without samples; it holds indices into the data set, never images."""
+    """Return an empty buffer; buffers hold indices into the data set, never images."""
     index, pairs = jnp.zeros(capacity, jnp.int32), jnp.zeros((capacity, labels), jnp.int32)
     return Samples(index, pairs, jnp.zeros(capacity, bool))
 
 
 def merge_buffer(train: Samples, buffer: Samples) -> Epoch:
-    """An epoch of a task's samples and the buffer's, once each."""
+    """Return an epoch of a task's samples and the buffer's, once each."""
     both = jax.tree.map(lambda *parts: jnp.concatenate(parts), train, buffer)
     new, old = jnp.zeros_like(train.mask), jnp.ones_like(buffer.mask)
     return Epoch(both, jnp.concatenate([new, old]))
 
 
 def distinct(samples: Samples) -> Samples:
-    """The samples with those masked that stand there before, with the same labels."""
+    """Return the samples with duplicates masked: the same index with the same labels."""
     columns = (*samples.labels.T, samples.index)
     order = jnp.lexsort((*columns, ~samples.mask))
     same = jnp.ones(order.shape[0] - 1, bool)
@@ -36,9 +36,9 @@ def distinct(samples: Samples) -> Samples:
 def hash_key(key: PRNGKeyArray) -> PRNGKeyArray:
     """Return a threefry key made of all words of a key of any implementation.
 
-    A number folded into a threefry key gives the same bits alone, in a batch and under `vmap`. The
-    bits of an "rbg" or "unsafe_rbg" key depend on its place in a `vmap`, so they rank no samples. A
-    threefry key comes back as it is.
+    Folding a number into a threefry key gives the same bits alone, in a batch and under `vmap`. The
+    bits of an "rbg" or "unsafe_rbg" key depend on its position in a `vmap`, so they cannot rank
+    samples. A threefry key is returned unchanged.
     """
     words = jax.random.key_data(key)
     first = jax.random.wrap_key_data(words[:2], impl="threefry2x32")
@@ -46,7 +46,7 @@ def hash_key(key: PRNGKeyArray) -> PRNGKeyArray:
 
 
 def carried_classes(samples: Samples, classes: int) -> Bool[Array, "c"]:
-    """The classes that the samples carry, `[c]`."""
+    """Return True for the classes among the samples' labels, `[c]`."""
     carried = samples.labels[..., None] == jnp.arange(classes)
     return jnp.any(carried & samples.mask[:, None, None], axis=(0, 1))
 
@@ -54,15 +54,15 @@ def carried_classes(samples: Samples, classes: int) -> Bool[Array, "c"]:
 def draw_slots(
     mask: Bool[Array, "m"], size: int, key: PRNGKeyArray
 ) -> tuple[Int[Array, "n"], Float[Array, "n"]]:
-    """Random slots without replacement, and weights: 0 for what fills up where fewer are held.
+    """Return random slots without replacement and their weights; padding has weight 0.
 
-    A draw without replacement has at most m samples, so a size above m gives the whole memory. This
-    is what Mammoth's buffer returns, whose batch is also as large as what is held.
+    A draw without replacement has at most m samples, so a size above m gives the whole memory.
+    Mammoth's buffer does the same.
 
     Args:
-      mask: the slots that are held, `[m]`.
-      size: wanted; n is the lesser of it and m.
-      key: of the choice.
+      mask: True for filled slots, `[m]`.
+      size: number of wanted slots; n is the lesser of it and m.
+      key: random key of the draw.
     """
     drawn = jnp.where(mask, jax.random.uniform(key, mask.shape), -1.0)
     value, slots = jax.lax.top_k(drawn, min(size, mask.shape[0]))
@@ -72,24 +72,24 @@ def draw_slots(
 
 
 def draw_batch(buffer: Samples, size: int, key: PRNGKeyArray) -> Batch:
-    """A batch of the buffer's samples without replacement, of at most `size`."""
+    """Return a batch of at most `size` samples of the buffer, drawn without replacement."""
     return batch_at(buffer, *draw_slots(buffer.mask, size, key))
 
 
 def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"]) -> Batch:
-    """A batch of the samples in some of the buffer's slots."""
+    """Return a batch of the samples in the given slots of the buffer."""
     return Batch(buffer.index[slots], buffer.labels[slots], weight, jnp.ones(slots.shape, bool))
 
 
 def fill_up(drawn: Batch, batch: Batch) -> Batch:
-    """A batch drawn for a step, in which the step's own samples fill up where fewer are held.
+    """Return a drawn batch in which the step's own samples replace the padding.
 
-    They keep weight 0, and to what normalises over the batch they are no strangers, as an empty
-    slot's would be.
+    They keep weight 0. Layers that normalise over the batch then see current samples instead of an
+    empty slot's.
 
     Args:
-      drawn: a batch of any size.
-      batch: the step's own, whose samples are taken in turn, and again from the first.
+      drawn: batch from memory, of any size.
+      batch: the step's own batch; its samples are taken in turn, cyclically.
     """
     held = drawn.weight > 0
     place = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
@@ -100,12 +100,12 @@ def fill_up(drawn: Batch, batch: Batch) -> Batch:
 
 
 def arrivals(batch: Batch) -> Samples:
-    """A batch's samples, those of weight 0 masked: what a step brings to memory."""
+    """Return a batch's samples that may enter memory; those of weight 0 are masked."""
     return Samples(batch.index, batch.labels, batch.weight > 0)
 
 
 def arrived(info: StepInfo) -> Samples:
-    """Return the samples that a step brings to memory: none before the last update on a batch."""
+    """Return the samples that enter memory after a step; none before a batch's last update."""
     new = arrivals(info.batch)
     return new._replace(mask=new.mask & info.arrives)
 
@@ -117,17 +117,19 @@ def add_to_reservoir(
     here: Bool[Array, "b"],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, Int[Array, ""]]:
-    """Reservoir sampling (Vitter 1985): after n arrivals each is held with probability m / n.
+    """Add a batch by reservoir sampling (Vitter 1985).
+
+    After n arrivals each sample is held with probability m / n.
 
     Args:
-      rows: what is held of each sample, leaves `[m, ...]`.
-      arrived: how many arrived before.
-      new: the same of a batch, leaves `[b, ...]`, which arrives in its order.
-      here: which of the batch arrive; the others change nothing.
-      key: of the choice.
+      rows: stored values per sample, leaves `[m, ...]`.
+      arrived: number of earlier arrivals.
+      new: values of a batch, leaves `[b, ...]`, which arrive in order.
+      here: True for samples of the batch that arrive; the others have no effect.
+      key: random key of the choice.
 
     Returns:
-      The rows, and how many arrived by now.
+      The stored values and the number of arrivals after the batch.
     """
     capacity = jax.tree.leaves(rows)[0].shape[0]
     number = arrived + jnp.cumsum(here) - 1

@@ -1,9 +1,9 @@
-"""Naive finetuning, and the parts that every other strategy replaces some of.
+"""Naive finetuning, the base of all other strategies.
 
-Learns task after task with nothing against forgetting: the lower bound of every benchmark. Other
-strategies are `naive(setup)._replace(...)` of the functions in which they differ.
+It learns task after task without any measure against forgetting: the lower bound of benchmarks.
+Other strategies are `naive(setup)._replace(...)` with the functions in which they differ.
 
-Finetuning has no code of its own. Equal to Mammoth's `sgd.py` at the parameters after every step of
+Finetuning has no official code. Equal to Mammoth's `sgd.py` at the parameters after every step of
 plain gradient descent; differs in that the loss runs over the classes that the objective counts,
 where theirs runs over all outputs.
 """
@@ -29,23 +29,23 @@ from everlight.continual.base import (
 def batch_outputs(
     setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Outputs, PyTree]:
-    """A batch's outputs in training mode and the new batch statistics."""
+    """Return a batch's outputs in training mode and the new batch statistics."""
     return setup.apply(params, learner.batch_stats, batch.inputs, True, key)
 
 
 def batch_loss(
     setup: Setup, params: PyTree, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], tuple[Outputs, PyTree]]:
-    """Weighted mean of the objective's loss of a batch, and all that `batch_outputs` gives."""
+    """Return the weighted mean loss of a batch, and the result of `batch_outputs`."""
     outputs, batch_stats = batch_outputs(setup, params, learner, batch, key)
     losses = setup.objective.loss(outputs, batch.labels, learner.seen)
     return weighted_mean(losses, batch.weight), (outputs, batch_stats)
 
 
 def weighted_mean(values: Float[Array, "b"], weight: Float[Array, "b"]) -> Float[Array, ""]:
-    """Mean over the samples of weight 1; 0 where there are none.
+    """Return the mean over the samples of weight 1; 0 if there are none.
 
-    Values of weight 0 are dropped, not multiplied, so that not even a NaN among them matters.
+    Values of weight 0 are dropped, not multiplied, so that a NaN among them has no effect.
     """
     kept = jnp.where(weight > 0, values * weight, 0)
     return jnp.sum(kept) / jnp.maximum(jnp.sum(weight), 1)
@@ -54,7 +54,7 @@ def weighted_mean(values: Float[Array, "b"], weight: Float[Array, "b"]) -> Float
 def task_gradient(
     setup: Setup, learner: Learner, batch: Batch, key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """Gradient of the batch's own loss."""
+    """Return the gradient of the batch's loss and the `StepInfo`."""
     differentiate = jax.value_and_grad(
         lambda params: batch_loss(setup, params, learner, batch, key), has_aux=True
     )
@@ -64,7 +64,7 @@ def task_gradient(
 
 @checked
 def naive(setup: Setup) -> Strategy:
-    """Finetuning: the plain gradient on the task's own samples."""
+    """Return naive finetuning: the plain gradient on the task's own samples."""
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
         return Epoch(task.train, jnp.zeros_like(task.train.mask))

@@ -2,8 +2,8 @@
 
     score_k(z) = −|z − μ_k|²,   μ_k the mean of the features of all samples of class k so far
 
-Rebuffi et al. compare directions: features are divided by their length before they are averaged,
-and the means before they are compared. A class without samples has score −∞.
+Rebuffi et al. compare directions: they divide features by their length before averaging, and means
+before comparing. A class without samples has score −∞.
 
 Equal to the official code (srebuffi/iCaRL, its NCM) at `directions=True` over a fixed network;
 differs from its CIFAR-100 script in not averaging in the mean of the mirrored images, and in the
@@ -24,17 +24,18 @@ from everlight.models.heads import unit
 
 
 class ClassMeans(NamedTuple):
-    """The memory: running means of the features, held as offsets from one fixed origin.
+    """Running class means of the features, stored as offsets from one fixed origin.
 
-    Features far from 0 keep their digits in the offsets, which are as small as their spread.
+    The offsets are as small as the spread of the features, so features far from 0 keep their
+    precision.
     """
 
     origin: Float[Array, "f"]
-    """The mean of the first batch's features, which no later batch changes."""
+    """Mean of the first batch's features; later batches do not change it."""
     offset: Float[Array, "c f"]
-    """Each class's mean minus the origin; 0 without samples."""
+    """Mean of each class minus the origin; 0 for a class without samples."""
     count: Int[Array, "c"]
-    """Samples of the class so far."""
+    """Number of samples of each class so far."""
 
     @property
     def mean(self) -> Float[Array, "c f"]:
@@ -44,14 +45,15 @@ class ClassMeans(NamedTuple):
 
 @checked
 def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
-    """Nearest class mean, its memory being `ClassMeans`; of several labels each class counts.
+    """Return the nearest-class-mean classifier, whose memory is `ClassMeans`.
 
-    The usual network is `caffe_nets.LinearClassifier` over stored features.
+    A sample with several labels counts for each of its classes. The usual network is
+    `caffe_nets.LinearClassifier` over stored features.
 
     Args:
-      setup: what is static.
-      directions: whether features and means are divided by their lengths (Rebuffi et al.). Scores
-        then depend on where 0 lies; without, they do not.
+      setup: network, objective, optimizer and data access.
+      directions: divide features and means by their lengths (Rebuffi et al.). Scores then depend
+        on the position of 0 in feature space.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> ClassMeans:
@@ -89,7 +91,7 @@ def add_to_means(
     Args:
       means: the means so far.
       features: the batch's features, `[b, f]`, all finite.
-      member: the classes of each sample, `[b, c]`; a sample without any does not count.
+      member: the classes of each sample, `[b, c]`; a sample without a class does not count.
     """
     origin = origin_after(means, features, jnp.any(member, axis=1))
     new = jnp.sum(member, axis=0)

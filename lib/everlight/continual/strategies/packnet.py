@@ -1,16 +1,16 @@
-"""PackNet (Mallya and Lazebnik 2018, CVPR): tasks own weights, and none touches another's.
+"""PackNet (Mallya and Lazebnik 2018, CVPR): every task owns weights that later tasks never change.
 
-A task trains the free weights among all, its loss running over its own classes. At its end, in
-every layer but the head, a share of the free weights, the smallest by magnitude, becomes 0 and
-stays free; the others are retrained without them, and the task owns them from then on. Biases,
-scales and batch statistics are learnt with the first task and stay as it left them; every class's
-weights of the head are its task's. Told the task, a network of the weights owned up to it answers.
-The paper prunes half to three quarters, retrains for 10 epochs after 20 at the rate with which
-these ended, and starts from a network trained on ImageNet.
+A task trains the free weights; its loss runs over its own classes. At its end, every layer but the
+head prunes the smallest share of its free weights by magnitude: they become 0 and stay free. The
+others are retrained without them, and the task owns them from then on. Biases, scales and batch
+statistics are learned with the first task and then stay fixed. In the head, a class's weights
+belong to its task. Given the task, the network of the weights owned up to it predicts. The paper
+prunes half to three quarters and starts from a network trained on ImageNet. It trains for 20 epochs
+and retrains for 10 at the final learning rate.
 
-Equal to the official code (arunmallya/packnet) at the weights that a task prunes, but for ties at
-the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
-statistics, which there stay as ImageNet left them, and in initial weights.
+Equal to the official code (arunmallya/packnet) at the weights that a task prunes, except for ties
+at the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
+statistics, which there stay as trained on ImageNet, and in initial weights.
 """
 
 from typing import NamedTuple
@@ -29,20 +29,21 @@ FREE, PRUNED = -1, -2
 
 
 class Ownership(NamedTuple):
-    """PackNet's memory."""
+    """Memory of PackNet."""
 
     owner: PyTree
-    """Of every parameter the task that it belongs to, FREE, or PRUNED while a task is retrained;
-    what the setup freezes belongs to the first."""
+    """Task that owns each parameter, or FREE, or PRUNED while a task is retrained. Parameters that
+    the setup freezes belong to the first task."""
     classes: Bool[Array, "c"]
-    """Of the task that is being learnt; none between tasks."""
+    """Classes of the current task; none between tasks."""
 
 
 class BeforeStep(NamedTuple):
-    """What a step hands on, so that what it must not move can be put back."""
+    """Values before a step, from which fixed parameters are restored after it."""
 
     params: PyTree
     trained: PyTree
+    """True for parameters that the step may change."""
 
 
 @checked
@@ -52,21 +53,22 @@ def packnet(
     retrain_epochs: NonNegativeInt = 10,
     batch_size: PositiveInt = 32,
 ) -> Strategy:
-    """PackNet, its memory being `Ownership`; the head is `params["head"]`, classes its last axis.
+    """Return PackNet, whose memory is `Ownership`; the last axis of `params["head"]` is classes.
 
-    Every task needs classes of its own. `predict` takes the network with all weights and all seen
-    classes; while a task is learnt, its classes alone, by which its epoch is chosen. With batch
-    statistics tasks after the first are trained in evaluation mode, which keeps them, without
-    dropout.
+    Tasks must have disjoint classes. `predict` takes the network with all weights and all seen
+    classes. During a task it scores the task's classes alone, on which the best epoch is chosen.
+    If the network has batch statistics, later tasks are trained in evaluation mode, which keeps
+    them fixed and applies no dropout.
 
     Args:
-      setup: what is static; retraining begins its optimizer anew, at the rate of the task's end.
-      prune: share of the free weights that a task leaves.
-      retrain_epochs: without the pruned weights.
-      batch_size: samples a step of retraining.
+      setup: network, objective, optimizer and data access. Retraining resets the optimizer and
+        keeps the learning rate of the task's end.
+      prune: share of the free weights that a task prunes, in [0, 1].
+      retrain_epochs: epochs of retraining without the pruned weights.
+      batch_size: samples per retraining step.
 
     Raises:
-      ValueError: a share outside [0, 1]; at `init`, no layer named head.
+      ValueError: `prune` is outside [0, 1]; or, at `init`, no layer is named head.
     """
     plain = naive(setup)
 
@@ -174,9 +176,9 @@ def packnet(
 def prune_smallest(
     owner: Int[Array, "*shape"], weights: Float[Array, "*shape"], share: float
 ) -> Int[Array, "*shape"]:
-    """The owners with a share of the free weights PRUNED, those of least magnitude.
+    """Return the owners after pruning the smallest share of the free weights by magnitude.
 
-    Of a vector, which is a bias or a scale, none is.
+    Vectors (biases and scales) are not pruned.
     """
     if weights.ndim < 2:
         return owner
@@ -187,13 +189,13 @@ def prune_smallest(
 
 
 def owned_up_to(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
-    """The parameters with those 0 that no task up to this one owns; the head as it is."""
+    """Return the parameters that tasks up to this one own, 0 elsewhere; the head is unchanged."""
     kept = jax.tree.map(lambda o, leaf: jnp.where((o >= 0) & (o <= task), leaf, 0), owner, params)
     return {**kept, "head": params["head"]}
 
 
 def _trained(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
-    """What a task of these classes may move."""
+    """Return True for the parameters that a task of these classes may change."""
     free = jax.tree.map(lambda o: o == FREE, owner)
     return {**free, "head": jax.tree.map(lambda f: f & classes, free["head"])}
 
@@ -201,7 +203,7 @@ def _trained(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
 def _gradient(
     setup: Setup, learner: Learner, batch: Batch, first: Bool[Array, ""], key: PRNGKeyArray
 ) -> tuple[PyTree, StepInfo]:
-    """The batch's; after the first task in evaluation mode where there are batch statistics."""
+    """Return the batch's gradient, in evaluation mode after the first task if statistics exist."""
 
     def still(
         params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: PRNGKeyArray

@@ -1,17 +1,17 @@
-"""The penalty that EWC, SI, MAS and IMM share, each with its own importances, and steps on it.
+"""The quadratic penalty of EWC, SI, MAS and IMM, and explicit and implicit steps on it.
 
     c Σ_k ω_k (θ − θ*_k)²,   Ω = Σ_k ω_k,   A = Σ_k ω_k θ*_k
 
-The papers add its gradient 2c(Ωθ − A) to the task's. At a rate η that explicit step diverges where
-η 2cΩ exceeds 2, or 2(1 + m) with momentum m, so that one stiff parameter limits the rate at which
-all can learn. The implicit step takes the optimizer's step to θ' on the task's gradient alone, then
-the penalty's proximal point
+The papers add its gradient 2c(Ωθ − A) to the task's. At a learning rate η this explicit step
+diverges if η 2cΩ exceeds 2, or 2(1 + m) with momentum m. One stiff parameter thus limits the
+learning rate of all. The implicit step takes the optimizer's step to θ' on the task's gradient
+alone, then the penalty's proximal point (Parikh and Boyd 2014, Proximal algorithms)
 
-    θ = argmin_x c Σ_k ω_k (x − θ*_k)² + (x − θ')² / 2η = θ' − η 2c(Ωθ' − A) / (1 + η 2cΩ)
+    θ = argmin_x c Σ_k ω_k (x − θ*_k)² + (x − θ')² / 2η = θ' − η 2c(Ωθ' − A) / (1 + η 2cΩ).
 
-(Parikh and Boyd 2014, Proximal algorithms), which is exact since the penalty is diagonal, moves no
-parameter beyond the anchors' mean whatever the regularization, and agrees with the explicit step to
-first order in η. Where both stand still they do so at the same parameters.
+This is exact, since the penalty is diagonal. It moves no parameter beyond the anchors' mean at any
+regularization, and agrees with the explicit step to first order in η. Both steps have the same
+fixed points.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ from everlight.continual.engine.steps import trainable_part
 
 
 class QuadraticSums(NamedTuple):
-    """Σ_k ω_k and Σ_k ω_k θ*_k over the anchors so far.
+    """Sums Σ_k ω_k and Σ_k ω_k θ*_k over the anchors so far.
 
-    They give the gradient of Σ_k ω_k (θ − θ*_k)² exactly, in memory that does not grow with tasks.
+    They give the exact gradient of Σ_k ω_k (θ − θ*_k)², in memory that does not grow with tasks.
     """
 
     importance: PyTree
@@ -46,13 +46,13 @@ class QuadraticSums(NamedTuple):
 
 
 def no_anchors(params: PyTree) -> QuadraticSums:
-    """Sums over nothing."""
+    """Return the sums without anchors, which are 0."""
     zeros = jax.tree.map(jnp.zeros_like, params)
     return QuadraticSums(zeros, zeros)
 
 
 def add_anchor(sums: QuadraticSums, importance: PyTree, params: PyTree) -> QuadraticSums:
-    """The sums with one more anchor at `params`."""
+    """Return the sums with one more anchor at `params`."""
     weighted = jax.tree.map(jnp.multiply, importance, params)
     return QuadraticSums(
         jax.tree.map(jnp.add, sums.importance, importance),
@@ -61,12 +61,12 @@ def add_anchor(sums: QuadraticSums, importance: PyTree, params: PyTree) -> Quadr
 
 
 def single_anchor(importance: PyTree, params: PyTree) -> QuadraticSums:
-    """The sums of one anchor."""
+    """Return the sums of one anchor."""
     return QuadraticSums(importance, jax.tree.map(jnp.multiply, importance, params))
 
 
 def penalty_gradient(sums: QuadraticSums, params: PyTree) -> PyTree:
-    """Gradient of Σ_k ω_k (θ − θ*_k)²: 2 (Σω θ − Σωθ*)."""
+    """Return the gradient of Σ_k ω_k (θ − θ*_k)², 2 (Σω θ − Σωθ*)."""
     return jax.tree.map(
         lambda importance, anchor, theta: 2 * (importance * theta - anchor),
         sums.importance,
@@ -76,12 +76,12 @@ def penalty_gradient(sums: QuadraticSums, params: PyTree) -> PyTree:
 
 
 def proximal_change(sums: QuadraticSums, params: PyTree, scale: Float[Array, ""]) -> PyTree:
-    """What leads from the parameters to the proximal point of Σ_k ω_k (θ − θ*_k)².
+    """Return the change from the parameters to the proximal point of Σ_k ω_k (θ − θ*_k)².
 
     Args:
-      sums: of the anchors.
-      params: after the optimizer's step on the task alone.
-      scale: η c above.
+      sums: sums over the anchors.
+      params: parameters after the optimizer's step on the task alone.
+      scale: product η c of learning rate and coefficient.
     """
     return jax.tree.map(
         lambda importance, gradient: -scale * gradient / (1 + 2 * scale * importance),
@@ -97,18 +97,18 @@ def penalised(
     sums_of: Callable[[Memory], QuadraticSums],
     implicit_rate: Coefficient | None,
 ) -> Strategy:
-    """The strategy, held near its anchors at every step.
+    """Return the strategy with the quadratic penalty at every step.
 
     Args:
-      setup: what is static.
-      strategy: whose `grads` is the task's gradient; its `after_step`, where there is one, is told
+      setup: network, objective, optimizer and data access.
+      strategy: strategy whose `grads` is the task's gradient. Its `after_step`, if any, receives
         the whole change of the parameters.
-      coefficient: c above.
-      sums_of: the anchors, from the strategy's memory.
-      implicit_rate: η above, for implicit steps; the schedule's factor is put to it. Of SGD it is
-        the rate, divided by 1 − m where there is momentum m, since so far does a constant gradient
-        carry in the end. Where the optimizer gives each parameter a rate of its own, one rate for
-        all weighs the penalty differently against the task. None adds the penalty's gradient.
+      coefficient: coefficient c of the penalty.
+      sums_of: function from the strategy's memory to the sums over anchors.
+      implicit_rate: learning rate η of implicit steps, multiplied by the schedule's factor. For SGD
+        it is the optimizer's rate, divided by 1 − m with momentum m: the total step of a constant
+        gradient. If the optimizer scales each parameter's rate, a single rate weighs penalty and
+        task differently. None adds the penalty's gradient.
     """
     if implicit_rate is None:
         return strategy._replace(grads=_penalised_grads(strategy, coefficient, sums_of))
@@ -131,7 +131,7 @@ def penalised(
 def _penalised_grads(
     strategy: Strategy, coefficient: Coefficient, sums_of: Callable[[Memory], QuadraticSums]
 ) -> Callable[..., tuple[PyTree, StepInfo]]:
-    """Return a `grads` that adds `coefficient` times the penalty's gradient to the strategy's."""
+    """Return `grads` that adds `coefficient` times the penalty's gradient to the strategy's."""
 
     def grads(
         memory: Memory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray

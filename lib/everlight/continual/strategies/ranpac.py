@@ -2,23 +2,24 @@
 
     h = relu(zᵀ R), R normal,   G = Σ h hᵀ,   C = Σ h yᵀ,   scores = hᵀ (G + λ I)⁻¹ C
 
-over all samples so far, y their labels as 0 and 1: ridge regression of the labels on m random
-features, the same whatever the order of the samples. m = 10,000 in the paper; its ablation without
-projection has h = z.
+over all samples so far, y being their labels as 0 and 1. This is ridge regression of the labels on
+m random features; the order of the samples has no effect. m = 10,000 in the paper, whose ablation
+without projection has h = z.
 
-The paper chooses λ anew at every task, among powers of ten from 1e-8 to 1e8. A regression on four
-fifths of the task's samples has to have the least squared error on the other fifth.
-`ridge="validated"` does so. Otherwise λ is a setting, as a stream has neither tasks nor samples to
-keep apart; the best one depends on the features by powers of ten.
+The paper chooses λ at every task among powers of ten from 1e-8 to 1e8. It fits the regression on
+four fifths of the task's samples and takes the least squared error on the other fifth.
+`ridge="validated"` does the same. Otherwise λ is an argument, since a stream has neither tasks nor
+held-out samples. The best λ varies by powers of ten with the features.
 
-The condition number is at most λ₁/λ + 1, λ₁ the greatest eigenvalue of G, which grows with the
-samples. While these are fewer than m it is that, and float32's scores are off by 2e-3 at
-λ = 1e-6 tr G and by 2e-2 at 1e-7. Smaller λ act like about 1e-7 λ₁, as `ridge_solve` raises
-eigenvalues that are within float32's rounding errors.
+The condition number is at most λ₁/λ + 1. The greatest eigenvalue λ₁ of G grows with the samples.
+With fewer than m samples this bound is reached: float32 scores have errors of 2e-3 at
+λ = 1e-6 tr G and of 2e-2 at 1e-7 tr G. Smaller λ act like about 1e-7 λ₁, since `ridge_solve` raises
+eigenvalues that are within float32 rounding errors.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
-choice of λ; differs in raised eigenvalues where λ is within float32's rounding errors (there it is
-solved as it is), and in leaving out the adapters that the paper trains in the first session.
+choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (there the
+system is solved without), and in leaving out the adapters that the paper trains in the first
+session.
 """
 
 from typing import Literal, NamedTuple
@@ -39,42 +40,45 @@ from everlight.continual.strategies.frozen import (
 )
 
 RIDGES = tuple(10.0**power for power in range(8, -9, -1))
-"""The values of λ among which validation chooses, the greatest first."""
+"""Values of λ among which validation chooses, in descending order."""
 START_RIDGE = 1e4
-"""λ until a task has samples on both sides of the split."""
+"""Value of λ until a task has samples on both sides of the validation split."""
 
 
 class RandomRidge(NamedTuple):
-    """RanPAC's memory."""
+    """Memory of RanPAC."""
 
     projection: Float[Array, "f m"]
-    """R, the same from the beginning; no columns where there is no projection."""
+    """Fixed random projection R; it has no columns if there is no projection."""
     gram: Float[Array, "m m"]
+    """Gram matrix G of the projected features."""
     prototypes: Float[Array, "m c"]
-    """C."""
+    """Class prototypes C."""
     ridge: Float[Array, ""]
-    """λ, chosen at the last task where it is validated."""
+    """Coefficient λ; the last task's choice if it is validated."""
     kernel: Float[Array, "m c"]
-    """The weights of the scores, from Gram matrix and prototypes at the last evaluation."""
+    """Weights of the scores, solved from Gram matrix and prototypes at the last evaluation."""
 
 
 @checked
 def ranpac(
     setup: Setup, width: NonNegativeInt = 10_000, ridge: Coefficient | Literal["validated"] = 1e4
 ) -> Strategy:
-    """RanPAC, its memory being `RandomRidge`; of several labels each class counts.
+    """Return RanPAC (random projections, pretrained features), whose memory is `RandomRidge`.
 
-    The usual network is `caffe_nets.LinearClassifier` over stored features. A class without samples
-    has score 0, as the regression says.
+    A sample with several labels counts for each of its classes. The usual network is
+    `caffe_nets.LinearClassifier` over stored features. A class without samples has score 0, the
+    solution of its regression.
 
     Args:
-      setup: what is static.
-      width: m above; memory holds m² numbers. 0 leaves out the projection and its ReLU.
-      ridge: λ above, above 0, in units of squared features summed over samples; or "validated",
-        which chooses it by the paper's rule when a task begins and needs boundaries between tasks.
+      setup: network, objective, optimizer and data access.
+      width: number m of random features; memory holds m² numbers. 0 leaves out the projection and
+        its ReLU.
+      ridge: coefficient λ > 0, in units of squared features summed over samples. "validated"
+        chooses it by the paper's rule at the start of a task and needs boundaries between tasks.
 
     Raises:
-      ValueError: a ridge that is neither a number nor "validated".
+      ValueError: `ridge` is neither a number nor "validated".
     """
     validates = isinstance(ridge, str)
 
@@ -133,14 +137,14 @@ def validated_ridge(
 ) -> Float[Array, ""]:
     """Return the λ of `RIDGES` with the least squared error on a random fifth of the samples.
 
-    Of equal errors the greatest λ stands.
+    Ties go to the greatest λ.
 
     Args:
       rows: features of the samples, `[n, m]`.
-      targets: their labels as 0 and 1, `[n, c]`.
-      mask: which of them count.
-      before: what stays where a side of the split is empty.
-      key: the key of the split.
+      targets: labels of the samples as 0 and 1, `[n, c]`.
+      mask: True for samples that count.
+      before: λ that is returned if a side of the split is empty.
+      key: random key of the split.
     """
     order = jnp.lexsort((jax.random.uniform(key, mask.shape), ~mask))
     count = jnp.sum(mask)

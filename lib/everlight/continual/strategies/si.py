@@ -2,12 +2,12 @@
 
     L(θ) = L_task(θ) + c Σ_k Ω_k (θ_k − θ*_k)²,   Ω_k = Σ_t ω_{t,k} / ((Δθ_{t,k})² + ξ)
 
-ω_{t,k} is the path integral of −∂L_task/∂θ_k · dθ_k over task t, taken with the task loss's own
-gradient, and Δθ_{t,k} how far the parameter moved in it. A negative ω counts as 0, so that Ω never
-falls. The paper: c = 0.1 on split CIFAR, ξ = 1e-3.
+ω_{t,k} is the path integral of −∂L_task/∂θ_k · dθ_k over task t, with the gradient of the task loss
+alone. Δθ_{t,k} is the parameter's change over the task. A negative ω counts as 0, so that Ω never
+falls. The paper has c = 0.1 on split CIFAR and ξ = 1e-3.
 
 Equal to the official code (ganguli-lab/pathint) at ω, at the penalty's gradient, and at Ω where no
-ω is negative; differs where one is, which there lowers the Ω of earlier tasks, at most to 0.
+ω is negative; differs where one is: there it lowers the Ω of earlier tasks, at most to 0.
 """
 
 from typing import NamedTuple
@@ -28,13 +28,13 @@ from everlight.continual.strategies.quadratic import (
 
 
 class PathIntegral(NamedTuple):
-    """SI's memory."""
+    """Memory of SI."""
 
     sums: QuadraticSums
     path: PyTree
-    """ω of the present task so far."""
+    """Path integral ω of the current task so far."""
     start: PyTree
-    """Parameters at its beginning."""
+    """Parameters at the start of the task."""
 
 
 @checked
@@ -44,14 +44,15 @@ def si(
     damping: PositiveFloat = 1e-3,
     implicit_rate: Coefficient | None = None,
 ) -> Strategy:
-    """SI.
+    """Return synaptic intelligence (SI), whose memory is `PathIntegral`.
 
     Args:
-      setup: what is static.
-      regularization: c above.
-      damping: ξ above.
-      implicit_rate: the optimizer's rate, for implicit steps on the penalty, stable at any
-        regularization (`quadratic.penalised`); None adds its gradient, as the paper does.
+      setup: network, objective, optimizer and data access.
+      regularization: coefficient c of the penalty.
+      damping: damping ξ in the denominator of Ω.
+      implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
+        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
+        does.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> PathIntegral:

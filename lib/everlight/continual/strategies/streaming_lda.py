@@ -1,28 +1,29 @@
 """Streaming linear discriminant analysis over features (Hayes and Kanan 2020, CVPRW).
 
-One sample after another, the t-th after t − 1 others, z of class k with mean μ_k so far:
+Samples arrive one by one. The t-th sample z, of class k with current mean μ_k, gives
 
     Σ ← ((t − 1) Σ + Δ) / t,   Δ = (t − 1) / t · (z − μ_k)(z − μ_k)ᵀ,   then z joins μ_k
     score_k(z) = w_kᵀ z − ½ w_kᵀ μ_k,   w_k = Λ μ_k,   Λ = ((1 − ε) Σ + ε I)⁻¹,   ε = 1e-4
 
-A batch is added as its samples one after another would be. The mean of a class without samples is
-0, so its first sample z adds its own square to Σ, as in the authors' code. Σ therefore depends on
-where 0 lies: the squares of features far from 0 leave out the direction towards them.
+A batch gives the same result as its samples one by one. The mean of a class without samples is 0,
+so its first sample z adds its own square to Σ, as in the authors' code. Σ therefore depends on the
+position of 0: features far from 0 add large squares in their direction, which Λ then suppresses.
 
-Features far from 0 keep their digits. Means and deviations are held relative to one origin o, and
-the first samples enter Λ as a correction of rank one. Scores are the paper's minus a term that all
-classes share: with z − o and μ_k − o in place of z and μ_k.
+Features far from 0 keep their precision. Means and deviations are stored relative to one origin o,
+and the first samples enter Λ as a rank-one correction. Scores are the paper's minus a term that all
+classes share: z − o and μ_k − o replace z and μ_k.
 
-The paper begins with a base: means of the first classes, and Σ by the shrinkage of Chen et al.
-2010 (IEEE Trans. Signal Process.), OAS. `base_task` takes the first task as the base.
+The paper begins with a base: means of the first classes, and Σ by the oracle approximating
+shrinkage (OAS) of Chen et al. 2010 (IEEE Trans. Signal Process.). `base_task` takes the first task
+as the base.
 
-The condition number of what is inverted is at most λ/ε + 1, λ the greatest eigenvalue of Σ. With
-features that depend on each other it reaches that, and float32's error in Σ passes ε where λ passes
-some 1e3: features should have a deviation of about 1.
+The condition number of the inverted matrix is at most λ/ε + 1, λ being the greatest eigenvalue of
+Σ. It reaches this bound with linearly dependent features. The float32 error in Σ exceeds ε where λ
+exceeds about 1e3, so features should have a standard deviation of about 1.
 
-Equal to the official code (tyler-hayes/Deep_SLDA) at every distance of the features from 0 in the
-differences between classes that have samples; differs in the score −∞ of the others (there 0), and
-in `ridge_solve` where Σ is singular to float32 (there a pseudoinverse).
+Equal to the official code (tyler-hayes/Deep_SLDA) in the score differences between classes that
+have samples, at every distance of the features from 0; differs in the score −∞ of the other classes
+(there 0), and in `ridge_solve` where Σ is singular in float32 (there a pseudoinverse).
 """
 
 from typing import NamedTuple
@@ -52,35 +53,35 @@ from everlight.models.heads import unit
 
 
 class FirstSamples(NamedTuple):
-    """The first samples z of their classes, each with the weight (t − 1) / t of its square."""
+    """Sums over the first sample z of each class, whose square has the weight (t − 1) / t."""
 
     weight: Float[Array, ""]
-    """The sum of the weights."""
+    """Sum of the weights."""
     total: Float[Array, "f"]
-    """The weighted sum of z − o, o being the origin of the means."""
+    """Weighted sum of z − o, o being the origin of the means."""
 
 
 class Scatter(NamedTuple):
-    """The scatter t Σ, split so that features far from 0 keep their digits."""
+    """Scatter matrix t Σ, split so that features far from 0 keep their precision."""
 
     central: Float[Array, "f f"]
-    """The scatter with z − o for each first sample z in place of z."""
+    """Scatter in which z − o replaces each first sample z."""
     first: FirstSamples
     count: Int[Array, ""]
-    """Samples in the scatter: t."""
+    """Number of samples in the scatter, t."""
 
 
 class Discriminant(NamedTuple):
-    """Streaming LDA's memory."""
+    """Memory of streaming LDA."""
 
     means: ClassMeans
     scatter: Scatter
     in_base: Bool[Array, ""]
-    """Whether the present task is the base, whose samples count already."""
+    """True if the current task is the base, whose samples are already counted."""
     kernel: Float[Array, "f c"]
-    """Λ (μ_k − o) at the last evaluation: the weights of z − o."""
+    """Weights of z − o at the last evaluation, Λ (μ_k − o)."""
     bias: Float[Array, "c"]
-    """Each class's −½ (μ_k − o)ᵀ Λ (μ_k − o) at the last evaluation."""
+    """Bias of each class at the last evaluation, −½ (μ_k − o)ᵀ Λ (μ_k − o)."""
 
 
 @checked
@@ -90,20 +91,20 @@ def streaming_lda(
     base_task: bool = False,
     update_covariance: bool = True,
 ) -> Strategy:
-    """Streaming LDA, its memory being `Discriminant`; the first label of a sample is its class.
+    """Return streaming linear discriminant analysis (LDA), whose memory is `Discriminant`.
 
-    The usual network is `caffe_nets.LinearClassifier` over stored features. A class without samples
-    has score −∞.
+    The first label of a sample is its class. The usual network is `caffe_nets.LinearClassifier`
+    over stored features. A class without samples has score −∞.
 
     Args:
-      setup: what is static.
-      shrinkage: ε above.
-      base_task: whether the first task gives means and covariance at once, from its training
-        samples without augmentation; this needs boundaries between tasks.
-      update_covariance: whether samples after the base change the covariance.
+      setup: network, objective, optimizer and data access.
+      shrinkage: weight ε of the identity matrix in the regularized covariance.
+      base_task: estimate means and covariance of the first task at once, from its training samples
+        without augmentation; this needs boundaries between tasks.
+      update_covariance: update the covariance by the samples after the base.
 
     Raises:
-      ValueError: a covariance that no sample gives, neither in a base nor after it.
+      ValueError: neither a base nor later samples estimate the covariance.
     """
     if not (base_task or update_covariance):
         raise ValueError("update_covariance=False leaves no covariance; give base_task=True")
@@ -165,9 +166,9 @@ def discriminant_kernel(
 ) -> Float[Array, "f c"]:
     """Return Λ (μ_k − o) for every class, 0 for those without samples.
 
-    With weights of sum W, a sum s of the weighted z − o and m = o + s / W of the first samples,
-    t Σ = (C − s sᵀ / W) + W m mᵀ, C being `central`; the last term is one step of Sherman and
-    Morrison's formula.
+    For the first samples, W is the sum of weights, s the weighted sum of z − o and m = o + s / W.
+    Then t Σ = (C − s sᵀ / W) + W m mᵀ, C being `central`. The last term is one Sherman-Morrison
+    update.
     """
     count = jnp.maximum(scatter.count, 1)
     weight, total = scatter.first
@@ -186,12 +187,12 @@ def discriminant_kernel(
 def shrunk_solve(
     covariance: Float[Array, "f f"], right: Float[Array, "f c"], shrinkage: Coefficient
 ) -> Float[Array, "f c"]:
-    """Return ((1 − ε) Σ + ε I)⁻¹ B; it is finite for dependent features.
+    """Return ((1 − ε) Σ + ε I)⁻¹ B; it is finite for linearly dependent features.
 
     Args:
-      covariance: Σ.
-      right: B.
-      shrinkage: ε.
+      covariance: the covariance Σ.
+      right: the right-hand side B.
+      shrinkage: the weight ε of the identity matrix.
     """
     return ridge_solve((1 - shrinkage) * covariance, right, shrinkage)
 
@@ -205,10 +206,10 @@ def base_of(
     """Return class means and the scatter n Σ of base samples, Σ being the OAS estimate.
 
     Args:
-      means: those before any sample.
+      means: the means before any sample (`no_means`).
       features: the samples' features, finite.
-      labels: their classes.
-      mask: which of them count.
+      labels: class of each sample.
+      mask: True for samples that count.
     """
     member = mask[:, None] & (labels[:, None] == jnp.arange(means.count.shape[0]))
     means = add_to_means(means, jnp.where(mask[:, None], features, 0), member)
@@ -224,8 +225,8 @@ def oas_covariance(empirical: Float[Array, "f f"], count: Int[Array, ""]) -> Flo
     """Return the oracle approximating shrinkage (OAS) of a covariance, as scikit-learn's `OAS`.
 
     Args:
-      empirical: the covariance of the samples, divided by their number.
-      count: n, their number.
+      empirical: the samples' scatter divided by their number.
+      count: number n of samples.
     """
     width = empirical.shape[0]
     level = jnp.trace(empirical) / width
@@ -239,13 +240,13 @@ def oas_covariance(empirical: Float[Array, "f f"], count: Int[Array, ""]) -> Flo
 def add_one_by_one(
     means: ClassMeans, scatter: Scatter, features: Float[Array, "b f"], batch: Batch
 ) -> tuple[ClassMeans, Scatter]:
-    """Return means and scatter after the batch's samples in their order.
+    """Return means and scatter after adding the batch's samples in their order.
 
     Args:
       means: the means so far.
       scatter: the scatter so far.
-      features: the batch's features; rows of weight 0 may be anything.
-      batch: the batch, whose first labels are the classes.
+      features: the batch's features; rows of weight 0 are arbitrary.
+      batch: the batch; its first labels are the classes.
     """
     here, label = batch.weight > 0, batch.labels[:, 0]
     rows = jnp.where(here[:, None], features - origin_after(means, features, here), 0)
