@@ -130,7 +130,7 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Seeds",
-            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has its "
+            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
             "own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
         ),
         (
