@@ -135,7 +135,7 @@ def test_inputs_are_the_shots_own(library, sensors):
 
 
 @pytest.mark.parametrize(
-    ("share", "task-incremental"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)]
+    ("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)]
 )
 def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
     rng, sensors, share, told
