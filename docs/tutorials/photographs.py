@@ -95,7 +95,7 @@ methods = {
     "streaming LDA": (counting, streaming_lda),
     "RanPAC": (counting, lambda setup: ranpac(setup, width=500)),
 }
-print("accuracy after the last task, not told; by order of the classes")
+print("accuracy after the last task, class-incremental; by class order")
 for name, (net, strategy) in methods.items():
     found = train(
         net,

@@ -27,7 +27,7 @@ print(images.shape, np.bincount(digits.target).min(), "of the rarest digit")
 # ## Two strategies, ten seeds each
 #
 # `train` draws for every seed its order of classes, first weights and order of samples, and gives
-# accuracy matrices `[seeds, tasks, tasks]`, with the task told to the test and not told.
+# accuracy matrices `[seeds, tasks, tasks]`, task-masked and class-incremental.
 
 # %%
 net = MLP(10, hidden=(64,))

@@ -185,7 +185,7 @@ def test_a_buffer_size_is_every_memory_s():
     assert METHODS["GEM"].given(needs)["per_task"] == 12
     asked = table.digits(ContinualRun(benchmark="digits", buffer_size=60))
     assert asked.facts("class-incremental", METHODS["ER"])["buffer_size"] == 60
-    assert asked.training.endswith("60 samples in memory in all")
+    assert asked.training.endswith("60 stored samples in total")
     assert "buffer_size" not in table.digits(ContinualRun()).facts(
         "class-incremental", METHODS["ER"]
     )
@@ -265,7 +265,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             {"methods": ("HAT",)},
             r"HAT needs the task identity at test.*; give --setting task-incremental",
         ),
-        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
+        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder per class"),
         ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
         ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
         ({"buffer_size": 9}, r"--buffer-size 9 for 10 classes; give 10 or more"),
