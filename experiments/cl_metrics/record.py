@@ -174,7 +174,7 @@ def icifar_training(plan: Plan) -> Training:
         plan.protocol.batch_size,
         optax.adam(plan.learning_rate),
         plan.exemplars_per_class,
-        f"Adam at {plan.learning_rate:g}, anew at every task; {in_words(plan.protocol)}",
+        f"Adam at {plan.learning_rate:g}, restarted at every task; {in_words(plan.protocol)}",
         plan.chosen,
         replay_batch_size=plan.replay_batch_size,
         validates=True,

@@ -175,7 +175,7 @@ def own_images(settings: ContinualRun) -> Benchmark:
         return _learnt_from(features, "images", note, images, settings)
     if settings.images is None:
         raise DataError(
-            "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
+            "the benchmark 'images' needs --images: a folder with one sub-folder per class, a .csv "
             "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
     images, note = load_own_images(settings.images, side, settings.test_every)
@@ -253,7 +253,7 @@ def _learnt_from(
 def _without_blocks(plan: Plan) -> Plan:
     """The plan, refused where it asks for a net of pictures."""
     if plan.blocks:
-        raise DataError("--plan.blocks is for nets that learn pictures from their pixels")
+        raise DataError("--plan.blocks is for networks that learn from pixels")
     return plan
 
 
@@ -280,7 +280,7 @@ def of_plan(
     """
     memory = f"{plan.exemplars_per_class} exemplars per class"
     if plan.buffer_size is not None:
-        memory = f"{plan.buffer_size} samples in memory in all"
+        memory = f"{plan.buffer_size} stored samples in total"
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),

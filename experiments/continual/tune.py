@@ -200,7 +200,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
     """
     if not asked:
         raise DataError(
-            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=.01,.03"
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
         )
     grids: dict[str, list] = {}
     for each in asked:
@@ -209,7 +209,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
         if not (name and equals and text):
             raise DataError(
                 f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
-                "learning-rate=.01,.03"
+                "learning-rate=0.01,0.03"
             )
         if name in grids or name in plan:
             other = f"{OPTION}{name}" if name in plan else "it already"
@@ -292,12 +292,12 @@ def _refuse_others(first: Benchmark, changed: Benchmark, label: str) -> None:
     """
     if (changed.note, changed.counts) != (first.note, first.counts):
         raise DataError(
-            f"{VARY}{label} changes what is learnt from ({changed.note}{changed.counts}), so that "
+            f"{VARY}{label} changes the data ({changed.note}{changed.counts}), so that "
             "scores cannot be compared; give it as --plan"
         )
     offers = [{name: each.offers(name) for name in each.scenarios} for each in (first, changed)]
     if offers[0] != offers[1]:
-        raise DataError(f"{VARY}{label} changes which methods make sense; try them apart")
+        raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
 
 
 def _refuse_repeated(

@@ -148,11 +148,11 @@ def run_batches(settings: BatchesRun, plans: Mapping[Preset, Plan] = PLANS) -> P
             + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
         ),
         (
-            "Rates",
+            "Learning rates",
             f"weight decay 5e-4; fully connected layers of the whole net at {plan.dense_rate:g} "
-            "times the rate, biases at twice their layer's",
+            "times the learning rate, biases at twice their layer's",
         ),
-        ("Steps of each batch", _lengths(plan, common)),
+        ("Steps per batch", _lengths(plan, common)),
         (
             "Scenarios",
             "NI: new instances of known classes in every batch; NC: new classes; NIC: new "

@@ -141,11 +141,11 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Preset, Plan] = PLANS) ->
         ),
         ("Pixels", f"{plan.net.side}×{plan.net.side}, {source.pixels}"),
         ("Word vectors", _words(results)),
-        ("Seeds", f"initial nets and batches; {seeds}; the splits are the same for all"),
+        ("Seeds", f"initialization and batches; {seeds}; all seeds share the splits"),
         (
             "Selection rule",
             "last epoch; hyper-parameters: greatest generalised Top-5 on a held-out tenth of the "
-            "training scenes, with a validation seed; net, learning rate and lengths: "
+            "training scenes, with a validation seed; network, learning rate and epochs: "
             + plan.chosen,
         ),
         (

@@ -441,10 +441,11 @@ def net_name(net: Net, features: Features | None = None) -> str:
     """For the report."""
     if features is None:
         below = f"channels {net.trunk} and {net.branch}"
-        gate = "normalised images as means of 8×8 blocks, no pretrained net"
+        gate = "normalised images as means of 8×8 blocks, no pretrained network"
     else:
         below, gate = f"on {features.note}", "the same features"
     return (
-        f"joint embedding, {below}, {net.hidden} hidden units a branch{computed_in(net.dtype)}; "
-        f"Adam at {net.learning_rate:g}, anew at every task; ExpertGate's gate sees {gate}"
+        f"joint embedding, {below}, {net.hidden} hidden units per branch{computed_in(net.dtype)}; "
+        f"Adam at {net.learning_rate:g}, restarted at every task; input of ExpertGate's gate: "
+        f"{gate}"
     )

@@ -414,8 +414,8 @@ def record(
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{learner}, SGD at {plan.learning_rate:g}{others} with momentum, anew at every "
-        f"task{augmented}; {plan.exemplars_per_class} exemplars per class"
+        training=f"{learner}, SGD at {plan.learning_rate:g}{others} with momentum, restarted "
+        f"at every task{augmented}; {plan.exemplars_per_class} exemplars per class"
         f"{in_replay_batches(plan.replay_batch_size)}; {epochs(plan)}",
         chosen=plan.chosen,
         facts=lambda scenario, method: facts | {"seed": seed},
@@ -491,9 +491,10 @@ def epochs(plan: Plan) -> str:
     protocol = plan.protocol
     joint = f", joint {plan.joint_epochs}" if plan.joint_epochs else ""
     return (
-        f"{protocol.epochs_of(1)} epochs a task, {protocol.epochs_of(0)} for the first{joint}, in "
-        f"batches of {protocol.batch_size}; the rate falls to a tenth after "
-        f"{protocol.plateau_patience} epochs without a better in-task validation"
+        f"{protocol.epochs_of(1)} epochs per task, {protocol.epochs_of(0)} for the first{joint}, "
+        "in "
+        f"batches of {protocol.batch_size}; the learning rate falls to a tenth after "
+        f"{protocol.plateau_patience} epochs without improved in-task validation"
     )
 
 
@@ -512,6 +513,6 @@ def sizes(data: Data) -> str:
     each = f"{least}" if least == most else f"{least} to {most}"
     return (
         f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-        f"classes without one; {each} training images a class, "
+        f"classes without one; {each} training images per class, "
         f"{data.metadata.valid_fraction:.0%} of them in-task validation and as many left out"
     )

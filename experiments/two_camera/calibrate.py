@@ -181,14 +181,14 @@ def run_calibrate(
         ("Protocol", f"scenes left out in turn, {len(folds)} folds"),
         (
             "Selection rule",
-            "honest: step and augmentation on 15% of the pairs that teach (of a scene with several "
-            "pairs some may teach and some choose); method and inputs by what errs least on scenes "
-            "left out, nested: the error is counted on scenes that had no part in that choice",
+            "held-out selection: step and augmentation on 15% of the training pairs (pairs of a "
+            "scene may be divided); method and inputs by nested cross-validation over scenes, so "
+            "that errors are on scenes outside the selection",
         ),
-        ("Seeds", f"{settings.seeds} a fold from {settings.seed}; of the nested trainings one"),
+        ("Seeds", f"{settings.seeds} per fold, from {settings.seed}; one for the nested trainings"),
         ("Training", in_words(optimizer)),
         (
-            "To be used, where the verdict below allows it",
+            "Command to use it, if its accuracy below suffices",
             f"two_camera estimate --checkpoint {models / 'calibrated'} --homography "
             f"{models / 'homography.json'} --downsample {settings.downsample}",
         ),
@@ -197,7 +197,7 @@ def run_calibrate(
     title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
     report = write_report(folder.path, title, summary, report_sections(folder.path, results))
     for light, choice in choices.items():
-        print(f"{light} light: {choice.kept.name}")
+        print(f"{light} illuminant: {choice.kept.name}")
     print(f"model: {models / 'calibrated'}")
     return report
 

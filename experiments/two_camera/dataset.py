@@ -150,16 +150,19 @@ def run_dataset(
     folder.save_results(**arrays)
     teaching = {
         "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
-        "cross-camera": "each camera asked, all images of the others teaching",
+        "cross-camera": "each camera is tested by methods trained on all others",
     }
     summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", teaching[settings.split]),
         ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
-        ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
-        ("Seeds", f"{settings.seeds} a training from {settings.seed}"),
-        ("Training of nets", in_words(optimizer)),
+        (
+            "Selection rule",
+            "held-out selection: step and augmentation on 15% of the training images",
+        ),
+        ("Seeds", f"{settings.seeds} per network, from {settings.seed}"),
+        ("Training of networks", in_words(optimizer)),
         ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"

@@ -216,15 +216,16 @@ def radiometric_sections(
         (
             "Noisy scenes",
             "1 to 24 colours, exposures of each camera up to two stops under, read noise "
-            f"{low:.1%} to {high:.0%} of white a pixel in training, {REPORTED_NOISE:.0%} in the "
+            f"{low:.1%} to {high:.0%} of white per pixel in training, {REPORTED_NOISE:.0%} in the "
             "tables, photon noise of 10,000 electrons at white, 10 bits; tested on "
             f"{SWEEP_SCENES:,} scenes of 24 colours",
         ),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
         (
             "Selection rule",
-            f"honest: of {RESTARTS} trainings the step with the least loss on the validation part; "
-            "rate and misfit chosen on camera pairs and scenes that are not reported",
+            f"held-out selection: of {RESTARTS} trainings the step with the lowest validation "
+            "loss; "
+            "learning rate and misfit selected on validation camera pairs and scenes",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {settings.seed}"),
         ("Training", f"{trainings} trainings in {train_seconds:.0f} s: {in_words(optimizer)}"),

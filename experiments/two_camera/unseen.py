@@ -185,19 +185,22 @@ def run_unseen(
             f"{scenes[settings.preset]:,} of 24 surfaces, exact responses: 60% train, 20% "
             "validate, 20% test",
         ),
-        ("Cameras never seen", "; ".join(" and ".join(pair) for pair in names[::2])),
+        ("Unseen cameras", "; ".join(" and ".join(pair) for pair in names[::2])),
         (
             "Trained on",
-            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others choose the "
-            "step; nets of the very pair on its own training scenes",
+            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others select "
+            "the step; networks of the very pair on its own training scenes",
         ),
-        ("Known lights", f"black bodies of {kelvin} K on all surfaces"),
-        ("Nets", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
-        ("Selection rule", "honest: the step on cameras and scenes that neither teach nor test"),
+        ("Known illuminants", f"black bodies of {kelvin} K on all surfaces"),
+        ("Networks", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
+        (
+            "Selection rule",
+            "held-out selection: the step on cameras and scenes outside training and test",
+        ),
         ("Seeds", f"cameras, scenes and trainings from seed {settings.seed}"),
         ("Duration", folder.duration()),
     ]
-    title = "Two-camera illuminant estimation: pairs of cameras never seen"
+    title = "Two-camera illuminant estimation: unseen camera pairs"
     return write_report(folder.path, title, summary, report_sections(folder.path, results))
 
 

@@ -134,9 +134,7 @@ def test_inputs_are_the_shots_own(library, sensors):
     np.testing.assert_array_equal(inputs["sensitivities"], [components] * 10)
 
 
-@pytest.mark.parametrize(
-    ("share", "task-incremental"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)]
-)
+@pytest.mark.parametrize(("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)])
 def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
     rng, sensors, share, told
 ):
