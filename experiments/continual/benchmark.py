@@ -144,7 +144,7 @@ class Benchmark(NamedTuple):
     """Of the data, after the note."""
     images: ImageSet | None = None
     """Where each is of one class."""
-    tested: str = "what was learnt so far"
+    tested: str = "all tasks so far"
     """On what the measure over time is taken, in words."""
     one_program: bool = False
     """Scenarios differ in their data and protocol alone: what is compiled for one serves all."""

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from data_pipelines.color.quasi_real import QuasiReal
+from everlight.color.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from experiments.common.report import Figure, FirstScreen, Section
 from experiments.two_camera import plots
@@ -77,7 +78,7 @@ METHODS = (
     "steps. Across cameras, training illuminants are mapped to the tested camera by both cameras' "
     "white under daylight of 6500 K, as its authors measured it.",
     "C5 is a smaller version (see everlight.color.cross_camera). Its input is the histogram of the "
-    f"tested image and of {OTHERS} unlabelled images of the same camera.",
+    f"tested image and of {ADDITIONAL_IMAGES} unlabelled images of the same camera.",
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     f"ImageNet, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "

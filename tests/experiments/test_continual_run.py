@@ -303,7 +303,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ),
         ({"plan": {"epoch": "3"}}, r"no setting --plan\.epoch, at 'epoch'; did you mean 'epochs'"),
         ({"plan": {"epochs": "many"}}, r"--plan\.epochs many; give something like 1"),
-        ({"plan": {"blocks": "1"}}, r"--plan\.blocks is for nets that learn pictures"),
+        ({"plan": {"blocks": "1"}}, r"--plan\.blocks is for networks that learn from pixels"),
         ({"test_every": 1}, r"--test-every 1; give 2 or more"),
         ({"replay_batch_size": 0}, r"--replay-batch-size 0; give 1 or more"),
         (

@@ -361,7 +361,7 @@ def test_one_camera_twice_is_refused_with_its_distance(tmp_path, chart, trained_
     photo, white = chart
     light, _ = light_and_transform("D65")
     pair = write_pair(tmp_path, photo, white, CHART, light, np.eye(3), ALIGNMENT)
-    with pytest.raises(DataError, match=r"distance from the model's training \d.* Nikon 5100"):
+    with pytest.raises(DataError, match=r"out-of-distribution score \d.* Nikon 5100"):
         estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert not (tmp_path / "out").exists()
 
@@ -434,7 +434,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     use_net(Narrow())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr()
-    assert "training 1.70, where 1 is" in printed.out
+    assert "out-of-distribution score 1.70, where 1 is" in printed.out
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
@@ -470,7 +470,7 @@ def test_an_interval_that_says_nothing_is_told_loudly(tmp_path, small_pair, use_
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr().err
     assert "WARNING: " in printed
-    assert "its interval reaches 3.2 degrees, no less than that of the lights" in printed
+    assert "its interval has a radius of 3.2 degrees, no less than that of the training" in printed
     assert "THE ESTIMATE IS UNINFORMATIVE" in result.warnings[0]
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
     assert "UNINFORMATIVE" in line["warnings"]

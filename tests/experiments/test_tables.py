@@ -56,7 +56,7 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
         widths.append(high - low)
     # Fifty scenes count as one: the interval is about the root of fifty times as wide.
     assert widths[1] / widths[0] == pytest.approx(np.sqrt(50), rel=0.3)
-    assert "bootstrap over lights" in by_light.caption
+    assert "bootstrap over illuminants" in by_light.caption
     assert "bootstrap over images" in by_scene.caption
 
 

@@ -192,7 +192,7 @@ def test_the_command_has_all_that_was_given():
             {"vary": ("exemplars_per_class=.5",)},
             "--vary exemplars_per_class 0.5; give something like 10",
         ),
-        ({"vary": ("blocks=0,1",)}, "blocks is for nets that learn pictures"),
+        ({"vary": ("blocks=0,1",)}, "blocks is for networks that learn from pixels"),
         ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes the data .*5 tasks"),
         ({"methods": ("HAT",)}, "HAT .*; give --setting task-incremental"),
         ({"benchmark": "digit"}, "no benchmark 'digit'; did you mean 'digits'"),
