@@ -21,7 +21,7 @@ FIELDS += ("parameter_copies", "operations", "batch_size")
 
 
 def draw_learning(run: Path) -> None:
-    """Accuracy matrix, accuracy and forgetting over time, and criteria, of the tasks told."""
+    """Accuracy matrix, accuracy and forgetting over time, and criteria, task-incremental."""
     with np.load(run / "results.npz", allow_pickle=False) as results:
         kept = {
             name: {

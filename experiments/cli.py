@@ -178,6 +178,6 @@ def _overview(asked: str, of_paper: str = "") -> str:
     return (
         f"{refusal}usage: python -m experiments {of_paper or 'PAPER'} RUN [options]\n\n"
         + "\n".join(rows)
-        + "\n\nEach run leaves a folder with report.html under runs/. Its options: add --help.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; docs/guide/data.md says which."
+        + "\n\nEach run leaves a folder with report.html under runs/. Add --help for its options.\n"
+        "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."
     )

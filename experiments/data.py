@@ -20,19 +20,19 @@ from experiments.common.settings import check_name
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """Prepare a data set in EVERLIGHT_DATA from what its owner publishes."""
+    """Prepare a data set in EVERLIGHT_DATA from its owner's files."""
 
     name: tyro.conf.Positional[str]
-    """Of the data set; `data list` has them all."""
+    """Name of the data set, as `data list` shows it."""
     source: tyro.conf.Positional[Path]
-    """The owner's file, or the folder with it."""
+    """Path of the owner's file, or of its folder."""
     partial: bool = False
-    """Prepare an incomplete release too; of core50 only."""
+    """Prepare an incomplete release too, which core50 alone allows."""
 
 
 @dataclass(frozen=True)
 class ListSettings:
-    """All data sets: what is there, what is missing, from where and how large."""
+    """List all data sets with state, source and size."""
 
 
 def prepare(settings: PrepareSettings) -> Path:

@@ -60,13 +60,12 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class PlanSettings:
-    """What the papers' scales would take: bytes, operations and hours a run, nothing being run."""
+    """Print the memory, operations and hours of the paper presets without training."""
 
     device: Device = "here"
-    """A chip of a TPU v5e needs its compiler (the extra tpu) and no TPU."""
+    """Device to compile for: the first device here, or a TPU v5e, which needs the extra tpu."""
     timed: bool = False
-    """Run some steps of each on zeros for the hours, which takes the images' memory too; here
-    only; of a TPU they are the least that its peaks allow."""
+    """Time some steps on zeros to estimate hours; possible on this machine's device only."""
 
 
 class Work(NamedTuple):

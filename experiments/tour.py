@@ -19,7 +19,7 @@ from experiments.two_camera.radiometric import RadiometricRun, radiometric_secti
 
 @dataclass(frozen=True)
 class TourRun(RunSettings):
-    """The demo: two cameras and a light, then five tasks in turn, in one report."""
+    """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
 
 
 def run_tour(settings: TourRun) -> Path:
@@ -40,7 +40,7 @@ def run_tour(settings: TourRun) -> Path:
     learnt, also, sections = icifar_sections(
         RunFolder("cl_metrics", "icifar", continual, shared=True), continual
     )
-    came_out = Section("What came out", [], [also.figure, also.table])
+    came_out = Section("Result", [], [also.figure, also.table])
     parts = {
         "Two cameras": (facts, body),
         "Continual learning": (learnt, [came_out, *sections]),
@@ -55,6 +55,11 @@ def run_tour(settings: TourRun) -> Path:
         for part, (_, body) in parts.items()
         for section in body
     ]
-    said = f"Two cameras. {first.sentence} Continual learning. {also.sentence}"
-    both = replace(first, sentence=said)
+    said = (
+        "How well do two-camera illuminant estimation and continual learning work on demo data?",
+        f"Two cameras. {first.sentences[1]}",
+        f"Continual learning. {also.sentences[1]}",
+    )
+    below = (*first.sentences[2:], *first.below, *also.sentences[2:], *also.below)
+    both = replace(first, sentences=said, below=below)
     return write_report(folder.path, "everlight: a tour", summary, every, both)

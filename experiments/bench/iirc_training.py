@@ -218,7 +218,7 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
             learner.seen,
             sizes.blocks,
             sizes.batch_size,
-            PLANS["paper"].rate,
+            PLANS["paper"].learning_rate,
         )
     seconds = seconds_in_turns(contestants, sizes.replay_rounds)
     ours, theirs = seconds["everlight"], seconds.get("torch")

@@ -14,7 +14,7 @@ from experiments.bench.timing import median_ratio, seconds_in_turns
 
 
 class ManyRunsSizes(NamedTuple):
-    """What runs; the shapes are those of `cl_metrics icifar --scale cpu`, with fewer tasks."""
+    """What runs; the shapes are those of `cl_metrics icifar --preset small`, with fewer tasks."""
 
     runs: int = 8
     devices: tuple[int, ...] = (1, 2, 4, 8)

@@ -9,8 +9,8 @@ Presets:
   paper: CIFAR-100 below EVERLIGHT_DATA, the paper's net, ten seeds; meant for an accelerator.
 
 A preset of the one runner, which has the benchmark for any strategy: `continual run icifar`.
-Told is the paper's protocol, as its FWT of .1 shows: a head of ten outputs that knows the task is
-right by chance on tasks not learned yet.
+Task-incremental is the paper's protocol, as its FWT of 0.1 shows: a head of ten outputs with the
+task identity is right by chance on later tasks.
 """
 
 import dataclasses
@@ -39,12 +39,12 @@ from experiments.continual.runner import Outcomes, Runner
 
 @dataclasses.dataclass(frozen=True)
 class ICifarRun(PlannedRun):
-    """Ten tasks of ten classes: five strategies, all criteria and the CL score."""
+    """Train five strategies on ten tasks of ten classes, with all criteria and the CL score."""
 
     data: DataSet | None = None
-    """None is the preset's: procedural, tiny-imagenet, cifar100."""
+    """Data set to learn: procedural, tiny-imagenet or cifar100; None is the preset's."""
     seeds: Seeds | None = None
-    """Runs of every strategy, each with its own task order; None is the preset's."""
+    """Number of evaluation seeds, each with its own task order; None is the preset's."""
 
 
 def run_icifar(settings: ICifarRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
@@ -97,14 +97,14 @@ def _spiders(folder: Path, outcomes: Outcomes) -> Section:
         name: dict(zip(CRITERIA, PAPER_CRITERIA[name], strict=True)) for name in known
     }
     caption = (
-        "The seven criteria of every strategy, 0 in the middle and 1 at the rim; the CL score is "
+        "The seven criteria of every strategy, 0 at the centre and 1 at the rim; the CL score is "
         "their weighted mean."
     )
     said = [
-        "Told is the paper's protocol; it has no rows of tasks that are not told. A regulariser "
-        "that is not above Naive there keeps its old weights all the same: no term of its loss "
-        "ever compares a new class with an old one, so the newest task's outputs are the greatest "
-        "whatever is retained (van de Ven and Tolias 2019 find the same)."
+        "Task-incremental is the paper's protocol; it has no class-incremental rows. "
+        "Class-incrementally, regularization often does not beat Naive although old weights are "
+        "kept: no term of the loss compares new with old classes, so the newest task's outputs "
+        "dominate (van de Ven and Tolias 2019 find the same)."
     ]
     canvas, axes = new_canvas(len(panels), 4.2, 4.2, projection="polar")
     for axis, (title, criteria) in zip(axes, panels.items(), strict=True):

@@ -105,8 +105,8 @@ PLANS: Mapping[Preset, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=6),
         seeds=2,
-        chosen="rate of .0003 to .01: the greatest accuracy of naive and joint on validation "
-        "images of unreported orders; sizes and lengths are what a demo has time for",
+        chosen="learning rate of 0.0003 to 0.01: the highest accuracy of naive and joint "
+        "on validation seeds; sizes and epochs are limited by the demo's time",
         learning_rate=3e-3,
         methods=("Naive", "Cumulative", "EWC"),
         hyperparameters_tried=2,
@@ -120,9 +120,9 @@ PLANS: Mapping[Preset, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=5),
         seeds=5,
-        chosen="rate of .0003 to .01, dropout of this and the paper's: the greatest "
-        "accuracy of naive and joint on validation images of unreported orders; sizes and lengths "
-        "are what two cores can do",
+        chosen="learning rate of 0.0003 to 0.01, dropout of this and the paper's: the "
+        "highest accuracy of naive and joint on validation seeds; sizes and epochs are limited to "
+        "two cores",
         dropout=(0.0, 0.0, 0.25),
         per_class=(200, 50),
     ),
@@ -174,7 +174,7 @@ def icifar_training(plan: Plan) -> Training:
         plan.protocol.batch_size,
         optax.adam(plan.learning_rate),
         plan.exemplars_per_class,
-        f"Adam at {plan.learning_rate:g}, anew at every task; {in_words(plan.protocol)}",
+        f"Adam at {plan.learning_rate:g}, restarted at every task; {in_words(plan.protocol)}",
         plan.chosen,
         replay_batch_size=plan.replay_batch_size,
         validates=True,

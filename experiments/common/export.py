@@ -22,14 +22,14 @@ Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 @dataclass(frozen=True)
 class ExportSettings:
-    """A run's numbers as CSV or JSON (results.npz), for TensorBoard or W&B (metrics.jsonl)."""
+    """Export a run's numbers as CSV or JSON, or for TensorBoard or W&B."""
 
     run: tyro.conf.Positional[Path]
-    """The run's folder, where what is exported is written."""
+    """Folder of the run, where the exported files are written."""
     to: Form = "csv"
-    """csv: `scores.csv`; matrices: `matrices.json`, and `matrices/` with a csv of each method;
-    tensorboard: event files in `tensorboard/`, by tensorboardX; wandb: a run in `wandb/` as Weights
-    & Biases keeps it offline, which `wandb sync` sends where you have an account."""
+    """Format to write: csv is `scores.csv`; matrices is `matrices.json` and a csv per method;
+    tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
+    sync` uploads."""
 
 
 def export(settings: ExportSettings) -> Path:

@@ -18,10 +18,10 @@ from experiments.common.sortable import SORTING, SORTING_STYLE
 
 @dataclass(frozen=True)
 class ReportsSettings:
-    """A page over all runs: name, scale, when, what came out, and a link to the report."""
+    """Write a page that lists all runs with preset, time, result and report."""
 
     runs: Path = Path("runs")
-    """Where run folders are; the page is written there."""
+    """Folder of the run folders, where the page is written."""
 
 
 class Entry(NamedTuple):

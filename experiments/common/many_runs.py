@@ -196,7 +196,7 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
     if places:
         told = "; ".join(f"{name} at task {at[0]}, epoch {at[1]}" for name, at in places.items())
         raise DivergedRunError(
-            f"the loss is not finite: {told}. Lower the learning rate or the hyperparameter.",
+            f"the loss is not finite: {told}. Lower the learning rate or the hyper-parameter.",
             next(iter(places.values())),
         )
 

@@ -21,8 +21,8 @@ class PlannedRun(RunSettings):
     """Settings of a run whose preset has a plan."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Any setting of the preset's plan by its name, as in --plan.protocol.epochs 5; they stand in
-    config.json, beside the whole plan that was in force."""
+    """Settings of the preset's plan by name, as in --plan.protocol.epochs 5; they are written to
+    config.json beside the whole plan."""
 
 
 def take_plan_options(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

@@ -29,6 +29,8 @@ LEVELS = (":", "-.", "--")
 """Of what has one value alone, in grey."""
 MARKERS = "os^D"
 """Of one line and color, the second and later curves have another."""
+MOST_CURVES = 8
+"""Curves of a panel."""
 COLUMNS = 6
 """Matrices side by side."""
 Curves = Mapping[str, Float[np.ndarray, "runs t"]]
@@ -94,11 +96,13 @@ def plot_curves(
     paper: str = "",
     top: float | None = None,
     rows: int = 1,
+    baseline: str = "",
 ) -> Path:
-    """Means over runs with bands of one deviation: a panel a title, a curve a method.
+    """Draw means over runs with bands of one standard deviation, a panel per title.
 
-    What has one value alone, learnt all at once, is a level line. The legend goes from the curve
-    that ends highest, in the mean over panels, to the lowest.
+    A panel has at most `MOST_CURVES` curves, those that end highest and the baseline. What has one
+    value alone, learnt all at once, is a level line. The legend goes from the curve that ends
+    highest, in the mean over panels, to the lowest.
 
     Args:
       path: of the picture.
@@ -112,7 +116,9 @@ def plot_curves(
       top: of the vertical axis; None is as the curves have it, the same for a benchmark's panels of
         one `ylabel`.
       rows: of panels.
+      baseline: name of a curve that every panel keeps.
     """
+    panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
     every = itertools.cycle(itertools.product(MARKERS, LINES, COLORS))
     looks = dict(zip(names, every, strict=False))
@@ -156,6 +162,20 @@ def plot_curves(
         fontsize="small",
     )
     return save(canvas, path)
+
+
+def highest_curves(curves: Curves, baseline: str = "") -> Curves:
+    """Return the `MOST_CURVES` curves that end highest, the baseline among them, in their order."""
+    kept = sorted(curves, key=lambda name: (name != baseline, -_end([curves], name)))
+    return {name: curves[name] for name in curves if name in kept[:MOST_CURVES]}
+
+
+def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
+    """Return the caption's sentence on curves that are not drawn; empty where all are."""
+    if all(len(curves) <= MOST_CURVES for curves in panels.values()):
+        return ""
+    kept = f"the baseline {baseline} and " if baseline else ""
+    return f" Shown are {kept}the highest final values, {MOST_CURVES} curves; the table has all."
 
 
 def by_benchmark(titles: Iterable[str], axes: Iterable[Axes]) -> list[list[Axes]]:

@@ -75,14 +75,17 @@ class Section:
 
 @dataclass(frozen=True)
 class FirstScreen:
-    """What came out, before all the rest: one sentence, one figure, one table.
+    """The result before all details: at most three sentences, one figure and one table.
 
-    The sentence is made of the results, so that it can say nothing that they do not.
+    The sentences are computed from the results, so that they agree with them.
     """
 
-    sentence: str
+    sentences: tuple[str, ...]
+    """The question, the best method with its interval, and the baseline."""
     figure: Figure
     table: Table
+    below: tuple[str, ...] = ()
+    """Further sentences, each a paragraph under the table."""
 
 
 def write_report(
@@ -99,7 +102,7 @@ def write_report(
       title: heading of the page.
       summary: the facts every report owes: data used, selection rule, seeds, duration.
       sections: the body.
-      first: what came out, which stands under the heading.
+      first: the result, which stands under the heading.
 
     Raises:
       ValueError: the summary does not say how what was chosen was chosen.
@@ -200,8 +203,9 @@ _TEMPLATE = """{% macro shown(item) %}
   {{ sorting_style | safe }}
 </style></head><body>
 <h1>{{ title }}</h1>
-{% if first %}<p class="{{ came_out }}">{{ first.sentence }}</p>
-<div class="first">{{ shown(first.figure) }}{{ shown(first.table) }}</div>{% endif %}
+{% if first %}<p class="{{ came_out }}">{{ first.sentences | join(" ") }}</p>
+<div class="first">{{ shown(first.figure) }}{{ shown(first.table) }}</div>
+{% for paragraph in first.below %}<p>{{ paragraph }}</p>{% endfor %}{% endif %}
 <dl>{% for name, value in summary %}<dt>{{ name }}</dt><dd>{{ value }}</dd>{% endfor %}</dl>
 {% for section in sections %}
 <h2>{{ section.title }}</h2>

@@ -124,7 +124,7 @@ def train_sequence(
             else (f"the last good checkpoint is {checkpoints.folder / str(newest)}")
         )
         raise DivergedRunError(
-            f"{folder.name}: {error}; {good}. Lower the learning rate or the hyperparameter.",
+            f"{folder.name}: {error}; {good}. Lower the learning rate or the hyper-parameter.",
             (error.task, error.epoch),
         ) from error
     return state.result

@@ -27,12 +27,12 @@ Bytes = Annotated[int, Between(1, 2**50)]
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSettings:
-    """The settings of whatever leaves a folder with a report."""
+    """Settings of every command that writes a folder with a report."""
 
     tag: str = ""
-    """Added to the name of the run's folder."""
+    """Suffix added to the name of the run's folder."""
     runs: Path = Path("runs")
-    """Where run folders are made."""
+    """Folder in which run folders are created."""
 
     def __post_init__(self):
         check_settings(self)
@@ -43,12 +43,13 @@ class RunSettings(FolderSettings):
     """The settings that every run has; a run's own extend them and give `preset` its default."""
 
     preset: Preset = "demo"
-    """demo: minutes, no data; cpu: real data on two cores; paper: the paper's own settings."""
+    """Configuration to run: demo takes minutes and needs no data, small uses real data on two
+    cores, paper has the paper's own settings."""
     seed: Seed = 0
-    """Of everything that is drawn."""
+    """Random seed of data, initialization and training."""
     distributed: str | None = None
-    """Several processes as one run, in a folder that all of them see: "cluster" where Slurm, Open
-    MPI, Kubernetes or Cloud TPU started them, or number/processes@host:port of the first."""
+    """Train as several processes with a shared folder: "cluster" under Slurm, Open MPI,
+    Kubernetes or Cloud TPU, or number/processes@host:port of the first process."""
 
 
 def check_settings(settings: Any) -> None:

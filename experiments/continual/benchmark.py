@@ -144,7 +144,7 @@ class Benchmark(NamedTuple):
     """Of the data, after the note."""
     images: ImageSet | None = None
     """Where each is of one class."""
-    tested: str = "what was learnt so far"
+    tested: str = "all tasks so far"
     """On what the measure over time is taken, in words."""
     one_program: bool = False
     """Scenarios differ in their data and protocol alone: what is compiled for one serves all."""
@@ -312,9 +312,9 @@ def of_classes(
         lambda scenario, method, draw: sequences(draw.order, draw.use),
         keep,
         lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
-        counts=f"; {len(images.train_labels) - held_out:,} images train, {held_out:,} choose "
+        counts=f"; {len(images.train_labels) - held_out:,} training images, {held_out:,} select "
         f"{'epochs and ' if training.validates else ''}hyper-parameters, "
-        f"{len(images.test_labels):,} test; "
+        f"{len(images.test_labels):,} test images; "
         f"{training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
         images=images,
         one_program=True,
@@ -401,15 +401,12 @@ def _data(folder: Path, images: ImageSet) -> Section:
         [name, f"{train[label]:,}", f"{test[label]:,}"]
         for label, name in enumerate(images.class_names[:MOST_LISTED])
     ]
-    caption = (
-        "Images of each class; those that choose epochs and hyperparameters are among the training "
-        "images."
-    )
+    caption = "Images per class; validation images are among the training images."
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
     table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
     if not images.images.size:
         return Section("The data", [], [table])
-    said = "Training images of some classes, as nets see them."
+    said = "Training images of some classes at the network's resolution."
     samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
     return Section("The data", [], [samples, table])

@@ -15,20 +15,19 @@ from zlib import crc32
 import numpy as np
 import tyro
 from jaxtyping import Float, Int
-from scipy import stats
 
 from data_pipelines.errors import DataError
 from data_pipelines.files import read_json
 from data_pipelines.writing import read_sealed
 from experiments.common.cells import spread
-from experiments.common.plots import plot_curves
+from experiments.common.plots import curves_left_out, plot_curves
 from experiments.common.report import Column, Figure, Section, Table, write_report
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import FolderSettings
+from experiments.continual.intervals import LEVEL, paired_interval
 from experiments.continual.own_images import printable
 from experiments.continual.report import sentence
 
-LEVEL = 0.95
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Settings that change no number."""
 LONGEST = 150
@@ -37,10 +36,10 @@ LONGEST = 150
 
 @dataclasses.dataclass(frozen=True)
 class CompareRun(FolderSettings):
-    """Finished runs of `continual` side by side, with paired differences and intervals."""
+    """Compare finished continual-learning runs with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
-    """Of two runs or more; differences are from the first."""
+    """Folders of two or more finished runs; differences are from the first."""
 
 
 class Finished(NamedTuple):
@@ -58,25 +57,6 @@ class Finished(NamedTuple):
     """By scenario and method."""
     settings: dict[str, Any]
     """By name, those of the plan too."""
-
-
-class Interval(NamedTuple):
-    """Of a mean difference, by Student's distribution over orders."""
-
-    mean: float
-    half: float
-    """Half the width; NaN of fewer than two orders."""
-
-
-def paired_interval(differences: Float[np.ndarray, "n"]) -> Interval:
-    """The mean and its interval at the level .95."""
-    count = len(differences)
-    if count < 2:
-        return Interval(float(np.mean(differences)), float("nan"))
-    error = np.std(differences, ddof=1) / np.sqrt(count)
-    return Interval(
-        float(np.mean(differences)), float(stats.t.ppf((1 + LEVEL) / 2, count - 1) * error)
-    )
 
 
 def run_compare(settings: CompareRun) -> Path:
@@ -104,12 +84,12 @@ def run_compare(settings: CompareRun) -> Path:
         ("Runs", "; ".join(f"{run.name} ({len(run.draws)} seeds)" for run in runs)),
         (
             "Differences",
-            f"from {first.name}, paired over the draws (orders of classes, configurations) that "
-            f"both have; the interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard "
-            "deviation over all draws of a run",
+            f"from {first.name}, paired over the seeds with equal class orders or configurations; "
+            f"the interval is Student's at {LEVEL:.0%}; ± elsewhere is the standard deviation over "
+            "all seeds of a run",
         ),
         ("Settings that differ", _differing(runs)),
-        ("Selection rule", "each run's own, as its report says"),
+        ("Selection rule", "each run's own, stated in its report"),
     ]
     sections = [
         _section(folder.path, scenario, runs)
@@ -177,7 +157,7 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
     for other in others:
         columns += [
             Column("difference", f"{other.name} − {first.name}"),
-            Column("draws above", f"{other.name} − {first.name}"),
+            Column("seeds above", f"{other.name} − {first.name}"),
         ]
     rows = []
     for name in names:
@@ -195,13 +175,17 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
     path = folder / f"compared_{scenario.replace(' ', '_')}.png"
     over_time = f"{first.measure} on {first.tested}"
     picture = plot_curves(path, {scenario: curves}, over_time)
-    caption = f"{sentence(final)} of each run, and differences on the same draws."
+    caption = f"{sentence(final)} of each run, and paired differences."
     return Section(
         sentence(scenario),
         [],
         [
             Table(caption, columns, rows),
-            Figure(f"{sentence(over_time)}; bands are one deviation.", picture),
+            Figure(
+                f"{sentence(over_time)}; bands are one standard deviation."
+                f"{curves_left_out({scenario: curves})}",
+                picture,
+            ),
         ],
     )
 

@@ -15,12 +15,13 @@ from experiments.continual.table import digits
 
 @dataclasses.dataclass(frozen=True)
 class DigitsRun(StrategiesRun):
-    """Every strategy on split digits: five tasks of two, told, not told, and online."""
+    """Train every strategy on split digits: task-incremental, class-incremental and online."""
 
     setting: tuple[Option, ...] | None = OPTIONS
-    """Whether the test tells the task; online it does not, and every sample comes once."""
+    """Settings to run: task-incremental gives the task identity at test, class-incremental does
+    not, online is class-incremental in one pass."""
     seeds: Seeds = 10
-    """Runs of every method, each with its own order of classes; more can be added later."""
+    """Number of evaluation seeds, each with its own class order; more can be added later."""
 
 
 def run_digits(settings: DigitsRun) -> Path:

@@ -53,27 +53,28 @@ WIDENING = ("benchmarks", "methods", "setting", "seeds", "plan")
 
 @dataclasses.dataclass(frozen=True)
 class GridRun(PlannedRun):
-    """Every strategy on every benchmark: one table with ranks over benchmarks."""
+    """Rank strategies over several benchmarks in one table."""
 
     plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
     """Settings of a benchmark's plan by both names, as in --plan.iirc:small.superclasses 2; they
     are written to config.json."""
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks; of another preset than the grid's, as in icifar:small."""
+    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all. naive is always among them."""
+    """Names of methods, each in quotes; None is all. naive always runs."""
     setting: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids in the place of the benchmarks', as in EWC=1e2,1e4; of one number, that is taken."""
+    """Grids that replace the default ones, as in EWC=1e2,1e4; a single number is used as it is."""
     seeds: Seeds = 3
-    """Runs of every method on every benchmark."""
+    """Number of evaluation seeds per method and benchmark."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
+    """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Unreported draws whose validation samples choose hyperparameters."""
+    """Number of validation seeds that select hyper-parameters and are not reported."""
     keep_nets: bool = False
-    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    """Keep the trained network after every task in the run's folder, for `load_net`."""
 
 
 class Place(NamedTuple):
@@ -129,17 +130,17 @@ def run_grid(settings: GridRun) -> Path:
         ),
         (
             "Seeds",
-            f"{settings.seeds}; ± is the standard deviation over them; what differs between them: "
-            + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
+            "own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
         ),
         (
             "Selection rule",
             RULE.format(
-                criterion=criterion, draws=settings.validation_seeds, what="of the benchmark"
+                criterion=criterion, draws=settings.validation_seeds, what="data of the benchmark"
             ),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
-        *((f"How that was chosen: {name}", each.chosen) for name, each in benchmarks.items()),
+        *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
         ("Duration", folder.duration()),
         *([NETS_KEPT] if settings.keep_nets else []),
     ]
@@ -222,15 +223,15 @@ def _sections(
         (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
     )
     table = Table(
-        "After the last task, mean ± standard deviation over seeds, in each benchmark's own "
-        "measure; in brackets the rank among the methods that were run there, one that diverged "
-        "being the last. – : makes no sense there, see below. The mean rank is over the benchmarks "
-        "where a method was run, of which those with fewer are not comparable with the others.",
+        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure; in "
+        "brackets the rank within the column, diverged methods being last. –: not applicable, see "
+        "below. The mean rank is over the benchmarks where a method ran; compare only methods with "
+        "equally many.",
         [
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
             Column("mean", "rank"),
-            Column("of how many", "rank"),
+            Column("benchmarks", "rank"),
         ],
         [
             [
@@ -246,15 +247,14 @@ def _sections(
         ],
     )
     forgotten = Table(
-        "Forgetting, the loss since a task's best, in the same measure and order; – where nothing "
-        "is learnt before the last task, or a benchmark does not tell. Seconds are the median "
-        "run's on every benchmark where the method was run, added up, with what was compiled for "
-        "it, on a machine that may have done other things; – where a run's are not known.",
+        "Forgetting, the loss since each task's best score, in the same measure and order; – where "
+        "it is not defined. Seconds are the median run's, summed over the benchmarks where the "
+        "method ran, with compilation, on a machine that may be shared; – where not known.",
         [
             Column("method"),
             *(Column(place.title, "forgetting") for place in columns),
-            Column("in all", "seconds a run"),
-            Column("on how many", "seconds a run"),
+            Column("sum", "seconds per run"),
+            Column("benchmarks", "seconds per run"),
         ],
         [
             [
@@ -275,15 +275,13 @@ def _sections(
         np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
         np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
     )
-    figure = Figure(
-        "Means after the last task; colours are ranks within a column, from the best.", picture
-    )
+    figure = Figure("Mean final scores; colours are ranks within a column.", picture)
     titled = {place.title: by_name for place, by_name in columns.items()}
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
-        ("What makes no sense where", left_out_table(rows, offers)),
+        ("Methods not applicable", left_out_table(rows, offers)),
         (
-            "How hyperparameters were chosen",
+            "Selection of hyper-parameters",
             hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
         ),
     )

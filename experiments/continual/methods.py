@@ -53,14 +53,14 @@ Demand = Literal[
 ]
 WHY_NOT: dict[Demand, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
-    "class scores": "works on scores of classes; here outputs are embeddings",
-    "one label": "is made for one label a sample; here there are several",
-    "several labels": "is a form for several labels a sample; here there is one",
-    "own classes": "wants new classes in every task; here known ones come again",
-    "chosen classes": "limits the loss to some classes; here it runs over all, so it would be "
+    "class scores": "needs class scores, but outputs are embeddings here",
+    "one label": "needs one label per sample, but there are several here",
+    "several labels": "needs several labels per sample, but there is one here",
+    "own classes": "needs new classes in every task, but known ones recur here",
+    "chosen classes": "limits the loss to some classes, but it covers all here, which makes it "
     "plain replay",
-    "named head": "works on the head of a net by its name and kind, and this net's has none",
-    "hidden layers": "needs hidden layers with names, and this net has none",
+    "named head": "needs a named head of a known kind, which this network lacks",
+    "hidden layers": "needs named hidden layers, which this network lacks",
 }
 
 

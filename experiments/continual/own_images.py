@@ -1,4 +1,4 @@
-"""A user's own images: a folder with one sub-folder a class, a csv, or an npz.
+"""A user's own images: a folder with one sub-folder per class, a csv, or an npz.
 
 Whatever is changed or left out is counted in the set's note; what cannot be used is refused in one
 line. A csv has the header `file,label` and files below its own folder; an npz holds `images`,
@@ -25,14 +25,14 @@ from data_pipelines.images.image_set import ImageSet, every_nth, split_off
 from data_pipelines.pictures import FORMATS, opened_image, square
 
 FEWEST = 3
-"""Images of a class: to train, to choose hyperparameters and to test."""
+"""Images of a class: to train, to select hyper-parameters and to test."""
 BYTES = 8_000_000_000
 """Of all images at their new size."""
 SHOWN = 3
 """Names of a list that a message repeats."""
 HEADER = ["file", "label"]
 _FORMS = (
-    "give a folder with one sub-folder a class, a .csv of file and label, or an .npz with images "
+    "give a folder with one sub-folder per class, a .csv of file and label, or an .npz with images "
     "and labels"
 )
 _KINDS = {
@@ -301,7 +301,7 @@ def _class_names(source: Path, labels: Sequence[str]) -> tuple[str, ...]:
             f"{source}: the class {few[0]!a} has {counts[few[0]]} image"
             f"{'s' * (counts[few[0]] > 1)}"
             f"{f', and {len(few) - 1} more have too few' if len(few) > 1 else ''}; a class needs "
-            f"{FEWEST}, to train, to choose hyperparameters and to test."
+            f"{FEWEST}, to train, to select hyper-parameters and to test."
         )
     # Whole numbers in their own order.
     numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)

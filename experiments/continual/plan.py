@@ -67,42 +67,42 @@ class StrategiesRun(PlannedRun):
     """Strategies on a benchmark; None is the benchmark's own value."""
 
     methods: tuple[str, ...] | None = None
-    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
-    among them."""
+    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
     strategy: tuple[str, ...] = ()
-    """Of your own: my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    """Your own strategy, my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids in the place of the table's, as in EWC=1e2,1e4,1e6; of one number, that is taken."""
+    """Grids that replace the default ones, as in EWC=1e2,1e4,1e6; a single number is used as it
+    is."""
     setting: tuple[Option, ...] | None = None
-    """Whether the test tells the task; online it does not, and every sample comes once. None is not
-    told."""
+    """Settings to run: task-incremental gives the task identity at test, class-incremental does
+    not, online is class-incremental in one pass; None is class-incremental."""
     published: bool = True
-    """Also the hyperparameter that a method's paper recommends, as a row beside the tuned one."""
+    """Add a row with the hyper-parameter that each method's paper recommends."""
     seeds: Seeds = 3
-    """Runs of every method, each with its own order of classes; more can be added later."""
+    """Number of evaluation seeds, each with its own class order; more can be added later."""
     epochs: Count | None = None
-    """Of a task; online there is one pass."""
+    """Number of epochs per task; online runs have one pass."""
     batch_size: Count | None = None
-    """Samples a step."""
+    """Number of new samples per training step."""
     learning_rate: Rate | None = None
-    """Of gradient descent."""
+    """Learning rate of the optimizer."""
     exemplars_per_class: Count | None = None
-    """Of every class, where a method keeps any; a memory that classes share has so many times the
+    """Number of stored samples per class; a shared memory holds this many times the number of
     classes."""
     replay_batch_size: Count | None = None
-    """Samples that "ER", DER++, ER-ACE and A-GEM draw from memory per step; None is as
-    many as a step has. It has no effect on other methods."""
+    """Number of samples that ER, DER++, ER-ACE and A-GEM replay per step; None is the batch
+    size."""
     buffer_size: Count | None = None
-    """Samples that a memory holds in all, in the place of exemplars per class: the classes seen so
-    far share them, and a reservoir has as many."""
+    """Total number of stored samples, instead of --exemplars-per-class; seen classes share them."""
     dtype: Dtype | None = None
-    """Of the net's computation; parameters, statistics and losses are float32."""
+    """Data type of the network's computation; parameters, statistics and losses are float32."""
     validation_seeds: Count = 2
-    """Unreported orders of classes whose validation samples choose hyperparameters."""
+    """Number of validation seeds, whose class orders select hyper-parameters and are not
+    reported."""
     keep_nets: bool = False
-    """Leave the trained net after every task in the run's folder; `load_net` reads it."""
+    """Keep the trained network after every task in the run's folder, for `load_net`."""
     features: str | None = None
-    """In the place of images: efficientnet-lite0 computes its own, FILE.npz holds some with
+    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
     labels."""
 
     @property

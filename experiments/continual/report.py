@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments.common.cells import deviation, spread
-from experiments.common.plots import plot_curves, plot_matrices
+from experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from experiments.continual.benchmark import Benchmark
+from experiments.continual.intervals import paired_interval
 from experiments.continual.methods import METHODS, Method
 from experiments.continual.plots import plot_finals
 from experiments.continual.report_tables import (
@@ -31,10 +32,11 @@ from experiments.continual.runner import Outcome, Outcomes
 from experiments.continual.selection import RULE
 
 _MEANING = {
-    "task-incremental": "Told: every task has a head of its own, and the test tells the task.",
-    "class-incremental": "Not told: one head over all classes seen so far.",
-    "online": "Online: not told, and every sample comes once; strategies that need to know where a "
-    "task ends are told.",
+    "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
+    "its own head.",
+    "class-incremental": "Class-incremental: one head has all classes seen so far.",
+    "online": "Online: class-incremental in one pass over a stream, with task boundaries given to "
+    "methods that need them.",
 }
 
 
@@ -56,10 +58,10 @@ def report_summary(
         ("Data", benchmark.note + benchmark.counts),
         (
             "Seeds",
-            f"{seeds} ({seed} to {seed + seeds - 1}), each with its own {what}; ± is the standard "
-            "deviation over them",
+            f"{seeds} evaluation seeds ({seed} to {seed + seeds - 1}), each with its own {what}; ± "
+            "is the standard deviation over seeds",
         ),
-        ("Selection rule", f"{rule}; net, rate and lengths: {benchmark.chosen}"),
+        ("Selection rule", f"{rule}; network, learning rate and epochs: {benchmark.chosen}"),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]
@@ -72,7 +74,7 @@ def report_sections(
     rows: Sequence[Method],
     published: Published = NOTHING_PUBLISHED,
 ) -> tuple[FirstScreen, list[Section]]:
-    """What came out, and everything between the summary and the settings.
+    """Return the first screen and the sections between the summary and the settings.
 
     Args:
       folder: where pictures go.
@@ -91,14 +93,14 @@ def report_sections(
         *(
             Section(title, [], [table])
             for title, table in (
-                ("What methods were made with", settings_table(outcomes)),
-                ("Your own strategy beside the others", own_table(outcomes, rows)),
-                ("The order that the literature leads one to expect", expected_table(outcomes)),
+                ("Arguments of the methods", settings_table(outcomes)),
+                ("Your own strategy against the others", own_table(outcomes, rows)),
+                ("Orders expected from the literature", expected_table(outcomes)),
                 (
-                    "How hyperparameters were chosen",
+                    "Selection of hyper-parameters",
                     hyperparameters_table(benchmark.criterion, choices_of(outcomes)),
                 ),
-                ("What makes no sense here", left_out_table(rows, offers)),
+                ("Methods not applicable here", left_out_table(rows, offers)),
             )
             if table.rows
         ),
@@ -119,11 +121,8 @@ def _first_screen(
     rows: Sequence[Method],
     published: Published,
 ) -> FirstScreen:
-    said = [
-        _sentence(benchmark, scenario, by_name, rows)
-        for scenario, by_name in outcomes.items()
-        if by_name
-    ]
+    run = {scenario: by_name for scenario, by_name in outcomes.items() if by_name}
+    naive = _naive(rows)
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
         scenario: {
@@ -140,62 +139,108 @@ def _first_screen(
         published=published.curves,
         paper=published.name,
         rows=1 if len(curves) < 4 else 2,
+        baseline=naive,
     )
-    level = " Level line: joint, which learns all at once." if at_once else ""
+    level = " Level line: joint training on all tasks." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
-        f"{sentence(benchmark.measure)} on {benchmark.tested}; bands are one standard deviation "
-        f"over seeds.{level}{dashed}"
+        f"{sentence(benchmark.measure)} on {benchmark.tested}, mean over seeds; bands are one "
+        f"standard deviation.{level}{dashed}{curves_left_out(curves, naive)}"
     )
-    return FirstScreen(" ".join(said), Figure(caption, picture), _finals(benchmark, outcomes))
+    return FirstScreen(
+        _headline(benchmark, run, rows),
+        Figure(caption, picture),
+        _finals(benchmark, outcomes),
+        tuple(_sentence(benchmark, scenario, by_name, rows) for scenario, by_name in run.items()),
+    )
+
+
+def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) -> tuple[str, ...]:
+    """Return the question, the best method with its interval, and the baseline."""
+    measure, naive = benchmark.measure, _naive(rows)
+    question = f"Which method has the highest final {measure} after the last task?"
+    best = [
+        f"{_ranked(by_name, rows)[0]} {_interval(by_name[_ranked(by_name, rows)[0]])} ({scenario})"
+        for scenario, by_name in outcomes.items()
+        if _ranked(by_name, rows)
+    ]
+    baseline = [
+        f"{spread(by_name[naive].final)} ({scenario})"
+        for scenario, by_name in outcomes.items()
+        if naive in by_name
+    ]
+    said = [question, f"Best, with 95% interval: {'; '.join(best) or 'none, all diverged'}."]
+    if baseline:
+        said.append(f"Baseline, {naive}: {'; '.join(baseline)}.")
+    return tuple(said)
+
+
+def _interval(outcome: Outcome) -> str:
+    """Mean over seeds and its interval by Student's distribution; the mean alone of one seed."""
+    mean, half = paired_interval(outcome.final)
+    if np.isnan(half):
+        return f"{mean:.3f}" if len(outcome.final) > 1 else f"{mean:.3f} [one seed]"
+    return f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
+
+
+def _ranked(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
+    """Return sequential methods from the best; references only where there is no other.
+
+    A diverged method is last; where every method diverged, none is returned.
+    """
+    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
+    finals = {name: each.final.mean() for name, each in by_name.items()}
+    if np.isnan(list(finals.values())).all():
+        return []
+    # As in a grid's ranks, what diverged is last.
+    finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
+    sequential = [name for name in finals if name not in references] or list(finals)
+    return sorted(sequential, key=lambda name: -finals[name])
 
 
 def _sentence(
     benchmark: Benchmark, scenario: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
 ) -> str:
-    """The best of what learns task after task, and the learners that bound it."""
-    bounds = {row.name for row in rows if row.anew or row.setting != "incomplete"}
-    finals = {name: each.final.mean() for name, each in by_name.items()}
-    if np.isnan(list(finals.values())).all():
-        return f"{sentence(scenario)}: of every method a run diverged, so that none is ranked."
-    # As in a grid's ranks, what diverged is last.
-    finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
-    sequential = [name for name in finals if name not in bounds] or list(finals)
-    best = max(sequential, key=finals.__getitem__)
+    """Return the best sequential method of a scenario, its runner-up and the references."""
+    ranked = _ranked(by_name, rows)
+    if not ranked:
+        return f"{sentence(scenario)}: every method has a diverged run and none is ranked."
+    best, *_ = ranked
     made = {row.name: row.made for row in rows}
     # A method's other hyperparameter is no other method.
-    behind = [name for name in sequential if made[name] != made[best]]
-    second = max(behind, key=finals.__getitem__, default=None)
+    second = next((name for name in ranked if made[name] != made[best]), None)
+    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
     others = [
         f"{name} {spread(by_name[name].final)}"
         for name in dict.fromkeys((_naive(rows), *by_name))
         if name not in (best, second)
         and name in by_name
-        and (name in bounds or name == _naive(rows))
+        and (name in references or name == _naive(rows))
     ]
-    beside = f"; {', '.join(others)}" if others else ""
-    first = "" if len(by_name) == 1 else " is the best that learns task after task, and"
+    beside = f" References: {', '.join(others)}." if others else ""
+    which = "the" if len(by_name) > 1 else "a"
+    among = "highest final" if len(by_name) > 1 else "final"
     ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
     return (
-        f"{sentence(scenario)}: {best}{first} has a final {benchmark.measure} of "
-        f"{spread(by_name[best].final)}{ahead}{beside}."
+        f"{sentence(scenario)}: {best} has {which} {among} {benchmark.measure} of "
+        f"{spread(by_name[best].final)}.{ahead}{beside}"
     )
 
 
 def _ahead(best: Outcome, second: str, other: Outcome) -> str:
-    """How far the best is before the next, and whether that says anything."""
+    """Return the runner-up's score and the paired difference from the best."""
     difference = paired_differences(best, other)
-    said = f", before {second} with {spread(other.final)}"
+    said = f" Second is {second} with {spread(other.final)}"
     if np.isnan(difference).any():
-        return said
+        return f"{said}."
     if len(difference) < 2:
-        return f"{said} (one seed tells no spread)"
+        return f"{said} (one seed)."
     if not difference.any():
-        return f"{said} (the same on every seed)"
+        return f"{said} (equal on every seed)."
     larger = abs(difference.mean()) > deviation(difference)
     return (
-        f"{said} (by seed {spread(difference, '+')}, "
-        f"{'more' if larger else 'no more'} than the spread)"
+        f"{said} (paired difference {spread(difference, '+')}, "
+        f"{'more' if larger else 'no more'} than its standard deviation)."
     )
 
 
@@ -228,10 +273,10 @@ def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section
     ]
     said = [" ".join(_MEANING[scenario] for scenario in outcomes if scenario in _MEANING)]
     if any("joint" in by_name for by_name in outcomes.values()):
-        said.append("joint learns nothing before the last task, and then all of them at once.")
+        said.append("joint trains once, on all tasks together, at the last task.")
     if gone:
         said.append(
-            f"Diverged, and nan wherever they count: {'; '.join(gone)}. A lower rate may help."
+            f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
         )
     picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.measure)
     caption = (
@@ -257,8 +302,8 @@ def _scenario(
         *criteria_tables(by_name, naive, published, scenario),
         *class_types_tables(benchmark, by_name),
         Figure(
-            f"{sentence(benchmark.measure)}, mean over seeds: after learning the task of the "
-            "row, on the task of the column; white where nothing is told, or a run diverged.",
+            f"{sentence(benchmark.measure)}, mean over seeds: after the task of the "
+            "row, on the task of the column; white where there is no value or a run diverged.",
             plot_matrices(path, matrices, benchmark.measure),
         ),
         costs_table(by_name),

@@ -77,10 +77,10 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             row += paired(outcome, by_name[naive])
         rows.append(row)
     caption = (
-        f"Forgetting is the loss since a task's best {measure}, backward transfer the mean change "
-        "since it was learnt (R[i, j] − R[j, j] over all tasks j < i, after every task), forward "
-        f"transfer the {measure} on tasks not learnt yet, chance included; – where the benchmark "
-        "does not tell, or no class of a task to come can be named."
+        f"Forgetting is the loss since a task's best {measure}. Backward transfer is the mean "
+        "change since a task was learned (R[i, j] − R[j, j] over all tasks j < i, after every "
+        f"task; Díaz-Rodríguez et al. 2018). Forward transfer is the {measure} on later tasks, "
+        "chance included. –: not defined for this benchmark or setting."
     )
     return Table(caption, columns, rows)
 
@@ -151,15 +151,14 @@ def criteria_tables(
         columns += [Column(name, PAPER) for name in [*theirs]]
     caption = (
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher: accuracy "
-        "over all times (A), efficiency of model size (MS), of samples storage (SSS) and of "
-        "computation (CE: ten passes over the data as a share of what learning took, in the mean "
-        "over tasks and at most 1, so that whatever takes ten passes or fewer has 1), backward "
-        "transfer where it is positive (BWT+) and 1 less its loss where it is negative (REM), of "
-        "BWT = the mean of R[i, j] − R[j, j] over all tasks j < i, and forward transfer (FWT, the "
-        "mean of R[i, j] over j > i; – where no class of a task to come can be named, which "
-        "counts as 0 in the score); their weighted means with the paper's weights (W2 as its own "
-        "numbers have it, not as printed), and 1 less their weighted deviations. – where the "
-        "benchmark does not tell; what learns nothing before the last task has no criteria."
+        "over all times (A, which differs from final average accuracy), efficiency of model size "
+        "(MS), of samples storage (SSS) and of computation (CE: ten passes over the data as a "
+        "share of the training, mean over tasks, at most 1). Backward transfer, BWT = mean of "
+        "R[i, j] − R[j, j] over all tasks j < i, is split into its positive part (BWT+) and 1 "
+        "minus its negative part (REM). Forward transfer (FWT) is the mean of R[i, j] over j > i; "
+        "–, where classes of later tasks cannot be predicted, counts as 0. CL scores are weighted "
+        "means with the paper's weights (W2 as in its numbers, not as printed), CL stabilities 1 "
+        "minus the weighted deviations. Joint training has no criteria."
         f"{' ' * bool(printed)}{published.name if printed else ''}"
     )
     return [Table(caption, [Column("method"), *columns], rows)]
@@ -175,8 +174,8 @@ def class_types_tables(benchmark: Benchmark, by_name: Mapping[str, Outcome]) -> 
         for name, each in by_name.items()
     ]
     caption = (
-        f"{benchmark.measure} after the last task if the labels of one type were all there is, "
-        "over the samples that carry one; – where there are none."
+        f"{benchmark.measure} after the last task on labels of one type alone, over the samples "
+        "with such labels; – where there are none."
     )
     columns = [Column("method"), *(Column(kind, "labels that are") for kind in kinds)]
     return [Table(caption, columns, rows)]
@@ -210,14 +209,14 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
         Column("strategy's memory, MB", "model"),
         Column("held in the last task", "samples"),
         Column("MB", "samples"),
-        Column("MFLOP a step", "computation"),
+        Column("MFLOP per step", "computation"),
         Column("steps", "computation"),
-        Column("seconds a run", "computation"),
+        Column("seconds per run", "computation"),
     ]
     caption = (
-        "What it costs. Copies by the criteria's counting, of a regulariser's anchor and "
-        "importances, not of a teacher net; bytes are those really occupied. Samples of earlier "
-        "tasks held while the last is learnt, and steps of the optimizer, are means over runs; "
+        "Costs. Copies are counted as in the criteria: a regularizer's anchor and importances, "
+        "without a teacher network; bytes are those allocated. Stored samples during the last "
+        "task, and steps of the optimizer, are means over runs; "
         "operations are those of one step's program, without importances; seconds are the "
         "median run's, with compilation unless hyper-parameters were chosen before, on a machine "
         "that may be shared; – where not known."
@@ -256,8 +255,8 @@ def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -
             found = paired(by_name[above], by_name[below])
             rows.append([f"{above} above {below}", scenario, *found])
     columns = [
-        Column("which"),
-        Column("scenario"),
+        Column("expected order"),
+        Column("setting"),
         Column("difference", "paired by seed"),
         Column("seeds where it holds", "paired by seed"),
     ]
@@ -295,16 +294,16 @@ def settings_table(outcomes: Outcomes) -> Table:
     rows: dict[tuple[str, str], list[str]] = {}
     for scenario, by_name in outcomes.items():
         for name, outcome in by_name.items():
-            drawn = {"samples drawn a step": outcome.drawn} if outcome.drawn else {}
+            drawn = {"samples drawn per step": outcome.drawn} if outcome.drawn else {}
             said = said_in_words({**outcome.settings, **drawn})
             if said:
                 rows.setdefault((name, said), []).append(scenario)
     caption = (
-        "Arguments of each method's function, by which its page of the documentation explains "
-        "them; the optimizer, epochs and batches that all share stand under Training. A "
-        "hyper-parameter of two or more that were tried is the chosen one."
+        "Arguments of each method's function, explained on its page of the documentation; the "
+        "common optimizer, epochs and batches are under Training. A hyper-parameter with several "
+        "tried values has the selected one."
     )
-    columns = [Column("method"), Column("scenarios"), Column("settings")]
+    columns = [Column("method"), Column("settings"), Column("arguments")]
     return Table(
         caption, columns, [[name, ", ".join(where), said] for (name, said), where in rows.items()]
     )
@@ -318,7 +317,7 @@ def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand
         for method in rows
         if (reason := why_not(method, offered)) is not None
     ]
-    return Table("Methods that were not run.", [Column("method"), Column("it")], reasons)
+    return Table("Methods that were not run.", [Column("method"), Column("reason")], reasons)
 
 
 def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
@@ -344,15 +343,15 @@ def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
     columns = [
         Column("order"),
         Column("tasks"),
-        Column("new ones a task", "classes"),
-        Column("later tasks that bring some", "classes"),
+        Column("new per task", "classes"),
+        Column("later tasks with new classes", "classes"),
         Column("all tasks", "training samples"),
         Column("first task", "training samples"),
         Column("later tasks, mean (least to most)", "training samples"),
         Column("in-task validation samples"),
         Column("test samples"),
     ]
-    caption = "A sample that two tasks train on, under different labels, counts twice."
+    caption = "A sample that two tasks train on under different labels counts twice."
     return Table(caption, columns, rows)
 
 

@@ -52,27 +52,28 @@ Side = Annotated[int, Between(8, 512)]
 
 @dataclasses.dataclass(frozen=True)
 class ContinualRun(StrategiesRun):
-    """Any strategies on any benchmark, on a folder of your own images too."""
+    """Train any strategies on one benchmark or on your own images."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """digits, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc, core50-nic,
-    facts, or images for your own."""
+    """Name of the benchmark: digits, procedural, tiny-imagenet, cifar100, icifar, iirc,
+    core50-ni, core50-nc, core50-nic, facts, or images for your own."""
     images: Path | None = None
-    """Your own: a folder with one sub-folder a class, a .csv of file and label, or an .npz."""
+    """Path of your own images: a folder with one sub-folder per class, a .csv of file and label,
+    or an .npz."""
     data: str | None = None
-    """tfds:NAME, in place of --images: an image set that TFDS prepared as array_record."""
+    """Image set prepared by TFDS as array_record, tfds:NAME, instead of --images."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of the table of methods, each in quotes; None is all that make sense. naive is always
-    among them."""
+    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
     preset: Preset = "demo"
-    """How much of procedural, tiny-imagenet and cifar100 is taken: 20 classes of 100 training
-    images at 16 pixels, 100 of 200, or 100 of 500 at 32. Of the papers' benchmarks their own."""
+    """Size of procedural, tiny-imagenet and cifar100: demo has 20 classes of 100 training images
+    at 16 pixels, small 100 of 200, paper 100 of 500 at 32; papers' benchmarks have their own
+    presets."""
     tasks: Count | None = None
-    """Into which the classes are cut, as equal as it goes."""
+    """Number of tasks into which the classes are split as equally as possible."""
     side: Side | None = None
-    """Of the images, in pixels; of your own, which may be of any size, 32, for features 224."""
+    """Side of the images in pixels; your own images default to 32, or 224 for features."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of every class of your own images, one in so many is a test image."""
+    """Every how-many-th image of each class of your own images is a test image."""
 
 
 class Size(NamedTuple):
@@ -96,15 +97,15 @@ PICTURES = Plan(
     online_batch=10,
     learning_rate=0.01,
     exemplars_per_class=20,
-    chosen="rate: of .005, .01, .02 and .05 the greatest accuracy of joint and ER on validation "
-    "samples of unreported orders of the procedural world; epochs are a budget, with which joint "
-    "and ER still gain there; steps and exemplars are no choice",
+    chosen="learning rate of 0.005, 0.01, 0.02 and 0.05: the highest accuracy of joint and "
+    "ER-balanced on validation seeds of the procedural world; epochs are a budget and were not "
+    "tuned; batch size and exemplars were not tuned",
 )
 ON_FEATURES = PICTURES._replace(
     learning_rate=0.001,
-    chosen="rate of .0003, .001 and .003, epochs of 2, 5 and 15: the greatest accuracy of joint "
-    "and ER on validation images of an unreported order of Tiny-ImageNet's first 100 classes; "
-    "steps and exemplars are no choice",
+    chosen="learning rate of 0.0003, 0.001 and 0.003, epochs of 2, 5 and 15: the highest accuracy "
+    "of joint and ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes; batch "
+    "size and exemplars were not tuned",
 )
 DIGITS = Plan(
     tasks=5,
@@ -113,8 +114,9 @@ DIGITS = Plan(
     online_batch=10,
     learning_rate=0.02,
     exemplars_per_class=10,
-    chosen="rate of .005, .01, .02, .05 and .1, epochs of 3, 10 and 30: the greatest accuracy of "
-    "joint and ER on validation samples of unreported orders; steps and exemplars are no choice",
+    chosen="learning rate of 0.005, 0.01, 0.02, 0.05 and 0.1, epochs of 3, 10 and 30: the highest "
+    "accuracy of joint and ER-balanced on validation seeds; batch size and exemplars were not "
+    "tuned",
 )
 HIDDEN = 100
 OWN_SIDE, TRUNK_SIDE = 32, 224
@@ -173,7 +175,7 @@ def own_images(settings: ContinualRun) -> Benchmark:
         return _learnt_from(features, "images", note, images, settings)
     if settings.images is None:
         raise DataError(
-            "the benchmark 'images' needs --images: a folder with one sub-folder a class, a .csv "
+            "the benchmark 'images' needs --images: a folder with one sub-folder per class, a .csv "
             "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
     images, note = load_own_images(settings.images, side, settings.test_every)
@@ -251,7 +253,7 @@ def _learnt_from(
 def _without_blocks(plan: Plan) -> Plan:
     """The plan, refused where it asks for a net of pictures."""
     if plan.blocks:
-        raise DataError("--plan.blocks is for nets that learn pictures from their pixels")
+        raise DataError("--plan.blocks is for networks that learn from pixels")
     return plan
 
 
@@ -278,7 +280,7 @@ def of_plan(
     """
     memory = f"{plan.exemplars_per_class} exemplars per class"
     if plan.buffer_size is not None:
-        memory = f"{plan.buffer_size} samples in memory in all"
+        memory = f"{plan.buffer_size} stored samples in total"
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),

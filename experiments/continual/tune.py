@@ -29,6 +29,7 @@ from experiments.common.report import Column, Figure, FirstScreen, Section, Tabl
 from experiments.common.run_folder import RunFolder
 from experiments.common.settings import Count, check_methods
 from experiments.continual.benchmark import Benchmark
+from experiments.continual.intervals import paired_interval
 from experiments.continual.methods import METHODS, Method, why_not
 from experiments.continual.plan import Option
 from experiments.continual.report_tables import hyperparameters_table
@@ -57,29 +58,30 @@ RULE = (
 
 @dataclasses.dataclass(frozen=True)
 class TuneRun(PlannedRun):
-    """Settings of a benchmark's plan, tried on draws that are not reported."""
+    """Grid-search configuration values on validation seeds."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """As in `continual run`."""
+    """Name of the benchmark, as in `continual run`."""
     vary: tuple[str, ...] = ()
-    """Settings of the plan and the values to try, joined by commas, as in learning-rate=.01,.03
-    protocol.epochs=5,10; all combinations are."""
+    """Values of plan settings to combine, joined by commas, as in learning-rate=0.01,0.03
+    protocol.epochs=5,10."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of the table of methods, each in quotes, that are to agree on the settings."""
+    """Names of methods, each in quotes, over which scores are averaged."""
     images: Path | None = None
-    """Your own, as in `continual run`."""
+    """Path of your own images, as in `continual run`."""
     data: str | None = None
-    """tfds:NAME, as in `continual run`."""
+    """Image set prepared by TFDS, tfds:NAME, as in `continual run`."""
     side: Side | None = None
-    """Of the images, as in `continual run`."""
+    """Side of the images in pixels, as in `continual run`."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Of your own images, as in `continual run`."""
+    """Every how-many-th image of each class of your own images is a test image."""
     setting: tuple[Option, ...] | None = None
-    """Of benchmarks that have none of their own, and icifar; None is not told."""
+    """Settings of benchmarks without scenarios of their own, and of icifar; None is
+    class-incremental."""
     features: str | None = None
-    """In the place of images, as in `continual run`."""
+    """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Unreported draws."""
+    """Number of validation seeds on which every combination runs."""
 
 
 class Place(NamedTuple):
@@ -167,11 +169,11 @@ def _report(
     summary = [
         ("Data", benchmark.note + benchmark.counts),
         ("Selection rule", rule),
-        ("Training by the best", tried[best].training),
-        ("To run with these", run_command(settings, tried[best].changes)),
+        ("Training with the best", tried[best].training),
+        ("Command for the best", run_command(settings, tried[best].changes)),
         ("Duration", folder.duration()),
     ]
-    title = f"Settings of {benchmark.name} on draws that are not reported"
+    title = f"Grid search of {benchmark.name} on validation seeds"
     first = _first_screen(folder.path, benchmark, tried, best, near)
     return write_report(folder.path, title, summary, _hyperparameters(benchmark, tried), first)
 
@@ -198,7 +200,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
     """
     if not asked:
         raise DataError(
-            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=.01,.03"
+            "--vary without a setting; give NAME=VALUE,..., as in learning-rate=0.01,0.03"
         )
     grids: dict[str, list] = {}
     for each in asked:
@@ -207,7 +209,7 @@ def read_variations(asked: Sequence[str], plan: Mapping[str, Any]) -> Iterator[d
         if not (name and equals and text):
             raise DataError(
                 f"--vary {each!a}; give NAME=VALUE,... with commas and no spaces, as in "
-                "learning-rate=.01,.03"
+                "learning-rate=0.01,0.03"
             )
         if name in grids or name in plan:
             other = f"{OPTION}{name}" if name in plan else "it already"
@@ -236,7 +238,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
       DataError: every run diverged.
     """
     if all(np.isnan(values).all() for each in tried for values in each.found.values()):
-        raise DataError("every run diverged, so that nothing is best; give smaller rates")
+        raise DataError("every run diverged and none is best; give smaller learning rates")
     by_draw = np.stack([each.by_draw for each in tried])
     best = int(np.argmax(by_draw.mean(axis=1)))
     return best, [place for place in np.flatnonzero(not_told_from(best, by_draw)) if place != best]
@@ -290,12 +292,12 @@ def _refuse_others(first: Benchmark, changed: Benchmark, label: str) -> None:
     """
     if (changed.note, changed.counts) != (first.note, first.counts):
         raise DataError(
-            f"{VARY}{label} changes what is learnt from ({changed.note}{changed.counts}), so that "
-            "scores cannot be compared; give it as a setting of the plan"
+            f"{VARY}{label} changes the data ({changed.note}{changed.counts}), so that "
+            "scores cannot be compared; give it as --plan"
         )
     offers = [{name: each.offers(name) for name in each.scenarios} for each in (first, changed)]
     if offers[0] != offers[1]:
-        raise DataError(f"{VARY}{label} changes which methods make sense; try them apart")
+        raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
 
 
 def _refuse_repeated(
@@ -334,12 +336,12 @@ def _first_screen(
 ) -> FirstScreen:
     columns = list(tried[0].found)
     table = Table(
-        f"{benchmark.criterion} on validation samples, mean ± standard deviation over draws.",
+        f"{benchmark.criterion} on validation samples, mean ± standard deviation over seeds.",
         [
             Column("settings"),
             *(Column(place.method, place.scenario) for place in columns),
             Column("mean"),
-            Column("behind the best", "paired by draw"),
+            Column("below the best", "paired by validation seed"),
         ],
         [
             [
@@ -352,15 +354,27 @@ def _first_screen(
         ],
         frozenset([best]),
     )
-    said = f"Best is {tried[best].label}: {tried[best].by_draw.mean():.3f}"
+    mean, half = paired_interval(tried[best].by_draw)
+    interval = "" if np.isnan(half) else f" [{mean - half:.3f}, {mean + half:.3f}]"
+    said = [
+        f"Which configuration has the highest {benchmark.criterion} on validation seeds?",
+        f"Best, with 95% interval: {tried[best].label}, {mean:.3f}{interval}.",
+    ]
+    if best:
+        said.append(f"Baseline, the first: {tried[0].label}, {tried[0].by_draw.mean():.3f}.")
+    below = []
     if near:
-        said += "; not told from it: " + "; ".join(tried[number].label for number in near)
+        tied = "; ".join(tried[number].label for number in near)
+        below.append(f"Settings statistically tied with the best: {tied}.")
     edges = _edges(tried, best)
     if edges:
-        said += f"; at the edge of what was tried: {', '.join(edges)}"
-    caption = f"{benchmark.criterion} on validation samples; bars are deviations over draws."
+        below.append(f"At the edge of the grid: {', '.join(edges)}.")
+    caption = (
+        f"{benchmark.criterion} on validation samples; bars are one standard deviation over "
+        "validation seeds."
+    )
     picture = _plot(folder / "tried.png", benchmark, tried, best)
-    return FirstScreen(f"{said}.", Figure(caption, picture), table)
+    return FirstScreen(tuple(said), Figure(caption, picture), table, tuple(below))
 
 
 def _edges(tried: Sequence[Tried], best: int) -> list[str]:
@@ -382,7 +396,7 @@ def _hyperparameters(benchmark: Benchmark, tried: Sequence[Tried]) -> list[Secti
         for place, choice in each.choices.items():
             choices.setdefault(f"{place.scenario}, {each.label}", {})[place.method] = choice
     table = hyperparameters_table(benchmark.criterion, choices)
-    return [Section("Strengths", items=[table])] if table.rows else []
+    return [Section("Hyper-parameters", items=[table])] if table.rows else []
 
 
 def _cell(values: Float[np.ndarray, "draws"]) -> str:

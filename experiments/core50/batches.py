@@ -54,27 +54,28 @@ from experiments.core50.scores import Scored, score_method
 
 @dataclasses.dataclass(frozen=True)
 class BatchesRun(PlannedRun):
-    """CORe50: new instances (NI), new classes (NC) or both (NIC); naive, CWR and others."""
+    """Train on CORe50's batches of new instances (NI), new classes (NC) or both (NIC)."""
 
     scenarios: tuple[BatchScenario, ...] = SCENARIOS
-    """NI has 8 batches, NC 9, NIC 79."""
+    """Scenarios to run: NI has 8 batches, NC 9 and NIC 79."""
     methods: tuple[str, ...] | None = None
-    """naive, CWR, CWR as coded, cumulative, EWC, SI, MAS, LwF, ER or A-GEM; None is the paper's of
-    a scenario."""
+    """Methods to train: naive, CWR, CWR as coded, cumulative, EWC, SI, MAS, LwF, ER-balanced,
+    A-GEM; None is the paper's of each scenario."""
     level: Level = "object"
-    """Classes are the 50 objects or the 10 categories."""
+    """Classes to predict: the 50 objects or the 10 categories."""
     orders: Count | None = None
-    """Runs, each with the published order of its number; None is the preset's."""
+    """Number of runs, each with the published order of its number; None is the preset's."""
     test_frames: Count | None = None
-    """Of every object and session in the test set, evenly spaced; None is the preset's."""
+    """Number of test frames per object and session, evenly spaced; None is the preset's."""
     gain: Annotated[float, Between(0, 1_000)] | None = None
-    """CWR's, of the weights consolidated at the first batch of NC and NIC; None is the preset's."""
+    """CWR's factor on weights consolidated at the first batch of NC and NIC; None is the
+    preset's."""
     net: CaffeNet | None = None
-    """At the preset paper; None is Mid-CaffeNet."""
+    """Network of the preset paper; None is Mid-CaffeNet."""
     weights: Path | None = None
-    """An .npz of a Caffe net's layers, for the preset paper; no head."""
+    """Path of an .npz with a Caffe network's pretrained layers, for the preset paper."""
     partial: bool = False
-    """Run on an incomplete release too; the report counts its frames."""
+    """Run on an incomplete release too and report its number of frames."""
 
 
 def run_batches(settings: BatchesRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
@@ -147,11 +148,11 @@ def run_batches(settings: BatchesRun, plans: Mapping[Preset, Plan] = PLANS) -> P
             + (", all" if tested == recorded else f", {plan.test_frames} of each recording"),
         ),
         (
-            "Rates",
+            "Learning rates",
             f"weight decay 5e-4; fully connected layers of the whole net at {plan.dense_rate:g} "
-            "times the rate, biases at twice their layer's",
+            "times the learning rate, biases at twice their layer's",
         ),
-        ("Steps of each batch", _lengths(plan, common)),
+        ("Steps per batch", _lengths(plan, common)),
         (
             "Scenarios",
             "NI: new instances of known classes in every batch; NC: new classes; NIC: new "

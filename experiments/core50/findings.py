@@ -28,7 +28,7 @@ def findings_table(outcomes: Outcomes) -> Table:
         holds, numbers = test(curves)
         rows.append([f"{scenario}: {claim}", f"{np.sum(holds)} of {runs}", numbers])
     columns = [Column("finding"), Column("holds in"), Column("means over the runs, %")]
-    return Table("Findings of the paper and what came out here.", columns, rows)
+    return Table("Findings of the paper and results of this run.", columns, rows)
 
 
 def _ends(curves: Curves) -> tuple[dict[str, Float[np.ndarray, "runs"]], str]:

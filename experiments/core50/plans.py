@@ -135,9 +135,9 @@ def protocol_of(length: Length, batch_size: int) -> Protocol:
 
 
 _ON_TRAINING_SESSIONS = (
-    "hidden units, rates and gain by accuracy, in the mean over batches, on training sessions 6 "
-    "and 11 of the last published orders, which are not reported (cpu's lengths); numbers of steps "
-    "by what two cores can do"
+    "hidden units, learning rates and gain by mean accuracy over batches on training sessions 6 "
+    "and 11 of the last published orders, the validation seeds (with the steps of the preset "
+    "small); numbers of steps are limited to two cores"
 )
 PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(

@@ -257,7 +257,7 @@ def record(
         tested="the full test set",
         scenarios=scenarios,
         draws="published order of batches",
-        training=f"{net}, SGD with momentum .9, anew at every batch, in steps of "
+        training=f"{net}, SGD with momentum 0.9, restarted at every batch, in batches of "
         f"{plan.batch_size}; {said}",
         chosen=plan.chosen,
         facts=facts,

@@ -8,7 +8,7 @@ import numpy as np
 from data_pipelines.images.core50 import Core50
 from everlight.continual.base import TaskSequence
 from experiments.common.cells import percent
-from experiments.common.plots import plot_curves
+from experiments.common.plots import curves_left_out, plot_curves
 from experiments.common.report import PAPER, Column, Figure, Section, Table
 from experiments.continual.report_tables import sizes_table
 from experiments.core50.findings import findings_table
@@ -48,30 +48,25 @@ def paper_sections(
     return [
         Section("Accuracy on the full test set after every batch (figures 4 to 6)", items=tables),
         Section(
-            "What it takes, and how near it comes to cumulative training",
+            "Costs, and accuracy relative to cumulative training",
             [
-                "The paper asks to judge by the accuracy relative to cumulative training, the "
-                "extra storage and the computation. Extra storage is the strategy's memory and "
-                "the earlier samples it holds at most (frames, or features where the trunk is "
-                "frozen). Operations are the step's program's times the steps, and the frozen "
-                "trunk's once a training frame. Evaluation's share is that of measured passes over "
-                "the test set, one a batch, in the sequence's time with compilation; – where "
-                "it was stopped and continued."
+                "The paper compares accuracy relative to cumulative training, extra storage and "
+                "computation. Extra storage is the strategy's memory and the maximum of stored "
+                "samples (frames, or features of a frozen trunk). Operations are those of one "
+                "step's program times the steps, plus the frozen trunk's once per training frame. "
+                "Evaluation's share is that of one pass over the test set per batch in the run's "
+                "time with compilation; – for resumed runs."
             ],
             [_cost_table(scenario, outcomes, published, splits[scenario]) for scenario in outcomes],
         ),
         # The paper's findings are read from curves of objects.
-        *(
-            [Section("The paper's findings, one by one", items=[findings_table(learnt)])]
-            if published
-            else []
-        ),
+        *([Section("The paper's findings", items=[findings_table(learnt)])] if published else []),
         _open_set_section(path, outcomes),
         Section(
             "Frames and batches",
             items=[
                 Figure(
-                    "Some objects, in rows, in each of the eleven sessions (figure 3); sessions 3, "
+                    "Some objects (rows) in each of the eleven sessions (figure 3); sessions 3, "
                     "7 and 10 are the test set.",
                     plot_sessions(path / "sessions.png", frames),
                 ),
@@ -126,8 +121,8 @@ def _cost_table(
         )
     columns = [
         Column("strategy"),
-        Column("at the end", "relative to cumulative, %"),
-        Column("relative, at the end", PAPER),
+        Column("final", "relative to cumulative, %"),
+        Column("relative, final", PAPER),
         Column("bytes", "extra storage"),
         Column("operations", "training"),
         Column("share of the time", "evaluation"),
@@ -142,22 +137,24 @@ def _open_set_section(path: Path, outcomes: AllScored) -> Section:
     }
     items: list[Figure | Table] = [
         Figure(
-            "Option 1: accuracy on the test samples of the classes learnt so far, which grow in "
-            "number.",
+            "Option 1: accuracy on the test samples of the classes seen so far, whose number grows."
+            + curves_left_out(partial, "naive"),
             plot_curves(
                 path / "partial.png",
                 partial,
                 "accuracy on the classes so far, %",
-                "batches learnt",
+                "batches seen",
                 tuple(FIXED),
                 top=100,
+                baseline="naive",
             ),
         )
     ]
     asked = [scenario for scenario, by_name in outcomes.items() if _moments(by_name)]
     caption = (
-        "Option 3: a sample is rejected where its greatest class probability is below a threshold; "
-        "every threshold is a point, mean over the runs."
+        "Option 3: a sample is rejected if its highest class probability is below a threshold; "
+        "each "
+        "threshold is a point, mean over runs."
     )
     for scenario in asked:
         moments = {
@@ -171,10 +168,11 @@ def _open_set_section(path: Path, outcomes: AllScored) -> Section:
     if asked:
         items.append(_areas(outcomes))
     text = (
-        "The full test set asks for classes not learnt yet. The paper's two other options leave "
-        "those out, or let the classifier reject."
+        "The full test set contains unseen classes. The paper's two other options leave them "
+        "out, or "
+        "let the classifier reject them."
     )
-    return Section("Classes not learnt yet", [text], items)
+    return Section("Unseen classes", [text], items)
 
 
 def _moments(by_name: dict[str, Scored]) -> list[int]:
@@ -195,9 +193,10 @@ def _areas(outcomes: AllScored) -> Table:
             rows.append([f"{scenario}, {name}", *cells, *[""] * (3 - len(cells))])
     columns = [Column("strategy"), *(Column(name, "area, %") for name in ("early", "half", "late"))]
     caption = (
-        "Area under the ROC curve after the batch before the colon, of those with classes still "
-        "unknown: how often a sample of a known class is the more "
-        "confident one; 50 is chance."
+        "Area under the ROC curve after the batch before the colon, for batches with unseen "
+        "classes: "
+        "the share of pairs where the sample of a seen class has the higher confidence; 50 is "
+        "chance."
     )
     return Table(caption, columns, rows)
 

@@ -54,16 +54,16 @@ Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
 
 @dataclasses.dataclass(frozen=True)
 class StaticRun(PlannedRun):
-    """CORe50, all at once: from scratch, frozen features with an SVM, fine-tuning."""
+    """Train on all of CORe50 at once: from scratch, frozen features with an SVM, fine-tuning."""
 
     levels: tuple[Level, ...] = ("object", "category")
-    """Classes are the 50 objects or the 10 categories."""
+    """Classes to predict: the 50 objects or the 10 categories."""
     net: CaffeNet | None = None
-    """At the preset paper; None is Mid-CaffeNet."""
+    """Network of the preset paper; None is Mid-CaffeNet."""
     weights: Path | None = None
-    """An .npz of a Caffe net's layers, for the preset paper; no head."""
+    """Path of an .npz with a Caffe network's pretrained layers, for the preset paper."""
     partial: bool = False
-    """Run on an incomplete release too; the report counts its frames."""
+    """Run on an incomplete release too and report its number of frames."""
 
 
 def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
@@ -88,7 +88,7 @@ def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Pat
         ("Paper", CITATION),
         ("Data", f"{frames.name}, {plan.side}×{plan.side} pixels, {len(frames.images):,} frames"),
         ("Test set", f"sessions 3, 7 and 10, all {np.count_nonzero(benchmark.tested):,} frames"),
-        ("Net", plan.net_description),
+        ("Network", plan.net_description),
         ("Weights", f"the SVM's features and fine-tuning have the same, {beginning.remark}"),
         (
             "Training",
@@ -101,7 +101,7 @@ def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Pat
         ),
         (
             "Selection rule",
-            f"the last step counts; C was not chosen; the nets' steps and rates: {plan.chosen}",
+            f"last step; C was not tuned; steps and learning rates of the networks: {plan.chosen}",
         ),
         ("Duration", folder.duration()),
     ]
@@ -155,8 +155,8 @@ class _Benchmark:
         if self._plan.net != "small" or units >= features:
             return ""
         return (
-            "A likely reason where the order is another: the nets classify from a hidden layer of "
-            f"{units} units, narrower than the {features:,} features that the SVM sees."
+            "A likely reason for another order: the networks classify from a hidden layer of "
+            f"{units} units, narrower than the {features:,} features of the SVM."
         )
 
     def by_sessions(self, level: Level) -> dict[int, float]:
@@ -228,12 +228,12 @@ def _sections(
     titled = {f"{level} level": by_name for level, by_name in accuracies.items()}
     learnt = {"frozen features and linear SVM,\ntested on all later sessions": sessions}
     fusion = (
-        "The class confidences of a frame and of those just before it in its recording are summed "
-        "(softmax of the nets, distances from the SVM's boundaries)."
+        "Class confidences of a frame and of the preceding frames of its recording are summed "
+        "(softmax of the networks, distances from the SVM's boundaries)."
     )
     split = (
-        "Instead of three sessions chosen for the test, the first k are learnt and all later ones "
-        "tested: frozen features and the SVM."
+        "Frozen features and the SVM are trained on the first k sessions and tested on all later "
+        "ones, instead of three fixed test sessions."
     )
     published = {
         level: {name: values[level] for name, values in paper.accuracy.items()}
@@ -244,7 +244,7 @@ def _sections(
         for level, by_name in accuracies.items()
     }
     orders = [
-        f"{level.capitalize()} level, from the least: {_order(here[level])}; in the paper "
+        f"{level.capitalize()} level, from the lowest: {_order(here[level])}; in the paper "
         f"{_order(published[level])}."
         for level in accuracies
     ]
@@ -257,8 +257,8 @@ def _sections(
             [fusion],
             [
                 Figure(
-                    "Accuracy by the number of frames that are fused. Windows longer than the test "
-                    "recordings are left out: they would fuse no more frames than these have.",
+                    "Accuracy by the number of fused frames, up to the length of the test "
+                    "recordings.",
                     plot_lines(path / "fusion.png", titled, "frames fused", powers=True),
                 )
             ],
@@ -268,8 +268,8 @@ def _sections(
             [split],
             [
                 Figure(
-                    "Accuracy by the number of sessions learnt.",
-                    plot_lines(path / "first_sessions.png", learnt, "sessions learnt"),
+                    "Accuracy by the number of training sessions.",
+                    plot_lines(path / "first_sessions.png", learnt, "training sessions"),
                 )
             ],
         ),

@@ -46,11 +46,8 @@ def findings_table(outcomes: Mapping[str, Outcomes]) -> Table:
         for claim in CLAIMS
         if {quantity.benchmark for quantity in (*claim.first, *claim.second)} <= outcomes.keys()
     ]
-    columns = [Column("claim"), Column("there", PAPER), Column("holds in"), Column("means")]
-    caption = (
-        "The paper's claims, how they fare in its own tables, and what came out here; asked of the "
-        "methods that were run."
-    )
+    columns = [Column("claim"), Column("in the paper", PAPER), Column("holds in"), Column("means")]
+    caption = "The paper's claims, in its own tables and in this run, for the methods that ran."
     return Table(caption, columns, rows)
 
 
@@ -210,7 +207,7 @@ def _for(benchmark: str) -> list[Claim]:
         ),
         Claim(
             f"{benchmark}: less is forgotten on the random split (BWT), by finetune, SI and MAS",
-            "not given" if mid else "not for MAS: -.22 against -.20",
+            "not given" if mid else "not for MAS: -0.22 against -0.20",
             of(random, ("finetune", "SI", "MAS"), "backward"),
             of(semantic, ("finetune", "SI", "MAS"), "backward"),
             "each",
@@ -261,7 +258,7 @@ CLAIMS: tuple[Claim, ...] = (
         )
     ),
     Claim(
-        "(1) The drop is greater on mid-preset than on large-scale (mean of lifelong methods)",
+        "(1) The drop is greater on mid-scale than on large-scale (mean of lifelong methods)",
         "holds",
         _drops(MID),
         _drops(LARGE),

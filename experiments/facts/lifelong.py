@@ -87,23 +87,23 @@ Features = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "m f"]]
 
 @dataclass(frozen=True)
 class LifelongRun(PlannedRun):
-    """Lifelong fact learning: up to seven strategies and joint on random and semantic splits."""
+    """Train strategies on lifelong fact learning with random and semantic splits."""
 
     data: DataSet | None = None
-    """None is the preset's: procedural or vrd."""
+    """Data set to learn: procedural or vrd; None is the preset's."""
     photographs: Path | None = None
-    """The folder of VRD's photographs, or of those that `splits` lists; None renders what VRD has
-    annotated."""
+    """Folder of VRD's photographs, or of those listed by --splits; None renders VRD's
+    annotations."""
     splits: Path | None = None
-    """The authors' folder `splits`, in place of a data set; with --photographs and --words."""
+    """The authors' folder `splits` instead of a data set, with --photographs and --words."""
     words: Path | None = None
-    """A file of word vectors: word2vec's or GloVe's; None is the data set's own."""
+    """File of word vectors in the format of word2vec or GloVe; None is the data set's own."""
     unknown_words: Literal["refuse", "zeros"] = "refuse"
-    """What to do about words without a vector; the report counts them."""
+    """Action for words without a vector; the report counts them."""
     memory_limit: Bytes = 2_000_000_000
-    """Bytes of decoded photographs that are held while those of `splits` are read."""
+    """Bytes of decoded photographs held in memory while those of --splits are read."""
     seeds: Seeds | None = None
-    """Runs of every method, each with its own initial net; None is the preset's."""
+    """Number of evaluation seeds, each with its own initialization; None is the preset's."""
 
 
 def run_lifelong(settings: LifelongRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
@@ -141,11 +141,11 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Preset, Plan] = PLANS) ->
         ),
         ("Pixels", f"{plan.net.side}×{plan.net.side}, {source.pixels}"),
         ("Word vectors", _words(results)),
-        ("Seeds", f"initial nets and batches; {seeds}; the splits are the same for all"),
+        ("Seeds", f"initialization and batches; {seeds}; all seeds share the splits"),
         (
             "Selection rule",
             "last epoch; hyper-parameters: greatest generalised Top-5 on a held-out tenth of the "
-            "training scenes, with a validation seed; net, learning rate and lengths: "
+            "training scenes, with a validation seed; network, learning rate and epochs: "
             + plan.chosen,
         ),
         (

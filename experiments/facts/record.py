@@ -127,9 +127,9 @@ def _select_last(epochs: int, batch_size: int) -> Protocol:
 PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
-        chosen="rate: of .0003, .001 and .003 the papers' of those that finetune and joint do not "
-        "tell from the best on held-out scenes, by nets that are not reported; sizes and lengths "
-        "are what a demo has time for",
+        chosen="learning rate of 0.0003, 0.001 and 0.003: the papers', which is statistically tied "
+        "with the best for finetune and joint on held-out scenes with a validation seed; sizes and "
+        "epochs are limited by the demo's time",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
@@ -143,9 +143,9 @@ PLANS: Mapping[Preset, Plan] = {
     ),
     "small": Plan(
         data="vrd",
-        chosen="rate of .0003, .001 and .003, mid-preset's epochs of 6 and 12: the papers' rate of "
-        "those that finetune and joint do not tell from the best on held-out scenes, by nets that "
-        "are not reported; the rest is what two cores can do",
+        chosen="learning rate of 0.0003, 0.001 and 0.003, mid-scale's epochs of 6 and 12: the "
+        "papers' rate, which is statistically tied with the best for finetune and joint on "
+        "held-out scenes with a validation seed; the rest is limited to two cores",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
@@ -441,10 +441,11 @@ def net_name(net: Net, features: Features | None = None) -> str:
     """For the report."""
     if features is None:
         below = f"channels {net.trunk} and {net.branch}"
-        gate = "normalised images as means of 8×8 blocks, no pretrained net"
+        gate = "normalised images as means of 8×8 blocks, no pretrained network"
     else:
         below, gate = f"on {features.note}", "the same features"
     return (
-        f"joint embedding, {below}, {net.hidden} hidden units a branch{computed_in(net.dtype)}; "
-        f"Adam at {net.learning_rate:g}, anew at every task; ExpertGate's gate sees {gate}"
+        f"joint embedding, {below}, {net.hidden} hidden units per branch{computed_in(net.dtype)}; "
+        f"Adam at {net.learning_rate:g}, restarted at every task; input of ExpertGate's gate: "
+        f"{gate}"
     )

@@ -74,7 +74,7 @@ def _similarity_table(benchmarks: Mapping[str, FactSet]) -> Table:
         columns += [Column(which, group) for which in ("word vectors", "S, P, O overlap")]
     caption = (
         f"The paper's: {OTHER_DATA}, means of whole matrices; the entries that it prints for the "
-        "random mid-scale overlap have the mean .38, not .84."
+        "random mid-scale overlap have the mean 0.38, not 0.84."
     )
     return Table(caption, columns, rows)
 
@@ -115,7 +115,7 @@ def _statistics(name: str, split: Split, benchmark: FactSet) -> Table:
 
 def _linkage(benchmarks: Mapping[str, FactSet]) -> list[str]:
     """What the semantic split is, and what the paper's linkage would give."""
-    order = "Tasks are learnt in the order of their numbers."
+    order = "Tasks are learned in the order of their numbers."
     if any(benchmark.semantic is None for benchmark in benchmarks.values()):
         return [f"Both splits are those of the files that were given. {order}"]
     texts = [

@@ -101,7 +101,7 @@ def _few_shot(name: str, result: Results) -> Table:
         rows.append(row)
     caption = (
         f"Generalised Top-5 on the {result.groups.few.sum():,} test examples of facts with at most "
-        "five training examples (tables 11 and 12), percent; – is a task without such examples."
+        "five training examples (tables 11 and 12), percent; – for a task without such examples."
         + (f" The paper's: mean over tasks, {OTHER_DATA}." if paper else "")
     )
     return Table(caption, columns, [[dash(cell) for cell in row] for row in rows])

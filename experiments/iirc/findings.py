@@ -21,7 +21,7 @@ def findings_table(outcomes: Outcomes) -> Table:
         holds, numbers = test(outcomes)
         rows.append([claim, f"{np.sum(holds)} of {len(holds)}", numbers])
     columns = [Column("finding"), Column("holds in"), Column("means")]
-    return Table("Findings of the paper and what came out here.", columns, rows)
+    return Table("Findings of the paper and results of this run.", columns, rows)
 
 
 def _above(first: tuple[str, ...], second: tuple[str, ...]) -> Callable:
@@ -62,7 +62,7 @@ def _retains(outcomes: Outcomes) -> tuple[Bool[np.ndarray, "runs"], str]:
 
 FINDINGS: tuple[tuple[str, frozenset[str], Callable], ...] = (
     (
-        "Incremental joint, which is told the labels it misses, is above ER-infinite, which is not",
+        "Incremental joint, which has all labels, is above ER-infinite, which has not",
         frozenset({"incremental joint", "ER-infinite"}),
         _above(("incremental joint",), ("ER-infinite",)),
     ),

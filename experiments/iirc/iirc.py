@@ -53,22 +53,22 @@ from experiments.iirc.streaming import leave_out_undecodable
 
 @dataclass(frozen=True)
 class IIRCRun(PlannedRun):
-    """IIRC: ten methods where every class is learnt coarse first, then fine."""
+    """Train ten methods on IIRC, where each class is first learned coarse, then fine."""
 
     data: DataSet | None = None
-    """None is the preset's. Besides the procedural world and Tiny-ImageNet the benchmarks of the
-    authors' package, the incremental ones being without superclasses."""
+    """Data set to learn; None is the preset's. The iirc_* and incremental_* sets are those of
+    the authors' package, the latter without superclasses."""
     methods: tuple[str, ...] | None = None
-    """joint, incremental joint, ER-infinite, ER, iCaRL-CNN, iCaRL-norm, LUCIR, BiC, A-GEM or
-    finetune, or forms that are not the paper's: LUCIR-0.5 (λ₀ = .5), BiC-whole-pwJS (labels weigh
-    1, stage 2 by pw-JS); None is the preset's."""
+    """Methods to train: joint, incremental joint, ER-infinite, ER-balanced, iCaRL-CNN,
+    iCaRL-norm, LUCIR, BiC, A-GEM, finetune, LUCIR-0.5, BiC-whole-pwJS; LUCIR-0.5 has λ₀ = 0.5
+    and BiC-whole-pwJS label weights 1; None is the preset's."""
     configurations: Count | None = None
-    """Task configurations, each with a seed of its own; None is the preset's."""
+    """Number of task configurations, each with its own seed; None is the preset's."""
     memory_limit: Bytes = 2_000_000_000
-    """Bytes of decoded images that are held while ImageNet's files are read."""
+    """Bytes of decoded images held in memory while ImageNet's files are read."""
     undecodable: Literal["fail", "skip"] = "fail"
-    """Where a file of ImageNet is no whole image: stop and name it, or decode all files before the
-    first task and leave such files out, counted and named in the report."""
+    """Action for broken image files of ImageNet: fail names the file, skip decodes all files
+    first, leaves broken ones out and reports their number."""
 
 
 def run_iirc(settings: IIRCRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:

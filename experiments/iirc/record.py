@@ -154,9 +154,9 @@ PLANS: Mapping[Preset, Plan] = {
         methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
         learning_rate=0.3,
         per_class=(100, 50),
-        chosen="rate: of .03, .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on "
-        "post-task validation of configurations that are not reported; sizes and lengths are what "
-        "a demo has time for",
+        chosen="learning rate of 0.03, 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of validation configurations; sizes and epochs are "
+        "limited by the demo's time",
     ),
     "small": Plan(
         data="tiny-imagenet",
@@ -169,9 +169,10 @@ PLANS: Mapping[Preset, Plan] = {
         ablation=(50, 100),
         per_class=(250, 50),
         superclasses=5,
-        chosen="rate: of .1, .3 and 1 the greatest pw-JS of joint, ER and iCaRL-norm on post-task "
-        "validation of a configuration that is not reported; how many classes, when test scores of "
-        "the first configuration had been seen; the rest is what two cores can do",
+        chosen="learning rate of 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of a validation configuration; the number of classes, "
+        "after test scores of the first configuration had been seen; the rest is limited to two "
+        "cores",
     ),
     "paper": Plan(
         data="iirc_cifar100",
@@ -413,8 +414,8 @@ def record(
         measure="pw-JS",
         scenarios=(SCENARIO,),
         draws="task configuration",
-        training=f"{learner}, SGD at {plan.learning_rate:g}{others} with momentum, anew at every "
-        f"task{augmented}; {plan.exemplars_per_class} exemplars per class"
+        training=f"{learner}, SGD at {plan.learning_rate:g}{others} with momentum, restarted "
+        f"at every task{augmented}; {plan.exemplars_per_class} exemplars per class"
         f"{in_replay_batches(plan.replay_batch_size)}; {epochs(plan)}",
         chosen=plan.chosen,
         facts=lambda scenario, method: facts | {"seed": seed},
@@ -490,9 +491,10 @@ def epochs(plan: Plan) -> str:
     protocol = plan.protocol
     joint = f", joint {plan.joint_epochs}" if plan.joint_epochs else ""
     return (
-        f"{protocol.epochs_of(1)} epochs a task, {protocol.epochs_of(0)} for the first{joint}, in "
-        f"batches of {protocol.batch_size}; the rate falls to a tenth after "
-        f"{protocol.plateau_patience} epochs without a better in-task validation"
+        f"{protocol.epochs_of(1)} epochs per task, {protocol.epochs_of(0)} for the first{joint}, "
+        "in "
+        f"batches of {protocol.batch_size}; the learning rate falls to a tenth after "
+        f"{protocol.plateau_patience} epochs without improved in-task validation"
     )
 
 
@@ -511,6 +513,6 @@ def sizes(data: Data) -> str:
     each = f"{least}" if least == most else f"{least} to {most}"
     return (
         f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-        f"classes without one; {each} training images a class, "
+        f"classes without one; {each} training images per class, "
         f"{data.metadata.valid_fraction:.0%} of them in-task validation and as many left out"
     )

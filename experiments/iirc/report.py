@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from everlight.continual.base import TaskSequence
 from experiments.common.cells import spread
-from experiments.common.plots import plot_curves
+from experiments.common.plots import curves_left_out, plot_curves
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.continual.report_tables import sizes_table
 from experiments.iirc.findings import Outcomes, findings_table
@@ -39,30 +39,32 @@ def paper_sections(
     """
     sections = [
         Section(
-            "The paper's findings, one by one",
+            "The paper's findings",
             [
-                "Each is what the paper says of IIRC-CIFAR; counted is in how many of our "
-                "configurations it holds. Means over the tasks and the configurations."
+                "Each finding of the paper is for IIRC-CIFAR; the table counts the "
+                "configurations of "
+                "this run in which it holds. Means over tasks and configurations."
             ],
             [findings_table(outcomes)],
         ),
         Section(
-            "Too many labels, and too few",
+            "Precision of the predicted labels",
             [
-                "The Jaccard similarity forgives labels too many that the precision-weighted one "
-                "does not; the distance between the two curves shows them."
+                "The precision-weighted Jaccard similarity penalizes superfluous labels more "
+                "than the "
+                "Jaccard similarity; the distance between the two curves shows them."
             ],
             [_label_curves(path, outcomes), _scores_table(outcomes)],
         ),
-        Section("Which labels are confused", items=[_confusion(path, outcomes, data)]),
+        Section("Confusion of labels", items=[_confusion(path, outcomes, data)]),
     ]
     if _sequential(outcomes):
         later = (
-            "A subclass that comes later gives a task's samples one more label to be told, so "
-            "these curves can fall without anything being forgotten."
+            "A later subclass adds a label to a task's samples, so these curves can fall without "
+            "forgetting."
         )
         figure = _earlier_tasks(path, outcomes)
-        sections.insert(2, Section("Each task as later ones are learnt", [later], [figure]))
+        sections.insert(2, Section("Each task over time", [later], [figure]))
     if ablation:
         sections.append(Section("More exemplars", items=_exemplars(path, ablation)))
     numbered = {str(number): sequence for number, sequence in enumerate(splits)}
@@ -87,24 +89,25 @@ def _label_curves(path: Path, outcomes: Outcomes) -> Figure:
 def _earlier_tasks(path: Path, outcomes: Outcomes) -> Figure:
     sequential = _sequential(outcomes)
     tasks = next(iter(sequential.values())).by_task.shape[-1]
-    panels = {"The task just learnt": {name: o.current for name, o in sequential.items()}}
-    labels = {"The task just learnt": "pw-JS, R_jj"}
+    panels = {"The newest task": {name: o.current for name, o in sequential.items()}}
+    labels = {"The newest task": "pw-JS, R_jj"}
     for task in sorted({0, tasks // 4, tasks // 2}):
         title = f"Task {task + 1}"
         panels[title] = {name: o.by_task[..., task] for name, o in sequential.items()}
         labels[title] = f"pw-JS, R_j{task + 1}"
     caption = (
-        "pw-JS on the samples of the newest task (figure 5), and of one task from when it is "
-        "learnt (figures A.16 and A.17)."
+        "pw-JS on the samples of the newest task (figure 5), and of one task since it was learned "
+        "(figures A.16 and A.17)."
     )
-    return Figure(
-        caption, plot_curves(path / "earlier_tasks.png", panels, labels, order=tuple(outcomes))
+    picture = plot_curves(
+        path / "earlier_tasks.png", panels, labels, order=tuple(outcomes), baseline="finetune"
     )
+    return Figure(caption + curves_left_out(panels, "finetune"), picture)
 
 
 def _exemplars(path: Path, ablation: Ablation) -> tuple[Figure, Table]:
     caption = (
-        "pw-JS after the last task with more exemplars of every class (appendix E); ± and bars are "
+        "pw-JS after the last task with more exemplars per class (appendix E); ± and bars are "
         "one standard deviation over configurations."
     )
     counts = sorted(ablation)
@@ -153,8 +156,8 @@ def _scores_table(outcomes: Outcomes) -> Table:
         ),
         Column("R_j", "pw-JS, mean over tasks"),
         Column("R_jj", "pw-JS, mean over tasks"),
-        Column("predicted", "labels a sample, at the end"),
-        Column("true", "labels a sample, at the end"),
+        Column("predicted", "labels per sample, final"),
+        Column("true", "labels per sample, final"),
     ]
     caption = (
         "Mean ± standard deviation over configurations. Recall is the mean over samples; by "

@@ -95,18 +95,20 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class CalibrateRun(RunSettings):
-    """What tells your own phone's lights, from raw pairs that show a colour chart."""
+    """Choose and train a model for your phone from raw pairs that show a colour chart."""
 
     folder: tyro.conf.Positional[Path | None] = None
-    """Raw files in main/ and second/, and charts.json where charts are to be given."""
+    """Folder with raw files in main/ and second/, and an optional charts.json of chart corners."""
     preset: Preset = "small"
-    """demo: made-up pairs under known lights; cpu, paper: 3,000 or 20,000 steps of every net."""
+    """Configuration to run: demo makes pairs under known illuminants, small trains 3,000 steps,
+    paper 20,000."""
     homography: Path | None = None
-    """From main to second pixels, as `estimate` takes it; by default fitted to all charts."""
+    """JSON file that maps main to second pixels, as for `estimate`; by default fitted to all
+    charts."""
     downsample: Annotated[int, Between(1, 100)] = 6
-    """Side of the blocks that are averaged before a fit; give `estimate` the same."""
+    """Side in pixels of the blocks averaged before a fit; give `estimate` the same."""
     seeds: Count = 3
-    """Trainings of every net, each with its own initial parameters and validation pairs."""
+    """Number of trainings per network, each with its own initialization and validation pairs."""
 
 
 def run_calibrate(
@@ -179,14 +181,14 @@ def run_calibrate(
         ("Protocol", f"scenes left out in turn, {len(folds)} folds"),
         (
             "Selection rule",
-            "honest: step and augmentation on 15% of the pairs that teach (of a scene with several "
-            "pairs some may teach and some choose); method and inputs by what errs least on scenes "
-            "left out, nested: the error is counted on scenes that had no part in that choice",
+            "held-out selection: step and augmentation on 15% of the training pairs (pairs of a "
+            "scene may be divided); method and inputs by nested cross-validation over scenes, so "
+            "that errors are on scenes outside the selection",
         ),
-        ("Seeds", f"{settings.seeds} a fold from {settings.seed}; of the nested trainings one"),
+        ("Seeds", f"{settings.seeds} per fold, from {settings.seed}; one for the nested trainings"),
         ("Training", in_words(optimizer)),
         (
-            "To be used, where the verdict below allows it",
+            "Command to use it, if its accuracy below suffices",
             f"two_camera estimate --checkpoint {models / 'calibrated'} --homography "
             f"{models / 'homography.json'} --downsample {settings.downsample}",
         ),
@@ -195,7 +197,7 @@ def run_calibrate(
     title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
     report = write_report(folder.path, title, summary, report_sections(folder.path, results))
     for light, choice in choices.items():
-        print(f"{light} light: {choice.kept.name}")
+        print(f"{light} illuminant: {choice.kept.name}")
     print(f"model: {models / 'calibrated'}")
     return report
 

@@ -66,9 +66,9 @@ def report_sections(folder: Path, results: CalibrationResults) -> list[Section]:
     count = results.scenes.max() + 1
     tables = [
         error_table(
-            f"{camera}'s light ({light}) of {len(results.names)} pairs in {count} scenes, each by "
-            f"what was trained without its scene. '{NESTED}': the method and its inputs too were "
-            "chosen without it; the other rows' least is too good by chance.",
+            f"Illuminant of {camera} ({light}) for {len(results.names)} pairs in {count} scenes, "
+            f"each by models trained without its scene. '{NESTED}': the method and its inputs were "
+            "selected without it too; the lowest of the other rows is optimistic.",
             compared,
             {},
             "seeds",
@@ -82,14 +82,14 @@ def report_sections(folder: Path, results: CalibrationResults) -> list[Section]:
     }
     return [
         Section(
-            "How good it will be",
+            "Expected accuracy",
             (*_verdict(results), _intervals(results)),
             [
                 _choice_table(results),
                 *tables,
                 Figure(
-                    "Lights of all pairs, from their charts; what lies outside of them has not "
-                    "been learnt.",
+                    "Illuminants of all pairs, from their charts; the model has not seen "
+                    "illuminants outside them.",
                     plots.plot_illuminants(folder / "lights.png", {"charts": lights}),
                 ),
             ],
@@ -112,8 +112,8 @@ def _verdict_of(light: str, results: CalibrationResults) -> str:
     errors = {name: each[:, 0].mean(axis=0) for name, each in compared.items()}
     count = int(results.scenes.max() + 1)
     sentences = [
-        f"The {light} camera's light: {results.choices[light].kept.name} is kept. Chosen without "
-        f"the scene, the estimate is {np.nanmean(errors[NESTED]):.2f} degrees off in the mean."
+        f"Illuminant of the {light} camera: {results.choices[light].kept.name} is kept. Selected "
+        f"without the scene, its mean error is {np.nanmean(errors[NESTED]):.2f} degrees."
     ]
     for rival in RIVALS:
         better = errors[rival] - errors[NESTED]
@@ -123,10 +123,11 @@ def _verdict_of(light: str, results: CalibrationResults) -> str:
         elif interval.high < 0:
             said = "it is WORSE"
         else:
-            said = "the two are not told apart"
+            said = "it is statistically tied"
         sentences.append(
-            f"Beside {rival} ({np.nanmean(errors[rival]):.2f}) {said}: the error of {rival} less "
-            f"its own is {np.nanmean(better):.2f} degrees (95% over scenes: {interval.low:.2f} to "
+            f"Compared with {rival} ({np.nanmean(errors[rival]):.2f}) {said}: the difference of "
+            "errors "
+            f"is {np.nanmean(better):.2f} degrees (95% over scenes: {interval.low:.2f} to "
             f"{interval.high:.2f})."
         )
     return " ".join(sentences)
@@ -136,9 +137,9 @@ def _warn_of_few(count: int) -> list[str]:
     if count >= FEW_SCENES:
         return []
     return [
-        f"{count} scenes are few: an interval over so few is itself uncertain, and lights that "
-        f"none of them shows are not learnt. {FEW_SCENES} or more, of all kinds of light that "
-        "the phone will meet, are advised."
+        f"{count} scenes are few: an interval over so few is itself uncertain, and unseen "
+        f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, are "
+        "advised."
     ]
 
 
@@ -156,11 +157,13 @@ def _choice_table(results: CalibrationResults) -> Table:
         rows.append(row)
     columns = [Column("Candidate")]
     for light in results.choices:
-        columns += [Column(name, f"{light} light") for name in ("Mean", "Folds", "For estimate")]
+        columns += [
+            Column(name, f"{light} illuminant") for name in ("Mean", "Folds", "For estimate")
+        ]
     return Table(
-        "What estimate gets. Mean: error of single trainings on scenes they left out, in degrees, "
-        "the least of which is kept. Folds: in how many of them it errs least without the fold's "
-        "scenes, which is what the row chosen without the scene is made of.",
+        "Candidates for estimate. Mean: error of single trainings on held-out scenes, in degrees, "
+        "the lowest of which is kept. Folds: the number of folds that select the candidate "
+        "without their scenes.",
         columns,
         rows,
     )
@@ -170,27 +173,27 @@ def _intervals(results: CalibrationResults) -> str:
     told = []
     for light, each in results.coverage.items():
         if not np.isfinite(each.degrees):
-            told.append(f"{light} light: too few pairs for an interval.")
+            told.append(f"{light} illuminant: too few pairs for an interval.")
             continue
         loud = " THEY ARE TOO WIDE TO BE OF USE." if each.silent > 0.5 else ""
         told.append(
-            f"{light} light: {each.share:.0%} hold, they reach {each.degrees:.1f} degrees in the "
-            f"mean, and {each.silent:.0%} say nothing, as they reach no less than the interval "
-            f"that the lights alone give ({results.uninformed[light]:.1f}).{loud}"
+            f"{light} illuminant: coverage {each.share:.0%}, mean radius {each.degrees:.1f} "
+            f"degrees, {each.silent:.0%} uninformative, since no smaller than the interval of the "
+            f"illuminants alone ({results.uninformed[light]:.1f}).{loud}"
         )
     return (
-        f"The intervals that estimate prints are made to hold in {COVERAGE:.0%} of pairs. Chosen "
-        f"and calibrated on the other scenes and counted on each: {' '.join(told)} Estimate warns "
-        "of each interval that says nothing."
+        f"The intervals of estimate have a nominal coverage of {COVERAGE:.0%}. Coverage on each "
+        f"scene after selection and calibration on the others: {' '.join(told)} Estimate warns of "
+        "uninformative intervals."
     )
 
 
 def _how_measured(results: CalibrationResults) -> list[str]:
-    where = "fitted to all charts" if results.fitted else "the one that was given"
+    where = "fitted to all charts" if results.fitted else "given"
     return [
-        "Greys: largest angle between a grey patch and the light; more than a degree or two is "
-        "shade, glare or a second light on the chart. Off: root mean square distance, in pixels of "
-        f"the second view, of the patches from where the homography puts them, which is {where}."
+        "Greys: largest angle between a grey patch and the illuminant; more than two degrees "
+        "indicate shade, glare or a second illuminant on the chart. Off: root mean square "
+        f"residual of the homography, in pixels of the second view; the homography is {where}."
     ]
 
 
@@ -211,7 +214,7 @@ def _pairs_table(results: CalibrationResults) -> Table:
         columns += [Column(name, group) for name in ("R/G", "B/G", "Greys", "Error")]
     columns += [Column("Patches"), Column("Off")]
     caption = (
-        "Lights by the charts, and how far the estimate is off that was trained and chosen without "
-        "the pair's scene. Patches: of 24, unsaturated in both views."
+        "Illuminants of the charts, and error of the estimate trained and selected without the "
+        "pair's scene. Patches: of 24, unsaturated in both views."
     )
     return Table(caption, columns, rows)

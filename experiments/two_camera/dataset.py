@@ -73,31 +73,32 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class DatasetRun(RunSettings):
-    """Any set of photographs with known lights: every method that sees one image (table 2)."""
+    """Compare single-image methods on any photographs with known illuminants (table 2)."""
 
     preset: Preset = "small"
-    """demo: rendered images of two cameras; cpu, paper: 4,000 or 20,000 steps of every net."""
+    """Configuration to run: demo renders images of two cameras, small trains 4,000 steps, paper
+    20,000."""
     thumbnails: tuple[Path, ...] = ()
-    """Files of thumbnails, of one camera or several each."""
+    """Thumbnail files to read, each of one or several cameras."""
     release: Release | None = None
-    """A set as it was released, in `--folder`; radiometric: the paper's scenes as the cameras with
-    known sensitivities would see them, rendered from the spectra below EVERLIGHT_DATA."""
+    """Released data set to read from --folder; radiometric renders the paper's scenes from the
+    spectra below EVERLIGHT_DATA."""
     folder: Path | None = None
-    """Where the release lies unpacked."""
+    """Folder with the unpacked files of the release."""
     cameras: tuple[str, ...] = ()
-    """Those to take, by default all."""
+    """Names of the cameras to use; by default all."""
     split: Split = "folds"
-    """Three folds of each camera, or one camera asked and all others teaching."""
+    """Cross-validation: three folds within each camera, or each camera held out in turn."""
     folds: Path | None = None
-    """A published split of one camera: a MATLAB file with `indices`, or text, each image's fold
-    from 1 on, in the order of the images' names."""
+    """Published split of one camera: a MATLAB file with `indices`, or a text file with each
+    image's fold from 1, in the order of the images' names."""
     side: Annotated[int, Between(32, 2_000)] = 64
-    """Pixels of the longest side to which larger images are averaged down."""
+    """Longest side in pixels; larger images are averaged down to it."""
     methods: tuple[str, ...] | None = None
-    """Of those that learn by a function of their own, such as SIIE or 'APAP (GW)'; None is all.
-    Estimators, and nets and regressions on moments, are always there."""
+    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all. Estimators, networks
+    and regressions on colour moments always run."""
     seeds: Count = 3
-    """Trainings of every net, each with its own initial parameters and validation images."""
+    """Number of trainings per network, each with its own initialization and validation images."""
 
 
 class CameraImages(NamedTuple):
@@ -149,16 +150,19 @@ def run_dataset(
     folder.save_results(**arrays)
     teaching = {
         "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
-        "cross-camera": "each camera asked, all images of the others teaching",
+        "cross-camera": "each camera is tested by methods trained on all others",
     }
     summary = [
         ("Paper", CITATION),
         ("Data", note),
         ("Protocol", teaching[settings.split]),
         ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
-        ("Selection rule", "honest: step and augmentation on 15% of the images that teach"),
-        ("Seeds", f"{settings.seeds} a training from {settings.seed}"),
-        ("Training of nets", in_words(optimizer)),
+        (
+            "Selection rule",
+            "held-out selection: step and augmentation on 15% of the training images",
+        ),
+        ("Seeds", f"{settings.seeds} per network, from {settings.seed}"),
+        ("Training of networks", in_words(optimizer)),
         ("Duration", folder.duration()),
     ]
     title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"

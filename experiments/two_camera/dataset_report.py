@@ -20,7 +20,7 @@ from experiments.two_camera.nus_report import (
     paper_rows,
 )
 from experiments.two_camera.paper_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
-from experiments.two_camera.tables import Comparison, error_table, first_screen
+from experiments.two_camera.tables import ABBREVIATIONS, Comparison, error_table, first_screen
 
 FIXED = (", none", ", re-illuminated")
 """Nets and regressions of one augmentation; each fold chooses between the two."""
@@ -70,8 +70,8 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
     everything = pooled(shown).errors()
     name, (first, data) = "all images", next(iter(results.sets.items()))
     picture = Figure(
-        "Share of images at or below each angular error; the band, where there is one, spans the "
-        "first method's seeds.",
+        "Share of images at or below each angular error; the band, if any, is the range "
+        "over seeds of the first method.",
         plots.plot_error_curves(folder / "error_curves.png", first_curves({name: everything})),
     )
     # The paper's means are of one camera in folds.
@@ -81,14 +81,15 @@ def report_sections(folder: Path, results: DatasetResults) -> tuple[FirstScreen,
         Section(
             "Angular errors",
             (
-                "Statistics are of the recovery angular error, and beside it of the reproduction "
-                "error. Bold: least mean.",
+                ABBREVIATIONS,
+                "Statistics of the recovery angular error and of the reproduction error. Bold: "
+                "lowest mean.",
                 *METHODS,
                 *absent({camera: (data, shown[camera]) for camera, data in results.sets.items()}),
-                "A light that a method cannot tell counts as invalid, and its means are over the "
-                "others. The paper's quasi-unsupervised method was not run, as it needs a trunk of "
-                "millions of parameters and several sets of full photographs; its own nets need a "
-                "second camera.",
+                "Missing estimates count as invalid and are left out of means. The paper's "
+                "quasi-unsupervised method was not run, as it needs a trunk of millions of "
+                "parameters and several sets of full photographs; its own networks need a second "
+                "camera.",
             ),
             tables,
         ),

@@ -51,20 +51,20 @@ class EstimateSettings:
     """Estimate the illuminants of photos from the raw files of a phone's two cameras.
 
     Attributes:
-      files: raw files: the main camera's, whose illuminant is estimated, the second camera's, and
-        so on for more pairs of the same cameras.
-      checkpoint: the trained nets or regressions, in a run's models/.
-      homography: JSON file: {"matrix": [[...], [...], [...]]} from main to second pixels, or
+      files: Raw files in pairs: the main camera's, whose illuminant is estimated, then the
+        second camera's; more pairs of the same cameras may follow.
+      checkpoint: Folder of the trained networks or regressions, in a run's models/.
+      homography: JSON file with {"matrix": [[...], [...], [...]]} from main to second pixels, or
         {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both.
         Without it the views are taken as aligned.
-      output: folder of what is written, named by the main files.
-      formats: what is written: png, the photo before and after; tiff, corrected, linear, 16 bits;
-        dng, the main file's sensor numbers with the light as AsShotNeutral.
-      downsample: side of the blocks that are averaged before the fit, in pixels.
-      main_black_level: instead of the main file's, in sensor units.
-      main_white_level: instead of the main file's, in sensor units.
-      second_black_level: instead of the second file's, in sensor units.
-      second_white_level: instead of the second file's, in sensor units.
+      output: Folder of the written files, which are named after the main files.
+      formats: File formats to write: png is the photo before and after; tiff is corrected, linear,
+        16 bits; dng has the main file's sensor values and the illuminant as AsShotNeutral.
+      downsample: Side in pixels of the blocks averaged before the fit.
+      main_black_level: Black level that replaces the main file's, in sensor units.
+      main_white_level: White level that replaces the main file's, in sensor units.
+      second_black_level: Black level that replaces the second file's, in sensor units.
+      second_white_level: White level that replaces the second file's, in sensor units.
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
@@ -154,7 +154,7 @@ def estimate(settings: EstimateSettings) -> list[EstimateResult]:
         raise failures[0]
     if failures:
         raise DataError(
-            f"{len(failures)} of {len(pairs)} pairs have no light, for the reasons above; the "
+            f"{len(failures)} of {len(pairs)} pairs have no estimate, for the reasons above; the "
             f"first: {failures[0]}"
         )
     return results
@@ -176,7 +176,7 @@ def _estimate_files(
         print(f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}")
     for view, light in result.lights._asdict().items():
         if light is not None:
-            print(f"light of the {view} view: {_describe(light)}")
+            print(f"illuminant of the {view} view: {_describe(light)}")
     for warning in result.warnings:
         print(f"WARNING: {main_file}: {warning}", file=sys.stderr)
     make_folder(settings.output)
@@ -326,7 +326,7 @@ def estimate_pair(
         told = np.ones(3) if light is None else light.illuminant
         if not np.all((told > 1 / PLAUSIBLE) & (told < PLAUSIBLE)):
             raise DataError(
-                f"{main.path}: the model's estimate {told} is no light; use one trained for "
+                f"{main.path}: the model's estimate {told} is no illuminant; use one for "
                 f"these two cameras (this one is for {' and '.join(model.cameras)})."
             )
     transform = np.asarray(inputs.transform) if has_transform else None
@@ -356,11 +356,11 @@ def _judge(
             continue
         distance, farther = float(light.novelty.distance), float(light.novelty.farther)
         told = (
-            f"{view} light: distance from the model's training {distance:.2f}, where 1 is what 99 "
-            f"of 100 validation pairs stay below; {farther:.0%} of them are as far"
+            f"{view} illuminant: out-of-distribution score {distance:.2f}, where 1 is the 99th "
+            f"percentile of validation pairs; {farther:.0%} of them are as far"
         )
         if not distance <= MAX_NOVELTY:
-            worthless = f"{told}. The model's answer would be worthless"
+            worthless = f"{told}. The estimate would be worthless"
             if view == "main":
                 raise DataError(
                     f"{main.path}: {worthless}. Give files of the cameras it was trained for, "
@@ -372,12 +372,13 @@ def _judge(
             continue
         print(told)
         if distance > 1:
-            warnings.append(f"{told}. The light and its interval may be far from the truth.")
+            warnings.append(f"{told}. The estimate and its interval may be far from the truth.")
         if light.says_nothing:
             warnings.append(
-                f"{view} light: its interval reaches {light.interval.degrees:.1f} degrees, no less "
-                "than that of the lights of the training alone, so THE ESTIMATE SAYS NOTHING that "
-                "was not known without this pair."
+                f"{view} illuminant: its interval has a radius of {light.interval.degrees:.1f} "
+                "degrees, "
+                "no less than that of the training illuminants alone: THE ESTIMATE IS "
+                "UNINFORMATIVE."
             )
     return lights, tuple(warnings)
 

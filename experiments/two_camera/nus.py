@@ -76,12 +76,13 @@ BOTH = "T and moments"
 
 @dataclass(frozen=True)
 class NusRun(RunSettings):
-    """Images of the NUS set: single-image estimators, and nets on quasi-real pairs (table 2)."""
+    """Estimate illuminants of NUS photographs from one image and from two cameras (table 2)."""
 
     preset: Preset = "small"
-    """demo: rendered images instead; cpu: thumbnails; paper: the official release, and nets."""
+    """Configuration to run: demo renders images, small uses thumbnails, paper the official
+    release and networks."""
     seeds: Count = 8
-    """Trainings per fold, each with its own initial net and inner validation pairs."""
+    """Number of trainings per fold, each with its own initialization and validation pairs."""
 
 
 def run_nus(
@@ -95,8 +96,15 @@ def run_nus(
         results = compare_on_pairs(folder, settings, training)
         protocol = [
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
-            ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
-            ("Seeds", f"{settings.seeds} a fold from {settings.seed}, which also draws the folds"),
+            (
+                "Selection rules",
+                "held-out selection and the paper's test-set selection, a table each; quote "
+                "held-out",
+            ),
+            (
+                "Seeds",
+                f"{settings.seeds} per fold, from {settings.seed}, which also determines the folds",
+            ),
             ("Training", in_words(training)),
         ]
     else:
@@ -108,8 +116,14 @@ def run_nus(
         results = NusResults(images, {"honest": compared})
         protocol = [
             ("Protocol", f"{FOLDS} folds; statistics within a fold, averaged over folds"),
-            ("Selection rule", "honest: step and augmentation on pairs inside the training folds"),
-            ("Seeds", f"{settings.seeds} a fold from {settings.seed}, which also draws the folds"),
+            (
+                "Selection rule",
+                "held-out selection: step and augmentation on pairs of the training folds",
+            ),
+            (
+                "Seeds",
+                f"{settings.seeds} per fold, from {settings.seed}, which also determines the folds",
+            ),
             ("Training", in_words(thumbnail_training)),
         ]
     arrays = {}

@@ -12,15 +12,15 @@ from jaxtyping import Float
 from data_pipelines.color.quasi_real import QuasiReal
 from everlight.color.cross_camera import OTHERS
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
-from everlight.plots import COLORS
 from experiments.common.report import Figure, FirstScreen, Section
 from experiments.two_camera import plots
 from experiments.two_camera.image_methods import left_out
 from experiments.two_camera.image_sets import MAIN, SECOND, ImageSet
-from experiments.two_camera.pair_folds import RULES
+from experiments.two_camera.pair_folds import RULES, SELECTIONS
 from experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
 from experiments.two_camera.sensor_views import sensors_section
 from experiments.two_camera.tables import (
+    ABBREVIATIONS,
     Comparison,
     Errors,
     angular_errors,
@@ -65,31 +65,28 @@ SCENES = {"easy": 0.1, "median": 0.5, "hard": 0.9}
 
 
 METHODS = (
-    "Corrected moments, homography and APAP are fitted by alternating least squares, as their "
-    "authors do it; APAP with its width of 3 and floor of .065. FFCC has its authors' steps and "
-    "their settings for thumbnails: those of another camera than the one asked, since they tuned "
-    "them on each camera's own test images, and in a row that says so the camera's own. Gamut "
-    "mapping's rule (largest trace, a hull grown by 3%) was chosen on NUS thumbnails, where its "
-    "rows are too good by what that choice is worth.",
-    "SIIE is a small form of it (everlight.color.sensor_independent says what is smaller), trained "
-    "once on all images that teach, for a fixed number of steps; in folds it learns from the very "
-    "camera that it is asked about, which its authors deny it.",
+    "Corrected moments, homography and APAP are fitted by alternating least squares, as "
+    "in the papers; APAP has width 3 and floor 0.065. FFCC has its authors' steps and their "
+    "thumbnail settings of another camera, since they tuned them on each camera's test images; a "
+    "row with the camera's own settings is marked. Gamut mapping's rule (largest trace, a hull "
+    "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
+    "SIIE is a smaller version (see everlight.color.sensor_independent), trained once on all "
+    "training images for a fixed number of steps; in folds it trains on the tested camera, which "
+    "its authors exclude.",
     "DMCC is its authors' net of 783 parameters on four colours of an image (bright, max, mean, "
-    "dark), with their loss, rate and re-lit images; it too is trained for a fixed number of "
-    "steps. Across cameras the lights of those that teach are mapped to the asked one by both "
-    "cameras' white under daylight of 6500 K, as its authors measured it; within one camera "
-    "nothing is mapped.",
-    "C5 is a small form (everlight.color.cross_camera says what is smaller). Beside the image that "
-    f"is asked it sees the histograms of {OTHERS} other images by the same camera, without their "
-    "lights: of those that teach, or across cameras of those that are asked.",
-    "FC4-style is FC4's pooling of places by confidence on EfficientNet-Lite0, which has learnt "
-    f"ImageNet and stays as it is, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk through, "
-    "on full photographs; its row is the paper's. That a place's light is told relative to its "
-    "colour, and from which of the trunk's stages, was chosen on Sony A57's folds.",
-    "Nets and regressions on one image see nine colour moments of it, with images re-illuminated "
-    "by von Kries factors or not, as each fold's validation images choose. These nets have five "
-    "layers of nine units, with the loss and training of the nets on two cameras. Ensembles are "
-    "geometric means over the seeds' nets.",
+    "dark), with their loss, learning rate and re-lit images, trained for a fixed number of "
+    "steps. Across cameras, training illuminants are mapped to the tested camera by both cameras' "
+    "white under daylight of 6500 K, as its authors measured it.",
+    "C5 is a smaller version (see everlight.color.cross_camera). Its input is the histogram of the "
+    f"tested image and of {OTHERS} unlabelled images of the same camera.",
+    "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
+    f"ImageNet, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk on full photographs; its row "
+    "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "
+    "of the trunk, were selected on Sony A57's folds.",
+    "Single-image networks and regressions use nine colour moments, with or without von Kries "
+    "re-illumination, as selected by each fold's validation images. These networks have five "
+    "layers of nine units, with the loss and training of the two-camera networks. Ensembles are "
+    "geometric means over the seeds' networks.",
 )
 """What the rows are."""
 
@@ -122,10 +119,10 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
         error_table(RULES[rule], compared, paper, "seeds")
         for rule, compared in results.compared.items()
     ]
-    errors = {f"selection: {rule}": each.errors() for rule, each in results.compared.items()}
+    errors = {SELECTIONS[rule]: each.errors() for rule, each in results.compared.items()}
     picture = Figure(
-        "Share of images at or below each angular error, for a choice of the methods; the band, "
-        "where there is one, spans the first method's seeds.",
+        "Share of images at or below each angular error, for at most eight methods; the band, "
+        "if any, is the range over seeds of the first method.",
         plots.plot_error_curves(folder / "error_curves.png", first_curves(errors)),
     )
     views = []
@@ -136,18 +133,18 @@ def report_sections(folder: Path, results: NusResults) -> tuple[FirstScreen, lis
         Section(
             "Angular errors beside the paper's table 2",
             (
-                "The paper's columns are of full images of its own 195 scenes, with the statistics "
-                "of three folds averaged. Gray Edge's filters are one pixel wide here, as fits "
-                "thumbnails; the paper does not state its own. Bold: least mean. Saturated pixels "
-                "are masked here: left in, WGE's errors on the thumbnails rise from 3.63 to 5.29 "
-                "degrees in the mean and from 8.4 to 13.1 in the worst quarter, which is where the "
-                "paper's are (5.77 and 14.75); so it seems that it left them in.",
+                ABBREVIATIONS,
+                "The paper's columns are of full images of its own 195 scenes, averaged over three "
+                "folds. Gray Edge's filters are one pixel wide here, for thumbnails; the paper "
+                "does not state its own. Bold: lowest mean. Saturated pixels are masked here. "
+                "Without the mask, WGE's mean error on the thumbnails rises from 3.63 to 5.29 "
+                "degrees, and the worst quarter's from 8.4 to 13.1; the paper's are 5.77 and "
+                "14.75, which suggests no mask.",
                 *METHODS,
                 *absent(
                     {results.data.camera: (results.data, next(iter(results.compared.values())))}
                 ),
-                "On quasi-real pairs T is the chart's own transform, and the scene has no part in "
-                "it.",
+                "On quasi-real pairs T is the chart's own transform, independent of the scene.",
             ),
             tables,
         ),
@@ -177,26 +174,28 @@ def paper_rows() -> dict[str, tuple[float, ...]]:
 def first_curves(conditions: Mapping[str, Errors]) -> dict[str, dict[str, np.ndarray]]:
     """As many of `CURVES` as there are colours, and what errs least."""
     present = [name for name in CURVES if all(name in each for each in conditions.values())]
-    return curves_with_least(present[: len(COLORS)], conditions)
+    return curves_with_least(present, conditions)
 
 
 def look_section(folder: Path, results: NusResults) -> Section:
     """The lights of both cameras, and corrected images."""
     lights = results.data.lights
     return Section(
-        "Lights and corrections",
+        "Illuminants and corrections",
         (),
         [
             Figure(
-                f"Ground-truth lights in the raw colours of {' and '.join(lights)} (the paper's "
+                f"Ground-truth illuminants in the raw colours of {' and '.join(lights)} (the "
+                "paper's "
                 "figure 5B).",
                 plots.plot_illuminants(folder / "illuminants.png", {" + ".join(lights): lights}),
             ),
             Figure(
-                "Images corrected by each method's light (the paper's figure 9), with its angular "
+                "Images corrected by each method's estimate (the paper's figure 9), with its "
+                "angular "
                 "error; scenes at the quantiles 0.1, 0.5 and 0.9 of Gray World's errors. The "
-                "camera's matrix is not known here: its own primaries are shown with a gamma, not "
-                "in sRGB. One exposure a row; masked charts are black.",
+                "camera's matrix is unknown: its own primaries are shown with a gamma, not in "
+                "sRGB. One exposure per row; masked charts are black.",
                 plots.plot_picture_grid(
                     folder / "corrections.png", list(SCENES), correction_columns(results)
                 ),

@@ -35,14 +35,20 @@ Selection = Literal["honest", "paper"]
 VALIDATION_SHARE = 0.15
 RULES: dict[Selection, str] = {
     "honest": (
-        f"Selection honest: the best step is chosen on {VALIDATION_SHARE:.0%} of the training "
-        "folds' pairs, which are taken out of the training."
+        f"Held-out selection: the step is selected on {VALIDATION_SHARE:.0%} of the training "
+        "folds' pairs, which are excluded from training."
     ),
     "paper": (
-        "Selection paper: the best step is chosen on the test fold itself, as the released models "
-        "were; too good by construction, and shown only to compare with the paper."
+        "Test-set selection: the step is selected on the test fold itself, as for the released "
+        "models; optimistic by construction, for comparison with the paper only."
     ),
 }
+
+SELECTIONS: dict[Selection, str] = {
+    "honest": "held-out selection",
+    "paper": "test-set selection",
+}
+"""Short names for titles and columns."""
 
 TRANSFORM = "T"
 """The input that nets of every size are given; on others there is one of five layers."""

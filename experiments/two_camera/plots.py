@@ -124,7 +124,7 @@ def plot_pair_map(path: Path, errors: Float[np.ndarray, "c c"], cameras: Sequenc
     image = axis.imshow(errors, cmap="viridis_r")
     axis.set_xticks(range(len(cameras)), cameras, rotation=90, fontsize=7)
     axis.set_yticks(range(len(cameras)), cameras, fontsize=7)
-    axis.set(xlabel="second camera", ylabel="main camera, whose light is estimated")
+    axis.set(xlabel="second camera", ylabel="main camera (illuminant estimated)")
     axis.grid(visible=False)
     bar = canvas.colorbar(image, shrink=0.8)
     bar.set_label("mean angular error of linear regression (degrees)")
@@ -164,8 +164,8 @@ def plot_gains(
         axis.scatter(distance.ravel(), gains.ravel(), s=6, alpha=0.4, color=COLORS[0])
         axis.set(
             title=title,
-            xlabel="distance of the sensitivities (share)",
-            ylabel="degrees less with the second camera",
+            xlabel="distance of the sensitivities (share of norm)",
+            ylabel="error reduction by the second camera (degrees)",
         )
     return save(canvas, path)
 

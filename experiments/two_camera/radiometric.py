@@ -127,14 +127,16 @@ NETS: dict[Condition, dict[str, Net]] = {
 
 @dataclass(frozen=True)
 class RadiometricRun(RunSettings):
-    """Pairs rendered from measured spectra: the nets beside single-image estimators (table 1)."""
+    """Estimate illuminants of scenes rendered from measured spectra with two cameras (table 1)."""
 
     preset: Preset = "demo"
-    """demo: spectra that ship with colour-science; cpu: measured sets; paper: its optimizer."""
+    """Configuration to run: demo uses spectra that ship with colour-science, small measured
+    spectra, paper also the paper's optimizer."""
     camera_pairs: Count = 5
-    """Pairs drawn by the seed (cpu and paper)."""
+    """Number of randomly drawn camera pairs, for the presets small and paper."""
     scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
-    """Scenes of 24 surfaces, split 60/20/20; by default 12,000 for demo, else 18,000 (paper)."""
+    """Number of scenes of 24 surfaces, split 60/20/20; by default 12,000 for demo and 18,000 for
+    others."""
 
     @property
     def scene_count(self) -> int:
@@ -214,15 +216,16 @@ def radiometric_sections(
         (
             "Noisy scenes",
             "1 to 24 colours, exposures of each camera up to two stops under, read noise "
-            f"{low:.1%} to {high:.0%} of white a pixel in training, {REPORTED_NOISE:.0%} in the "
+            f"{low:.1%} to {high:.0%} of white per pixel in training, {REPORTED_NOISE:.0%} in the "
             "tables, photon noise of 10,000 electrons at white, 10 bits; tested on "
             f"{SWEEP_SCENES:,} scenes of 24 colours",
         ),
         ("Camera pairs (main + second)", "; ".join(" + ".join(pair) for pair in pairs)),
         (
             "Selection rule",
-            f"honest: of {RESTARTS} trainings the step with the least loss on the validation part; "
-            "rate and misfit chosen on camera pairs and scenes that are not reported",
+            f"held-out selection: of {RESTARTS} trainings the step with the lowest validation "
+            "loss; "
+            "learning rate and misfit selected on validation camera pairs and scenes",
         ),
         ("Seeds", f"scenes, camera pairs and trainings from seed {settings.seed}"),
         ("Training", f"{trainings} trainings in {train_seconds:.0f} s: {in_words(optimizer)}"),

@@ -26,7 +26,7 @@ from experiments.two_camera.training import stack_problems, train_nets
 ENSEMBLE = 4
 """Nets that tell one camera's light, trained from different initial parameters."""
 DEPTH = 5
-NAMES = ("Covered", "Least", "Degrees", "Say nothing")
+NAMES = ("Coverage", "Minimum", "Degrees", "Uninformative")
 LEAST_COLORS = 3
 """Of the scenes that intervals and distances are calibrated on: `estimate` refuses fewer."""
 
@@ -130,14 +130,14 @@ def coverage_table(found: Sequence[PairCoverage]) -> Table:
         rows.append(row)
     columns = [Column("Test scenes")]
     for light in LIGHTS:
-        columns += [Column(name, f"{light} light") for name in NAMES]
+        columns += [Column(name, f"{light} illuminant") for name in NAMES]
     caption = (
-        f"How often the intervals that `estimate` prints hold, made to hold in {COVERAGE:.0%}: "
-        f"ensembles of {ENSEMBLE} nets of 470 parameters, noisy training scenes of the random "
-        "split, calibrated on their validation part; mean over camera pairs, the least of them, "
-        "the mean angle to the farthest light of the interval, and the share of intervals that say "
-        "nothing, as they reach no less than the one that the validation lights give alone. Only "
-        "the first row's scenes are like those of the calibration, for which the share is promised."
+        f"Coverage of the intervals of `estimate`, nominally {COVERAGE:.0%}: ensembles of "
+        f"{ENSEMBLE} networks of 470 parameters, noisy training scenes with seen illuminants, "
+        "calibrated on validation scenes. Mean and minimum over camera pairs, mean angle to the "
+        "interval's farthest illuminant, and share of uninformative intervals, which are no "
+        "smaller than the interval of the validation illuminants. The nominal coverage holds for "
+        "the first row's scenes, which are like those of the calibration."
     )
     return Table(caption, columns, rows)
 

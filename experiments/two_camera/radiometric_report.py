@@ -23,6 +23,7 @@ from experiments.two_camera.radiometric_methods import (
 )
 from experiments.two_camera.radiometric_models import PairCoverage, coverage_table
 from experiments.two_camera.tables import (
+    ABBREVIATIONS,
     Comparison,
     Resampled,
     angular_errors,
@@ -39,9 +40,10 @@ CONDITION_NAMES: dict[Condition, str] = {
     "noisy": "Noisy sensors, unknown exposures, 24 colours",
 }
 SPLIT_NAMES = {
-    "random": "Random split: every test light also lit training scenes (the paper's protocol)",
-    "illuminant": "No light shared: no test light, and none whose spectrum has a cosine above "
-    f"{SAME_LIGHT} with it, occurs in training",
+    "random": "Seen illuminants: every test illuminant also lit training scenes (the paper's "
+    "protocol)",
+    "illuminant": "Unseen illuminants: no test illuminant, and no spectrum with a cosine above "
+    f"{SAME_LIGHT} to it, occurs in training",
 }
 CURVES = (
     "Net, 470 parameters",
@@ -137,13 +139,13 @@ def report_sections(
         pair = results.tests[table][0]
         tables.append(
             error_table(
-                f"{CONDITION_NAMES[condition]}. {SPLIT_NAMES[split]}. Our test part: "
+                f"{CONDITION_NAMES[condition]}. {SPLIT_NAMES[split]}. Test set: "
                 f"{len(results.pairs)} camera pairs, {next(iter(by_method.values())).shape[1]:,} "
                 "scenes.",
                 results.comparison(table),
                 TABLE_1_RADIOMETRIC if condition == "exact" else {},
                 "camera pairs",
-                Resampled("lights", pair.scenes.clusters[pair.scenes.test][None]),
+                Resampled("illuminants", pair.scenes.clusters[pair.scenes.test][None]),
             )
         )
     conditions = {
@@ -152,7 +154,7 @@ def report_sections(
     }
     picture = Figure(
         "Share of test images at or below each angular error, mean over camera pairs; the band "
-        "spans the pairs for the net of 470 parameters on T.",
+        "is the range over pairs of the first method.",
         plots.plot_error_curves(folder / "error_curves.png", curves_with_least(CURVES, conditions)),
     )
     in_one_fold = {
@@ -163,22 +165,23 @@ def report_sections(
         Section(
             "Angular errors beside the paper's table 1",
             (
-                "The paper does not say which two of the 28 cameras it used, and its surfaces and "
-                "lights are not all published: its columns are another data set's. Bold: least "
-                "mean. T is divided by its mean row sum, so that no exposure has a part in it, "
-                "unless a row says otherwise. 'On moments' sees nine colour moments of the main "
-                "image alone, by a net of the same size, trained as long and chosen as the others "
-                "are. The chromagenic method chooses among the lights seen in training, which the "
-                "random split gives it and the other denies it.",
-                "Noisy: each pixel has 1% of white as read noise besides its photons' noise, each "
-                "camera's exposure is its own, and T is the most probable one given the "
+                ABBREVIATIONS,
+                "The paper's columns are of another data set: it does not state which two of the "
+                "28 cameras it used, and not all its surfaces and illuminants are published. Bold: "
+                "lowest mean. T is divided by its mean row sum, which removes exposure, unless a "
+                "row states otherwise. 'On moments' is a network of the same size and training on "
+                "nine colour moments of the main image. The chromagenic method selects among "
+                "training illuminants, which contain the test illuminants only where these are "
+                "seen.",
+                "Noisy: each pixel has read noise of 1% of white and shot noise, each camera has "
+                "its own exposure, and T is the maximum a posteriori transform under the "
                 "distribution of the training scenes' exact transforms.",
             ),
             tables,
         ),
         _added_section(folder, results),
         Section(
-            "The interval that estimate prints",
+            "Intervals of the command estimate",
             (),
             [coverage_table(results.coverage)],
         ),
@@ -186,7 +189,14 @@ def report_sections(
     ]
     if results.pair_map is not None:
         sections.append(_map_section(folder, results.pair_map, results.library.camera_names))
-    return first_screen(results.library.note, picture, in_one_fold, TABLE_1_RADIOMETRIC), sections
+    resampled = {
+        condition: Resampled("illuminants", pair.scenes.clusters[pair.scenes.test][None])
+        for condition, pair in zip(
+            conditions, (results.tests[table][0] for table in errors), strict=True
+        )
+    }
+    first = first_screen(results.library.note, picture, in_one_fold, TABLE_1_RADIOMETRIC, resampled)
+    return first, sections
 
 
 def _added_section(folder: Path, results: RadiometricResults) -> Section:
@@ -205,12 +215,12 @@ def _added_section(folder: Path, results: RadiometricResults) -> Section:
                 ]
             )
     columns = [Column("Split"), Column("Test scenes")]
-    columns += [Column(given, "net given, degrees") for given in ADDED]
-    columns.append(Column("What the second camera adds", "moments less both, degrees"))
+    columns += [Column(given, "input of the network, degrees") for given in ADDED]
+    columns.append(Column("Gain of the second camera", "moments minus both, degrees"))
     table = Table(
-        "Nets trained on noisy scenes, asked about test scenes photographed in other ways: read "
-        "noise of .1% to 10% of white a pixel with 24 colours, and at 1% noise 1 to 8 colours, or "
-        "20 of 24 patches in one colour. Means over test scenes and camera pairs; ± is the sample "
+        "Networks trained on noisy scenes and tested under other conditions: read noise of 0.1% to "
+        "10% of white per pixel with 24 colours, and at 1% noise 1 to 8 colours, or 20 of 24 "
+        "patches in one colour. Means over test scenes and camera pairs; ± is the standard "
         "deviation over pairs.",
         columns,
         rows,
@@ -240,13 +250,13 @@ def _added_section(folder: Path, results: RadiometricResults) -> Section:
             series(split, "colors"),
         )
     return Section(
-        "What the second camera adds",
+        "Gain of the second camera",
         (_verdict(errors),),
         [
             table,
             Figure(
-                "Mean angular error of the three nets against noise, and against the number of "
-                "colours in the scene; the bands reach from the least camera pair to the largest.",
+                "Mean angular error of the three networks against noise and against the number of "
+                "colours in the scene; bands are the range over camera pairs.",
                 plots.plot_series(folder / "second_camera.png", panels),
             ),
         ],
@@ -264,8 +274,9 @@ def _verdict(errors: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p
         ]
         rest = [variant for variant in by_variant if variant not in helps]
         sentences.append(
-            f"{_short(split)}: with both inputs the error is less on every pair of cameras for "
-            f"{'; '.join(helps) or 'nothing'}. Not for {'; '.join(rest) or 'nothing'}."
+            f"{_short(split)}: both inputs have a lower error than moments alone on every camera "
+            f"pair for {'; '.join(helps) or 'no condition'}. They do not for "
+            f"{'; '.join(rest) or 'no condition'}."
         )
     return " ".join(sentences)
 
@@ -301,29 +312,28 @@ def _look_section(folder: Path, results: RadiometricResults, every: int) -> Sect
         )
     }
     return Section(
-        "What the cameras see",
+        "Camera views",
         (),
         [
             Figure(
-                f"Test scenes as {cameras[0]} and {cameras[1]} see them, each over its light: "
-                "three exact ones, then three noisy ones.",
+                f"Test scenes in the raw colours of {cameras[0]} and {cameras[1]}, each above its "
+                "illuminant: three exact and three noisy scenes.",
                 plots.plot_thumbnails(folder / "scenes.png", pictures, lights, cameras),
             ),
             Figure(
-                "Ground-truth lights of 200 test scenes in both cameras' raw colours (the paper's "
-                "figure 5A): the farther apart, the more a transform can tell.",
+                "Ground-truth illuminants of 200 test scenes in both cameras' raw colours (the "
+                "paper's figure 5A).",
                 plots.plot_illuminants(folder / "illuminants.png", dict(list(scatter.items())[:3])),
             ),
             Figure(
                 f"Estimated against true chromaticity, {' + '.join(cameras)}, exact responses, "
-                "random split.",
+                "seen illuminants.",
                 plots.plot_predictions(
                     folder / "predictions.png", np.asarray(exact.targets(test)), predicted
                 ),
             ),
             Figure(
-                "Validation loss while training: median over camera pairs, band from least to "
-                "largest.",
+                "Validation loss during training: median over camera pairs; the band is the range.",
                 plots.plot_training(folder / "training.png", _curves(results), every),
             ),
         ],
@@ -349,11 +359,11 @@ def _map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Sec
         seen = np.isfinite(gain)
         rank = np.corrcoef(_ranks(pair_map.distance[seen]), _ranks(gain[seen]))[0, 1]
         paragraphs.append(
-            f"With {condition}: on T alone the median is {np.nanmedian(errors):.2f} degrees, best "
-            f"{errors[best]:.2f} ({cameras[best[0]]} with {cameras[best[1]]}), worst "
-            f"{errors[worst]:.2f} ({cameras[worst[0]]} with {cameras[worst[1]]}); on moments alone "
-            f"{np.nanmedian(pair_map.moments[index]):.2f}, on both "
-            f"{np.nanmedian(pair_map.both[index]):.2f}. The second camera takes off "
+            f"With {condition}: the median error from T is {np.nanmedian(errors):.2f} degrees. The "
+            f"best pair has {errors[best]:.2f} ({cameras[best[0]]} with {cameras[best[1]]}), the "
+            f"worst {errors[worst]:.2f} ({cameras[worst[0]]} with {cameras[worst[1]]}). The median "
+            f"from moments is {np.nanmedian(pair_map.moments[index]):.2f}, from both "
+            f"{np.nanmedian(pair_map.both[index]):.2f}. The second camera reduces the error by "
             f"{np.nanmin(gain):.2f} to {np.nanmax(gain):.2f} degrees; the rank correlation with "
             f"the distance of the sensitivities is {rank:.2f}."
         )
@@ -361,13 +371,13 @@ def _map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Sec
     agree = np.corrcoef(_ranks(both[0]), _ranks(both[1]))[0, 1]
     count = len(cameras) * (len(cameras) - 1)
     return Section(
-        "Which pairs of cameras tell the light",
+        "Errors of all camera pairs",
         (
-            f"Linear regression on all {count} ordered pairs, random split. Scenes without a "
+            f"Linear regression on all {count} ordered pairs, seen illuminants. Scenes without a "
             f"transform: {pair_map.invalid}, not scored. Rank correlation of the two maps: "
-            f"{agree:.2f}. Exact responses are fitted by least squares, noisy ones by the most "
-            "probable transform, which leaves out what is the scene's and not the light's: where "
-            "noise seems to help, it is this fit.",
+            f"{agree:.2f}. Exact responses are fitted by least squares, noisy ones by the maximum "
+            "a posteriori transform, which removes effects of the scene; an apparent gain from "
+            "noise comes from this fit.",
             *paragraphs,
         ),
         [
@@ -381,8 +391,8 @@ def _map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Sec
                 plots.plot_pair_map(folder / "pair_map_noisy.png", pair_map.transform[1], cameras),
             ),
             Figure(
-                "What the second camera adds to moments of the main image, against the distance of "
-                "its sensitivities from the nearest that a 3x3 matrix makes of the main camera's.",
+                "Gain of the second camera over moments of the main image, against the distance of "
+                "its sensitivities from the best 3x3 transform of the main camera's.",
                 plots.plot_gains(
                     folder / "gains.png",
                     pair_map.distance,

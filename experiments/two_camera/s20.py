@@ -94,12 +94,13 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class S20Run(RunSettings):
-    """Real pairs of a phone's two cameras, 3-fold (tables 3 and 4)."""
+    """Estimate illuminants of a phone's real camera pairs in three folds (tables 3 and 4)."""
 
     preset: Preset = "small"
-    """demo: rendered pairs instead; cpu: the release; paper: its optimizer too."""
+    """Configuration to run: demo renders pairs, small uses the release, paper also the paper's
+    optimizer."""
     seeds: Count = 8
-    """Trainings per fold, each with its own initial net and inner validation pairs."""
+    """Number of trainings per fold, each with its own initialization and validation pairs."""
 
 
 def run_s20(settings: S20Run) -> Path:
@@ -148,12 +149,16 @@ def run_s20(settings: S20Run) -> Path:
         ("Paper", CITATION),
         ("Data", data.note),
         ("Protocol", "3 folds of 54 test pairs; statistics within a fold, averaged over folds"),
-        ("Selection rules", "honest and paper, a table each; honest is the one to quote"),
+        (
+            "Selection rules",
+            "held-out selection and the paper's test-set selection, a table each; quote held-out",
+        ),
         ("Seeds", f"{settings.seeds} per fold, from {settings.seed}"),
         (
             "Training",
-            f"{in_words(training)}; under the honest rule at rate "
-            f"{' or '.join(f'{rate:g}' for rate in RATES)}, as each fold's validation pairs choose",
+            f"{in_words(training)}; with held-out selection at learning rate "
+            f"{' or '.join(f'{rate:g}' for rate in RATES)}, selected by each fold's validation "
+            "pairs",
         ),
         ("Duration", folder.duration()),
     ]
@@ -332,7 +337,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
         estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
         scale, alone = calibrate_all(estimates, truth), uninformed(truth).degrees
         names = ", ".join(tuple(AUGMENTATIONS)[index] for index in best)
-        note = f"{data.note}; augmentation {names}, honest selection"
+        note = f"{data.note}; augmentation {names}, held-out selection"
         light = LightModel("T", depth, members, scale, familiar, alone)
         model = LoadedModel(light, None, None, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)

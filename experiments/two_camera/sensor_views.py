@@ -43,9 +43,9 @@ def sensors_section(
     return Section(
         "The two sensors",
         [
-            "Each camera's chart is divided by its own light. Were the sensors alike, the same "
-            "colours would be left, T would be diagonal, and the second camera would tell nothing "
-            f"that one does not. They differ by {apart.mean():.1f} degrees a patch in the mean "
+            "Each camera's chart is divided by its own illuminant. With equal sensors the colours "
+            "would be equal, T would be diagonal, and the second camera would add no information. "
+            f"The mean difference is {apart.mean():.1f} degrees per patch "
             f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs)."
         ],
         [
@@ -55,9 +55,10 @@ def sensors_section(
                 plots.plot_chart_colors(folder / "chart_colors.png", colors),
             ),
             Figure(
-                "The two pairs whose lights are farthest apart, raw colours with a gamma: the main "
-                "image, as the other pair's light would show it by the charts (the paper's figure "
-                "3), and the second camera's image that the chart's T makes of it (figure 7).",
+                "The two pairs with the most different illuminants, raw colours with a gamma: "
+                "the main "
+                "image, the same re-lit by the other pair's illuminant (the paper's figure 3), and "
+                "the second camera's image predicted by the chart's T (figure 7).",
                 plots.plot_picture_grid(
                     folder / "relit_pairs.png",
                     [_name(quasi, row) for row in rows],
@@ -93,7 +94,7 @@ def made_of_pairs(
     main = jnp.asarray(images["main"][here])
     columns = {
         "main": main,
-        "other pair's light": jnp.stack([main[0] @ relight[0, 1], main[1] @ relight[1, 0]]),
+        "other pair's illuminant": jnp.stack([main[0] @ relight[0, 1], main[1] @ relight[1, 0]]),
         "second, by T": jnp.stack(
             [
                 image @ jnp.asarray(quasi.transforms[row])

@@ -30,6 +30,16 @@ LEADERS = 3
 BASELINES = ("GW", "The phone's white balance")
 """What every method should be better than; of those that a run has the first is shown."""
 
+SPELLED = {"GW": "Gray World (GW)"}
+ABBREVIATIONS = (
+    "Methods: GW is Gray World, SoG Shades-of-Gray, WP White Patch, GE Gray Edge, WGE Weighted "
+    "Gray Edge. T is the inter-camera colour transform, a 3x3 matrix; moments are the colour "
+    "moments of one image."
+)
+"""Names that every section of angular errors explains."""
+MOST_CURVES = 8
+"""Curves of a panel."""
+
 REPRODUCTION = "reproduction, degrees"
 REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
 
@@ -113,7 +123,7 @@ def error_table(
             rows.append([name, "not run", *["–"] * silent, *_of_paper(paper[name])])
     several = max(len(values) for values in errors.values()) > 1
     if several:
-        caption += f" Statistics are means over {runs}; ± is their sample deviation."
+        caption += f" Statistics are means over {runs}; ± is the standard deviation."
     drawn = "images" if resampled is None else resampled.name
     caption += f" The interval of the mean is a bootstrap over {drawn}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
@@ -125,14 +135,16 @@ def first_screen(
     figure: Figure,
     conditions: Mapping[str, Errors],
     paper: Mapping[str, Sequence[float]],
+    resampled: Mapping[str, Resampled] | None = None,
 ) -> FirstScreen:
-    """Which method errs least under each condition, and by how much less than a simple one.
+    """Return the best method of each condition with its interval, and the baseline.
 
     Args:
-      data: which these are.
-      figure: what is shown with it.
+      data: name of the data.
+      figure: figure beside the table.
       conditions: angular errors in degrees by condition and method.
-      paper: its statistics by method, the mean first.
+      paper: the paper's statistics by method, the mean first.
+      resampled: units of each condition's bootstrap; None is images.
     """
     means = {
         condition: {
@@ -151,12 +163,13 @@ def first_screen(
     baseline = next((name for name in BASELINES if name in every), None)
     if baseline is not None:
         names[baseline] = None
-    clauses = []
+    best, simple = [], []
     for condition, order in ranked.items():
-        by_method = means[condition]
-        clause = f"{spread(by_method[order[0]])} by '{order[0]}' ({condition}: {len(order)} methods"
-        beside = "" if baseline is None else f", {baseline} {spread(by_method[baseline])}"
-        clauses.append(f"{clause}{beside})")
+        by_method, values = means[condition], conditions[condition][order[0]]
+        interval = _interval(values, (resampled or {}).get(condition))
+        best.append(f"{order[0]}, {np.mean(by_method[order[0]]):.2f} [{interval}] ({condition})")
+        if baseline in by_method:
+            simple.append(f"{spread(by_method[baseline])} ({condition})")
     rows = [
         [
             name,
@@ -168,19 +181,24 @@ def first_screen(
     columns = [Column("Method"), *map(Column, conditions), Column("Mean", PAPER)]
     beside = "" if baseline is None else f", and {baseline}"
     caption = (
-        f"{data}. Mean angular error in degrees: the {LEADERS} least under each condition{beside}. "
-        "All methods stand below, with what the conditions and the paper's data are."
+        f"{data}. Mean angular error in degrees of the {LEADERS} best methods of each "
+        f"condition{beside}. The tables below have all methods."
     )
-    sentence = f"Least mean angular error, in degrees: {'; '.join(clauses)}."
-    return FirstScreen(sentence, figure, Table(caption, columns, rows))
+    said = [
+        "Which method has the lowest mean angular error?",
+        f"Best, in degrees with 95% interval: {'; '.join(best)}.",
+    ]
+    if simple:
+        said.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
+    return FirstScreen(tuple(said), figure, Table(caption, columns, rows))
 
 
 def curves_with_least(
     names: Sequence[str], conditions: Mapping[str, Errors]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """By condition, errors of the methods named and of those that err least in one of them.
+    """Return errors of the methods named, and of the best of each condition, by condition.
 
-    Methods that some condition has not are left out, so that all have the same.
+    At most `MOST_CURVES` are kept, and none that some condition lacks.
     """
     common = [
         name
@@ -196,7 +214,9 @@ def curves_with_least(
         min(seen, key=lambda name, of=by_method: np.nanmean(of[name]))
         for by_method in conditions.values()
     ]
-    shown = dict.fromkeys([*(name for name in names if name in common), *least])
+    named = [name for name in names if name in common and name not in least]
+    few = {*named[: MOST_CURVES - len({*least})], *least}
+    shown = dict.fromkeys(name for name in (*names, *least) if name in few)
     return {
         condition: {name: by_method[name] for name in shown}
         for condition, by_method in conditions.items()
@@ -218,18 +238,25 @@ def _reproduced(values: Float[np.ndarray, "runs folds images"]) -> list[str]:
     return [f"{np.mean(getattr(per_fold, name)):.2f}" for name in REPRODUCTION_NAMES]
 
 
+def _interval(
+    values: Float[np.ndarray, "runs folds images"], resampled: Resampled | None, seed: int = 0
+) -> str:
+    """Return the bootstrap interval of the mean over images."""
+    images = jnp.nanmean(values, axis=0).ravel()
+    owners = np.arange(images.size) if resampled is None else resampled.of_images.ravel()
+    named, groups = np.unique(owners, return_inverse=True)
+    interval = mean_interval(jax.random.key(seed), images, groups, count=len(named))
+    return f"{interval.low:.2f}–{interval.high:.2f}"
+
+
 def _statistics(
     values: Float[np.ndarray, "runs folds images"], resampled: Resampled | None, seed: int
 ) -> list[str]:
     per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
     per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
-    images = jnp.nanmean(values, axis=0).ravel()
-    owners = np.arange(images.size) if resampled is None else resampled.of_images.ravel()
-    named, groups = np.unique(owners, return_inverse=True)
-    interval = mean_interval(jax.random.key(seed), images, groups, count=len(named))
     return [
         spread(per_run["mean"]),
-        f"{interval.low:.2f}–{interval.high:.2f}",
+        _interval(values, resampled, seed),
         *[f"{np.mean(per_run[name]):.2f}" for name in OURS[1:]],
         str(int(np.sum(per_fold.invalid))),
     ]

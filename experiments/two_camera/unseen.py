@@ -97,12 +97,13 @@ OWN = {
 
 @dataclass(frozen=True)
 class UnseenRun(RunSettings):
-    """Nets for pairs of cameras never seen, given a description of their sensors."""
+    """Train networks for camera pairs that were never seen, given their sensors' description."""
 
     preset: Preset = "small"
-    """cpu: 6,000 scenes, 4,000 steps; paper: 18,000 and 20,000. There is no demo."""
+    """Configuration to run: small has 6,000 scenes and 4,000 steps, paper 18,000 and 20,000;
+    there is no demo."""
     camera_pairs: Annotated[int, Between(1, 14)] = 5
-    """Pairs of cameras that are left out in turn, no camera twice, drawn by the seed."""
+    """Number of randomly drawn, disjoint camera pairs that are held out in turn."""
 
 
 class Fold(NamedTuple):
@@ -184,19 +185,22 @@ def run_unseen(
             f"{scenes[settings.preset]:,} of 24 surfaces, exact responses: 60% train, 20% "
             "validate, 20% test",
         ),
-        ("Cameras never seen", "; ".join(" and ".join(pair) for pair in names[::2])),
+        ("Unseen cameras", "; ".join(" and ".join(pair) for pair in names[::2])),
         (
             "Trained on",
-            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others choose the "
-            "step; nets of the very pair on its own training scenes",
+            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others select "
+            "the step; networks of the very pair on its own training scenes",
         ),
-        ("Known lights", f"black bodies of {kelvin} K on all surfaces"),
-        ("Nets", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
-        ("Selection rule", "honest: the step on cameras and scenes that neither teach nor test"),
+        ("Known illuminants", f"black bodies of {kelvin} K on all surfaces"),
+        ("Networks", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
+        (
+            "Selection rule",
+            "held-out selection: the step on cameras and scenes outside training and test",
+        ),
         ("Seeds", f"cameras, scenes and trainings from seed {settings.seed}"),
         ("Duration", folder.duration()),
     ]
-    title = "Two-camera illuminant estimation: pairs of cameras never seen"
+    title = "Two-camera illuminant estimation: unseen camera pairs"
     return write_report(folder.path, title, summary, report_sections(folder.path, results))
 
 

@@ -10,9 +10,9 @@ from jaxtyping import Int
 from data_pipelines.color.radiometric import Split
 from experiments.common.report import Column, Figure, Section, Table
 from experiments.two_camera import plots
-from experiments.two_camera.tables import Comparison, Resampled, error_table
+from experiments.two_camera.tables import ABBREVIATIONS, Comparison, Resampled, error_table
 
-TITLES: dict[Split, str] = {"random": "random split", "illuminant": "no light shared"}
+TITLES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 DESCRIBED = "Net on T and known lights, other pairs"
 BESIDE = (
     "Net on T, the very pair",
@@ -48,11 +48,11 @@ def report_sections(folder: Path, results: UnseenResults) -> list[Section]:
     errors = {TITLES[split]: each.errors() for split, each in results.compared.items()}
     tables = [
         error_table(
-            f"Test scenes of {len(results.pairs)} pairs of cameras never seen, {TITLES[split]}.",
+            f"Test scenes of {len(results.pairs)} unseen camera pairs, {TITLES[split]}.",
             compared,
             {},
             "camera pairs",
-            Resampled("lights", results.clusters[split][None]),
+            Resampled("illuminants", results.clusters[split][None]),
         )
         for split, compared in results.compared.items()
     ]
@@ -62,13 +62,13 @@ def report_sections(folder: Path, results: UnseenResults) -> list[Section]:
     }
     curves = Figure(
         "Share of test scenes at or below each angular error, mean over camera pairs; the band "
-        "spans the pairs of the first.",
+        "is the range over pairs of the first method.",
         plots.plot_error_curves(folder / "error_curves.png", shown),
     )
     return [
         Section(
-            "Cameras never seen",
-            [_verdict(title, by_method) for title, by_method in errors.items()],
+            "Unseen cameras",
+            [ABBREVIATIONS, *(_verdict(title, by_method) for title, by_method in errors.items())],
             [curves, *tables, _pairs_table(results)],
         )
     ]
@@ -78,12 +78,15 @@ def _verdict(title: str, errors: Mapping[str, np.ndarray]) -> str:
     """Means over pairs, and in how many pairs the described net errs less."""
     by_pair = {name: np.nanmean(each, axis=(1, 2)) for name, each in errors.items()}
     ours = by_pair[DESCRIBED]
-    told = "; ".join(
-        f"{name} {by_pair[name].mean():.2f}, which is worse in {np.sum(ours < by_pair[name])} of "
+    others = "; ".join(
+        f"{name} {by_pair[name].mean():.2f}, worse in {np.sum(ours < by_pair[name])} of "
         f"{len(ours)} pairs"
         for name in BESIDE
     )
-    return f"{title.capitalize()}: {DESCRIBED} is {ours.mean():.2f} degrees off. Beside it: {told}."
+    return (
+        f"{title.capitalize()}: {DESCRIBED} has a mean error of {ours.mean():.2f} degrees. "
+        f"Others: {others}."
+    )
 
 
 def _pairs_table(results: UnseenResults) -> Table:
@@ -99,9 +102,8 @@ def _pairs_table(results: UnseenResults) -> Table:
             row += [f"{np.nanmean(by_method[name][index]):.2f}" for name in names]
         rows.append(row)
     return Table(
-        "Mean angular error in degrees of each pair. Distance: of the second camera's "
-        "sensitivities from the nearest that a 3x3 matrix makes of the main one's, as a share of "
-        "their length.",
+        "Mean angular error in degrees per pair. Distance: residual of the second camera's "
+        "sensitivities from the best 3x3 transform of the main camera's, as a share of the norm.",
         columns,
         rows,
     )

@@ -140,12 +140,12 @@ def test_a_pair_is_shown_under_the_other_pairs_light(measured):
     charts = quasi.charts_main[list(rows)]
     images = {"main": np.tile(np.eye(3), (PAIRS, 1, 1, 1))}
     pictures = made_of_pairs(quasi, images, rows)
-    assert list(pictures) == ["main", "other pair's light", "second, by T"]
+    assert list(pictures) == ["main", "other pair's illuminant", "second, by T"]
     both = quasi.usable[list(rows)].all(axis=0)
     fitted = np.linalg.lstsq(charts[0][both], charts[1][both])[0]
     shown = np.clip(fitted / np.quantile(fitted.max(axis=1), 0.97), 0, 1)
     encoded = np.where(shown <= 0.0031308, 12.92 * shown, 1.055 * shown ** (1 / 2.4) - 0.055)
-    np.testing.assert_allclose(pictures["other pair's light"][0][0][0], encoded, atol=0.01)
+    np.testing.assert_allclose(pictures["other pair's illuminant"][0][0][0], encoded, atol=0.01)
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):

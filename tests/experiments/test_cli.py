@@ -1,5 +1,6 @@
 """The command line: what it cannot do it says in one line, without a traceback."""
 
+import dataclasses
 import io
 import os
 import re
@@ -8,6 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+import tyro
 
 from data_pipelines.errors import DataError
 from experiments import cli
@@ -229,3 +231,21 @@ def test_an_old_name_is_refused_with_the_new_one(capsys, somewhere, command, mes
     said = refusal(capsys, *command.split())
     assert message in said
     assert not list(somewhere.glob("runs/*"))
+
+
+@pytest.mark.filterwarnings("ignore:get_parser")
+@pytest.mark.parametrize("name", cli.RUNS)
+def test_every_command_and_option_is_described_by_a_sentence(name):
+    """Of four words or more: a capital or a name first, a full stop last."""
+    settings_type = cli.RUNS[name][0]
+    parser = tyro.extras.get_parser(settings_type)
+    described = [(settings_type.__doc__ or "").strip().splitlines()[0]]
+    for action in parser._actions:
+        if "-h" not in action.option_strings:
+            described.append(re.split(r" \(default:| \(required\)", action.help or "")[0])
+    assert len(described) > 1 or not dataclasses.fields(settings_type)
+    for text in described:
+        assert len(text.split()) >= 4, text
+        assert re.match(r"[A-Z]", text), text
+        assert text.endswith("."), text
+        assert not re.search(r"\b(told|cpu|strengths?|draws?|lights?)\b", text), text

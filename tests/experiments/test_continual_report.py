@@ -11,7 +11,7 @@ from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 from experiments.common.cells import deviation, percent, spread
 from experiments.common.report import PAPER
 from experiments.continual.methods import METHODS, Needs
-from experiments.continual.report import _sentence
+from experiments.continual.report import _headline, _sentence
 from experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
@@ -22,7 +22,6 @@ from experiments.continual.report_tables import (
     hyperparameters_table,
     left_out_table,
     own_table,
-    paired,
     scores_table,
     settings_table,
     summarize,
@@ -193,7 +192,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
             "DER++",
             "task-incremental, class-incremental",
             "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over seen, "
-            "samples drawn a step 32",
+            "samples drawn per step 32",
         ],
         ["EWC", "task-incremental", "hyperparameter 1000, online yes"],
         ["EWC", "class-incremental", "hyperparameter 100000, online yes"],
@@ -228,9 +227,15 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     by_name = {"naive": naive, "ER": best, "joint": joint}
     rows = [NAIVE, METHODS["ER"], JOINT]
     assert _sentence(benchmark, "class-incremental", by_name, rows) == (
-        "Class-incremental: ER is the best that learns task after task, and has a final accuracy of "
-        "0.800 ± 0.141, before naive with 0.700 ± 0.141 (by seed +0.100 ± 0.000, more than the "
-        "spread); joint 0.900 ± 0.141."
+        "Class-incremental: ER has the highest final accuracy of 0.800 ± 0.141. Second is naive "
+        "with 0.700 ± 0.141 (paired difference +0.100 ± 0.000, more than its standard deviation). "
+        "References: joint 0.900 ± 0.141."
+    )
+    # Student's interval of .7 and .9: 12.706 times .1.
+    assert _headline(benchmark, {"class-incremental": by_name}, rows) == (
+        "Which method has the highest final accuracy after the last task?",
+        "Best, with 95% interval: ER 0.800 [-0.471, 2.071] (class-incremental).",
+        "Baseline, naive: 0.700 ± 0.141 (class-incremental).",
     )
     # By seed .18 and 0: in the mean no more than the deviation of .127. A second value of the
     # best is not the next method.
@@ -238,32 +243,31 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
     published = METHODS["EWC"]._replace(name="EWC, published")
     assert _sentence(benchmark, "task-incremental", many, [*rows, METHODS["EWC"], published]) == (
-        "Task-incremental: EWC is the best that learns task after task, and has a final accuracy of "
-        "0.800 ± 0.141, before ER with 0.710 ± 0.269 (by seed +0.090 ± 0.127, no more than the "
-        "spread); naive 0.700 ± 0.141."
+        "Task-incremental: EWC has the highest final accuracy of 0.800 ± 0.141. Second is ER with "
+        "0.710 ± 0.269 (paired difference +0.090 ± 0.127, no more than its standard deviation). "
+        "References: naive 0.700 ± 0.141."
     )
     one = {name: each._replace(over_time=each.over_time[:1]) for name, each in by_name.items()}
-    assert "before naive with 0.600 (one seed tells no spread); joint" in _sentence(
+    assert "Second is naive with 0.600 (one seed). References: joint" in _sentence(
         benchmark, "task-incremental", one, rows
     )
+    assert "ER 0.700 [one seed] (NI)" in _headline(benchmark, {"NI": one}, rows)[1]
     alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
-    # What is told all labels bounds the others, and what diverged is behind them.
+    # What has all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
     bounded = _sentence(
         benchmark, "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
     )
-    assert bounded.startswith("Task-incremental: naive is the best")
+    assert bounded.startswith("Task-incremental: naive has the highest")
     nan = best._replace(over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
     assert _sentence(benchmark, "task-incremental", {"naive": naive, "ER": nan}, rows).startswith(
-        "Task-incremental: naive is the best"
+        "Task-incremental: naive has the highest"
     )
     assert _sentence(benchmark, "task-incremental", {"ER": nan}, rows) == (
-        "Task-incremental: of every method a run diverged, so that none is ranked."
+        "Task-incremental: every method has a diverged run and none is ranked."
     )
-    # Of fewer seeds those that both have are paired.
-    first = naive._replace(over_time=naive.over_time[:1])
-    assert paired(best, first) == ["+0.100", "1 of 1"]
+    assert _headline(benchmark, {"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
 
 def test_hyperparameters_and_what_was_left_out_are_said(naive):

@@ -116,10 +116,10 @@ def test_the_report_says_what_was_used(widened):
     text = widened.read_text(encoding="utf-8")
     for promised in (
         "handwritten digits",
-        "3 (0 to 2), each with its own order of classes",
+        "3 evaluation seeds (0 to 2), each with its own order of classes",
         "validation samples of 1 validation seeds (each with its own order of classes)",
         "2 tasks of 5 classes",
-        "1 epochs a task in steps of 64",
+        "1 epochs per task in batches of 64",
     ):
         assert promised in text
 
@@ -185,7 +185,7 @@ def test_a_buffer_size_is_every_memory_s():
     assert METHODS["GEM"].given(needs)["per_task"] == 12
     asked = table.digits(ContinualRun(benchmark="digits", buffer_size=60))
     assert asked.facts("class-incremental", METHODS["ER"])["buffer_size"] == 60
-    assert asked.training.endswith("60 samples in memory in all")
+    assert asked.training.endswith("60 stored samples in total")
     assert "buffer_size" not in table.digits(ContinualRun()).facts(
         "class-incremental", METHODS["ER"]
     )
@@ -223,7 +223,7 @@ def test_runs_that_diverge_are_nan_and_said(tmp_path):
         assert np.all(np.isnan(results["class-incremental/naive/matrices"]))
         assert results["class-incremental/naive/diverged_at"][0, 0] == 0
     text = report.read_text(encoding="utf-8")
-    assert "Diverged, and nan wherever they count: naive, class-incremental: 1 of 1 runs." in text
+    assert "Diverged runs, shown as nan: naive, class-incremental: 1 of 1 runs." in text
     assert re.search(r"<td>naive</td>\s*<td>nan</td>", text)
 
 
@@ -265,7 +265,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             {"methods": ("HAT",)},
             r"HAT needs the task identity at test.*; give --setting task-incremental",
         ),
-        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
+        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder per class"),
         ({"images": "x"}, r"--images is for the benchmark 'images', not 'digits'"),
         ({"tasks": 11}, r"--tasks 11 of 10 classes; give 10 or fewer"),
         ({"buffer_size": 9}, r"--buffer-size 9 for 10 classes; give 10 or more"),
@@ -279,7 +279,7 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         ({"methods": ("LUCIR-CNN",)}, r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         (
             {"methods": ("BiC-whole-pwJS",)},
-            r"BiC-whole-pwJS is a form for several labels a sample; here the",
+            r"BiC-whole-pwJS needs several labels per sample",
         ),
         (
             {"hyperparameters": ("EWC=1",)},

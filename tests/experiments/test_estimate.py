@@ -361,7 +361,7 @@ def test_one_camera_twice_is_refused_with_its_distance(tmp_path, chart, trained_
     photo, white = chart
     light, _ = light_and_transform("D65")
     pair = write_pair(tmp_path, photo, white, CHART, light, np.eye(3), ALIGNMENT)
-    with pytest.raises(DataError, match=r"distance from the model's training \d.* Nikon 5100"):
+    with pytest.raises(DataError, match=r"out-of-distribution score \d.* Nikon 5100"):
         estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert not (tmp_path / "out").exists()
 
@@ -432,7 +432,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     use_net(Narrow())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr()
-    assert "training 1.70, where 1 is" in printed.out
+    assert "out-of-distribution score 1.70, where 1 is" in printed.out
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
@@ -450,7 +450,7 @@ def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair
     use_net(Other())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     assert result.lights.second is None
-    assert "second light: distance from the model's training 9.00" in capsys.readouterr().err
+    assert "second illuminant: out-of-distribution score 9.00" in capsys.readouterr().err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
     assert line["second r/g"] == line["second distance from training"] == ""
     assert "is left out" in line["warnings"]
@@ -466,10 +466,10 @@ def test_an_interval_that_says_nothing_is_told_loudly(tmp_path, small_pair, use_
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr().err
     assert "WARNING: " in printed
-    assert "its interval reaches 3.2 degrees, no less than that of the lights" in printed
-    assert "THE ESTIMATE SAYS NOTHING" in result.warnings[0]
+    assert "its interval has a radius of 3.2 degrees, no less than that of the training" in printed
+    assert "THE ESTIMATE IS UNINFORMATIVE" in result.warnings[0]
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
-    assert "SAYS NOTHING" in line["warnings"]
+    assert "UNINFORMATIVE" in line["warnings"]
 
 
 def test_a_model_on_moments_needs_no_colourful_scene(tmp_path, small_pair, use_net, capsys):
@@ -560,7 +560,7 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
     dark = write_dng(tmp_path / "dark.dng", np.zeros((60, 84, 3)), 512, 16383)
     again = shutil.copy(main, tmp_path / "again.dng")
     files = main, second, dark, second, again, second
-    with pytest.raises(DataError, match=r"1 of 3 pairs have no light.*dark\.dng is all black"):
+    with pytest.raises(DataError, match=r"1 of 3 pairs have no estimate.*dark\.dng is all black"):
         estimate(settings_for(files, tmp_path))
     assert "NO LIGHT: " in capsys.readouterr().err
     lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
@@ -576,7 +576,7 @@ def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use
 
     use_net(Both())
     estimate(settings_for(small_pair(), tmp_path))
-    assert "light of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
+    assert "illuminant of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
     assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
 
@@ -669,7 +669,7 @@ def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
             return told_lights([np.inf, 1, 0.5])
 
     use_net(Broken())
-    fails(tmp_path, small_pair(), r"main\.dng: .*is no light; .*Main Eye and Second Eye")
+    fails(tmp_path, small_pair(), r"main\.dng: .*is no illuminant; .*Main Eye and Second Eye")
 
 
 def test_views_that_do_not_overlap_are_named(tmp_path, small_pair, use_net):

@@ -202,9 +202,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ({"features": "none.npz"}, r"none\.npz does not exist"),
         (
             {"methods": ("HAT",), "setting": ("task-incremental",)},
-            r"HAT needs hidden layers with names, and",
+            r"HAT needs named hidden layers",
         ),
-        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder a class"),
+        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder per class"),
         ({"tasks": 5}, r"--tasks 5 of 4 classes"),
     ],
 )

@@ -39,7 +39,7 @@ def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
     page = write_index(ReportsSettings(tmp_path)).read_text()
     assert page.index("New</a>") < page.index("It&#39;s old</a>") < page.index("not finished")
     assert 'href="./new%20one%232/report.html"' in page
-    assert "<td>cpu</td>" in page
+    assert "<td>small</td>" in page
     assert "1970-01-03 00:00" in page
     assert "no-run" not in page
     assert page.count("<a ") == 2
@@ -60,7 +60,7 @@ def test_what_came_out_stands_beside_a_run(tmp_path):
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
     write_report(
-        folder, "t", [("Selection rule", "")], [], FirstScreen("A < B & C.", figure, table)
+        folder, "t", [("Selection rule", "")], [], FirstScreen(("A < B & C.",), figure, table)
     )
     assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsSettings(tmp_path)).read_text()
 

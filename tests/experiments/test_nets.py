@@ -110,7 +110,7 @@ def test_a_run_without_nets_says_so(finished, tmp_path):
 
 def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys):
     """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
-    settings = {**vars(SETTINGS), "runs": tmp_path, "methods": ("naive",), "scenario": None}
+    settings = {**vars(SETTINGS), "runs": tmp_path, "methods": ("naive",), "setting": None}
     report = run_continual(ContinualRun(**settings))
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
     told = 2 * (4 * floats + 10 + BESIDE) / 1e6

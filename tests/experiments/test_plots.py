@@ -143,3 +143,14 @@ def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     )
     ends = [axis.get_xlim()[1] for axis in shown[4].axes]
     assert ends[0] == ends[1] > ends[2] == ends[3]
+
+
+def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
+    curves = {str(end): np.full((2, 3), end / 20) for end in range(12)}
+    plots.plot_curves(tmp_path, {"NI": curves}, "accuracy", baseline="0")
+    texts = [text.get_text() for text in shown[0].legends[0].get_texts()]
+    assert texts == ["11", "10", "9", "8", "7", "6", "5", "0"]
+    assert "8 curves" in plots.curves_left_out({"NI": curves}, "0")
+    assert plots.curves_left_out({"NI": dict(list(curves.items())[:8])}, "0") == ""

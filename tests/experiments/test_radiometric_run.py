@@ -59,8 +59,8 @@ def folder(tmp_path_factory):
 def test_it_leaves_what_a_run_leaves(folder):
     page = (folder / "report.html").read_text()
     assert "colour-science: 107 lights" in page
-    assert "honest" in page
-    assert "bootstrap over lights" in page
+    assert "held-out selection" in page
+    assert "bootstrap over illuminants" in page
     assert page.count("data:image/png") == 6
     results = np.load(folder / "results.npz")
     others = ("GW", "Gamut Edge", "Chromagenic", "Linear regression on T and moments")

@@ -163,15 +163,17 @@ def test_a_column_of_dashes_alone_is_left_out(folder):
 
 def test_what_came_out_stands_before_all_the_rest(folder):
     first = FirstScreen(
-        f"Best is {HOSTILE}.",
+        ("Which is best?", f"Best is {HOSTILE}."),
         Figure("the first figure", folder / "plot.png"),
         Table("the first table", [Column("a")], [["1"]]),
+        ("A further sentence.",),
     )
     sections = [Section("s", ["below"])]
     page = Page(write_report(folder, "t", [("Data", "d"), RULE], sections, first).read_text())
     texts = [text for tag, _, text in page.texts if tag not in ("title", "style")]
-    assert texts[:2] == ["t", f"Best is {HOSTILE}."]
+    assert texts[:2] == ["t", f"Which is best? Best is {HOSTILE}."]
     assert texts.index("the first figure") < texts.index("the first table") < texts.index("Data")
+    assert texts.index("the first table") < texts.index("A further sentence.") < texts.index("Data")
     assert texts.index("Data") < texts.index("below")
 
 

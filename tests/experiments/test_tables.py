@@ -40,7 +40,7 @@ def test_the_deviation_is_the_samples():
     errors = {"A": np.array([1.0, 3.0])[:, None, None] * np.ones((2, 3, 4))}
     table = error_table("", compared(errors), {}, "seeds")
     assert cells(table, "A")["Mean"] == "2.00 ± 1.41"
-    assert "± is their sample deviation" in table.caption
+    assert "± is the standard deviation" in table.caption
 
 
 def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
@@ -56,7 +56,7 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
         widths.append(high - low)
     # Fifty scenes count as one: the interval is about the root of fifty times as wide.
     assert widths[1] / widths[0] == pytest.approx(np.sqrt(50), rel=0.3)
-    assert "bootstrap over lights" in by_light.caption
+    assert "bootstrap over illuminants" in by_light.caption
     assert "bootstrap over images" in by_scene.caption
 
 
@@ -103,9 +103,11 @@ def test_the_first_screen_says_which_method_errs_least_where():
         {"exact": methods, "noisy": {"GW": errors(2.0), "B": errors(1.5)}},
         {"B": (4.4, 1.0), "D": (7.7,)},
     )
-    assert first.sentence == (
-        "Least mean angular error, in degrees: 2.00 ± 1.41 by 'A' (exact: 5 methods, GW 6.00); "
-        "1.50 by 'B' (noisy: 2 methods, GW 2.00)."
+    assert first.sentences == (
+        "Which method has the lowest mean angular error?",
+        "Best, in degrees with 95% interval: A, 2.00 [2.00–2.00] (exact); B, 1.50 [1.50–1.50] "
+        "(noisy).",
+        "Baseline, Gray World (GW): 6.00 (exact); 2.00 (noisy).",
     )
     assert first.table.caption.startswith("Not NUS. ")
     assert first.table.rows == [

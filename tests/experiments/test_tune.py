@@ -50,9 +50,9 @@ def test_the_better_rate_is_named_and_the_command_given(finished):
     )
     assert slow < fast
     page = report.read_text()
-    assert "Best is learning_rate=0.02: " in page
-    assert "not told from it" not in page
-    assert "at the edge of what was tried: learning_rate." in page
+    assert "Best, with 95% interval: learning_rate=0.02, " in page
+    assert "statistically tied with the best: " not in page
+    assert "At the edge of the grid: learning_rate." in page
     assert "--plan.batch-size 64 --plan.epochs 1 --plan.learning-rate 0.02 ..." in page
     config = json.loads((report.parent / "config.json").read_text())
     assert config["plan"]["batch_size"] == 64
@@ -193,7 +193,7 @@ def test_the_command_has_all_that_was_given():
             "--vary exemplars_per_class 0.5; give something like 10",
         ),
         ({"vary": ("blocks=0,1",)}, "blocks is for nets that learn pictures"),
-        ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes what is learnt from .*5 tasks"),
+        ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes the data .*5 tasks"),
         ({"methods": ("HAT",)}, "HAT .*; give --setting task-incremental"),
         ({"benchmark": "digit"}, "no benchmark 'digit'; did you mean 'digits'"),
     ],
@@ -211,7 +211,7 @@ def test_what_cannot_be_tried_is_refused(changes, message, tmp_path, monkeypatch
         (
             "procedural",
             {"vary": ("blocks=0,1",), "setting": ("task-incremental",)},
-            "which methods make sense",
+            "which methods apply",
         ),
         ("icifar", {"vary": ("seeds=1,2",)}, "seeds=2 trains what seeds=1 does"),
         ("icifar", {"vary": ("dropout=0,.25",)}, "--vary dropout .*; give something like|3 values"),

@@ -134,9 +134,7 @@ def test_inputs_are_the_shots_own(library, sensors):
     np.testing.assert_array_equal(inputs["sensitivities"], [components] * 10)
 
 
-@pytest.mark.parametrize(
-    ("share", "task-incremental"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)]
-)
+@pytest.mark.parametrize(("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)])
 def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
     rng, sensors, share, told
 ):
@@ -175,7 +173,7 @@ def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     assert mean["Net on T, the very pair"] < 5
     assert mean["Net on T and known lights, other pairs"] < 7
     page = report.read_text()
-    assert "Random split: Net on T and known lights, other pairs is" in page
+    assert "Seen illuminants: Net on T and known lights, other pairs has a mean error of" in page
     assert "are left out" not in page
     cameras = {name for pair in results["camera_pairs"] for name in pair}
     assert len(cameras) == 2
