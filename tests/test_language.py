@@ -76,6 +76,7 @@ PATTERNS = {
     for pattern, instead in WORDS.items()
 }
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`", re.DOTALL)
 
 
@@ -161,7 +162,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _texts(path: Path) -> list[tuple[int, str]]:
-    """Return every text of a file, except format specifications such as the `.2f` of f-strings."""
+    """Return every text of a file without styles of HTML and formats such as the `.2f` of f-strings."""
     tree = _tree(path)
     formats = {
         id(part)
@@ -170,7 +171,7 @@ def _texts(path: Path) -> list[tuple[int, str]]:
         for part in ast.walk(node.format_spec)
     }
     texts = (node for node in ast.walk(tree) if _is_text(node) and id(node) not in formats)
-    return [(node.lineno, node.value) for node in texts]
+    return [(node.lineno, STYLE.sub("", node.value)) for node in texts]
 
 
 def _help_texts(settings: type) -> dict[str, str]:
