@@ -162,7 +162,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _texts(path: Path) -> list[tuple[int, str]]:
-    """Return every text of a file without styles of HTML and formats such as the `.2f` of f-strings."""
+    """Return every text of a file, without styles of HTML and formats of f-strings."""
     tree = _tree(path)
     formats = {
         id(part)
