@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import docstring_parser
 import pytest
 
 from experiments.cli import RUNS
@@ -75,6 +76,7 @@ PATTERNS = {
     for pattern, instead in WORDS.items()
 }
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`", re.DOTALL)
 
 
@@ -160,7 +162,7 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _texts(path: Path) -> list[tuple[int, str]]:
-    """Return every text of a file, except format specifications such as the `.2f` of f-strings."""
+    """Return every text of a file, without styles of HTML and formats of f-strings."""
     tree = _tree(path)
     formats = {
         id(part)
@@ -169,19 +171,24 @@ def _texts(path: Path) -> list[tuple[int, str]]:
         for part in ast.walk(node.format_spec)
     }
     texts = (node for node in ast.walk(tree) if _is_text(node) and id(node) not in formats)
-    return [(node.lineno, node.value) for node in texts]
+    return [(node.lineno, STYLE.sub("", node.value)) for node in texts]
 
 
 def _help_texts(settings: type) -> dict[str, str]:
-    """Return the help text of every option: the string below the field, the nearest class first."""
+    """Return the help text of every option, as the command line finds it.
+
+    It is the string below the field, or its entry of the class's docstring; the nearest class that
+    has one gives it.
+    """
     texts: dict[str, str] = {}
     for each in reversed([each for each in settings.__mro__ if dataclasses.is_dataclass(each)]):
+        entries = docstring_parser.parse(each.__doc__ or "").params
+        texts |= {entry.arg_name: entry.description or "" for entry in entries}
         body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body
-        for field, below in itertools.pairwise([*body, ast.Pass()]):
-            if isinstance(field, ast.AnnAssign):
-                text = below.value.value if isinstance(below, ast.Expr) else ""
-                texts[field.target.id] = text or texts.get(field.target.id, "")
-    return {field.name: texts[field.name] for field in dataclasses.fields(settings)}
+        for field, below in itertools.pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
+                texts[field.target.id] = below.value.value
+    return {field.name: texts.get(field.name, "") for field in dataclasses.fields(settings)}
 
 
 def _tree(path: Path) -> ast.Module:
