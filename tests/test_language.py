@@ -162,7 +162,10 @@ def _docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _texts(path: Path) -> list[tuple[int, str]]:
-    """Return every text of a file, without styles of HTML and formats of f-strings."""
+    """Return every text of a file that users may read.
+
+    Styles of HTML, formats of f-strings, docstrings and single words (keys) are left out.
+    """
     tree = _tree(path)
     formats = {
         id(part)
@@ -170,7 +173,12 @@ def _texts(path: Path) -> list[tuple[int, str]]:
         if isinstance(node, ast.FormattedValue) and node.format_spec
         for part in ast.walk(node.format_spec)
     }
-    texts = (node for node in ast.walk(tree) if _is_text(node) and id(node) not in formats)
+    formats |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = (
+        node
+        for node in ast.walk(tree)
+        if _is_text(node) and id(node) not in formats and " " in node.value
+    )
     return [(node.lineno, STYLE.sub("", node.value)) for node in texts]
 
 

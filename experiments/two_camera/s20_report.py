@@ -22,7 +22,7 @@ from experiments.two_camera.tables import (
 )
 from experiments.two_camera.training import PARAMETERS
 
-SECOND_LIGHT = "second light, honest"
+SECOND_LIGHT = "second illuminant, held-out selection"
 
 
 class S20Results(NamedTuple):
