@@ -441,7 +441,7 @@ def test_a_data_set_is_taken_in_its_scales_size(monkeypatch, rng):
     np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
     whole = table.cifar100(ContinualRun(preset="paper"))
     assert whole.shared("class-incremental", METHODS["naive"]).images.shape == (800, 32, 32, 3)
-    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by whole factors"):
+    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
         table.cifar100(ContinualRun(side=12))
 
 

@@ -274,7 +274,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     np.testing.assert_array_equal(begun.stored.mean, [104, 117, 123])
     np.testing.assert_array_equal(begun.stored.deviation, [1, 1, 1])
     np.savez(tmp_path / "head.npz", **{"head/weight": np.zeros((1, 2048))})
-    with pytest.raises(DataError, match=r"head\.npz: the net has no layer 'head'.*always drawn"):
+    with pytest.raises(DataError, match=r"head\.npz: the network has no layer 'head'.*"):
         begin_with(folder, PLANS["paper"], frames, 0, tmp_path / "head.npz")
 
 

@@ -48,7 +48,7 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
     values = (rng.gamma(2, 1, 20)[lights] + 0.1 * rng.normal(size=1_000))[None, None]
     by_scene = error_table("", compared({"A": values}), {}, "pairs")
     by_light = error_table(
-        "", compared({"A": values}), {}, "pairs", Resampled("lights", lights[None])
+        "", compared({"A": values}), {}, "pairs", Resampled("illuminants", lights[None])
     )
     widths = []
     for table in (by_scene, by_light):
