@@ -90,7 +90,7 @@ def plot_curves(
     path: Path,
     panels: Mapping[str, Curves],
     ylabel: str | Mapping[str, str],
-    xlabel: str = "tasks learnt",
+    xlabel: str = "tasks learned",
     order: Sequence[str] = (),
     published: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
     paper: str = "",

@@ -61,7 +61,7 @@ class GridRun(PlannedRun):
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
     """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods, each in quotes; None is all. naive always runs."""
+    """Names of methods; quote names that contain spaces. None is all. naive always runs."""
     setting: tuple[Option, ...] | None = None
     """Settings of benchmarks without scenarios of their own, and of icifar; None is
     class-incremental."""

@@ -67,7 +67,8 @@ class StrategiesRun(PlannedRun):
     """Strategies on a benchmark; None is the benchmark's own value."""
 
     methods: tuple[str, ...] | None = None
-    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
+    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
+    runs."""
     strategy: tuple[str, ...] = ()
     """Your own strategy, my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
     hyperparameters: tuple[str, ...] = ()

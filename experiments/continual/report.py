@@ -176,11 +176,14 @@ def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) 
 
 
 def _interval(outcome: Outcome) -> str:
-    """Mean over seeds and its interval by Student's distribution; the mean alone of one seed."""
+    """Return the mean over seeds and its interval by Student's distribution, cut at 0 and 1.
+
+    For one seed it is the mean alone.
+    """
     mean, half = paired_interval(outcome.final)
     if np.isnan(half):
         return f"{mean:.3f}" if len(outcome.final) > 1 else f"{mean:.3f} [one seed]"
-    return f"{mean:.3f} [{mean - half:.3f}, {mean + half:.3f}]"
+    return f"{mean:.3f} [{max(mean - half, 0):.3f}, {min(mean + half, 1):.3f}]"
 
 
 def _ranked(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:

@@ -63,7 +63,8 @@ class ContinualRun(StrategiesRun):
     data: str | None = None
     """Image set prepared by TFDS as array_record, tfds:NAME, instead of --images."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods, each in quotes; None is every applicable one. naive always runs."""
+    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
+    runs."""
     preset: Preset = "demo"
     """Size of procedural, tiny-imagenet and cifar100: demo has 20 classes of 100 training images
     at 16 pixels, small 100 of 200, paper 100 of 500 at 32; papers' benchmarks have their own
@@ -73,7 +74,7 @@ class ContinualRun(StrategiesRun):
     side: Side | None = None
     """Side of the images in pixels; your own images default to 32, or 224 for features."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Every how-many-th image of each class of your own images is a test image."""
+    """Every N-th image of each class of your own images is a test image."""
 
 
 class Size(NamedTuple):

@@ -66,7 +66,7 @@ class TuneRun(PlannedRun):
     """Values of plan settings to combine, joined by commas, as in learning-rate=0.01,0.03
     protocol.epochs=5,10."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of methods, each in quotes, over which scores are averaged."""
+    """Names of the methods over which scores are averaged; quote names that contain spaces."""
     images: Path | None = None
     """Path of your own images, as in `continual run`."""
     data: str | None = None
@@ -74,7 +74,7 @@ class TuneRun(PlannedRun):
     side: Side | None = None
     """Side of the images in pixels, as in `continual run`."""
     test_every: Annotated[int, Between(2, 1000)] = 5
-    """Every how-many-th image of each class of your own images is a test image."""
+    """Every N-th image of each class of your own images is a test image."""
     setting: tuple[Option, ...] | None = None
     """Settings of benchmarks without scenarios of their own, and of icifar; None is
     class-incremental."""

@@ -53,7 +53,7 @@ from experiments.iirc.streaming import leave_out_undecodable
 
 @dataclass(frozen=True)
 class IIRCRun(PlannedRun):
-    """Train ten methods on IIRC, where each class is first learned coarse, then fine."""
+    """Train the paper's methods on IIRC, where each class is first learned coarse, then fine."""
 
     data: DataSet | None = None
     """Data set to learn; None is the preset's. The iirc_* and incremental_* sets are those of
