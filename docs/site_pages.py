@@ -138,7 +138,12 @@ def _room(room: str) -> str:
     title = f"# everlight.{room}\n\n{inspect.cleandoc(module.__doc__)}\n\n"
     if room == "continual":
         title += "Strategies have [pages of their own](../strategies/index.md).\n\n"
-    paths = [path for path in _paths(room).values() if not path.startswith(STRATEGIES)]
+    factories = set().union(*strategies().values())
+    paths = [
+        path
+        for name, path in _paths(room).items()
+        if not (path.startswith(STRATEGIES) and name in factories)
+    ]
     return title + "\n".join(f"::: {path}\n" for path in paths)
 
 
