@@ -22,7 +22,7 @@ $(VENV)/docs-ready: $(VENV)/ready
 # Most of its programs run for less time than they are compiled for: without fusion emitters XLA
 # compiles them in two thirds of the time, which a large net's training would pay for by a sixth.
 demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: two to five minutes
-	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python -m experiments everlight tour
+	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/everlight demo
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler takes it easy
 # here; `make test-all` runs the programs as users do. What one test compiled another finds on disk.
@@ -57,7 +57,7 @@ docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d 
 	$(BIN)/python docs/check_links.py build/site
 
 bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
-	$(BIN)/python -m experiments.bench
+	$(BIN)/python -m everlight_experiments.bench
 
 clean:
 	rm -rf $(VENV) runs build

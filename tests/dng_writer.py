@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.color import dng
+from everlight_data.color import dng
 
 
 def write_dng(

@@ -45,13 +45,14 @@ TIMES = re.compile(r"(^|/)seconds$")
 
 def record(folder: Path, tree: Path, commands: dict[str, Sequence[str]]) -> None:
     """Run commands with a tree's code, each into its own folder; finished ones are kept."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tree / "lib"), str(tree)])}
+    roots = ("lib", "data_pipelines", "experiments", ".")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(tree / root) for root in roots)}
     for name, words in commands.items():
         if list((folder / name).glob("*/results.npz")):
             continue
         print(f"{name}: {' '.join(words)}", flush=True)
         runs = ("--runs", str(folder.resolve() / name))
-        program = (sys.executable, "-m", "experiments", *words, *runs)
+        program = (sys.executable, "-m", "everlight_experiments", *words, *runs)
         with (folder / f"{name}.log").open("w") as log:
             subprocess.run(program, cwd=tree, env=environment, stdout=log, stderr=log, check=True)
 
@@ -117,9 +118,8 @@ def check(commit: str, renamed: Sequence[Sequence[str]]) -> list[str]:
             ("git", "worktree", "add", "--detach", str(tree), number), cwd=here, check=True
         )
         try:
-            listed = "import json, tests.golden as g; print(json.dumps(g.COMMANDS))"
-            said = subprocess.check_output((sys.executable, "-c", listed), cwd=tree, text=True)
-            record(kept, tree, json.loads(said))
+            program = (sys.executable, "-m", "tests.golden", "record", str(kept))
+            subprocess.run(program, cwd=tree, check=True)
         finally:
             subprocess.run(("git", "worktree", "remove", "--force", str(tree)), cwd=here)
     record(now, here, COMMANDS)

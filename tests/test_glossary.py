@@ -5,7 +5,7 @@ import re
 from docs.measured import ROOT
 from everlight.color import ESTIMATORS
 from everlight.metrics import CRITERIA, WEIGHTINGS
-from experiments.continual.methods import METHODS
+from everlight_experiments.continual.methods import METHODS
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if re.match(r"\| (?!term )", line)]

@@ -15,7 +15,7 @@ from pathlib import Path
 import docstring_parser
 import pytest
 
-from experiments.cli import RUNS
+from everlight_experiments.cli import RUNS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTED = [

@@ -12,8 +12,6 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
-from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.color.spectra import WAVELENGTHS, embedded_library
 from everlight import plots
 from everlight.color import (
     color_moments,
@@ -24,6 +22,8 @@ from everlight.color import (
     to_chromaticity,
 )
 from everlight.metrics import angular_error
+from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
+from everlight_data.color.spectra import WAVELENGTHS, embedded_library
 
 library = embedded_library()
 print(library.note)

@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_images
 
 from everlight.continual import naive, nearest_mean, ranpac, streaming_lda, train
 from everlight.models import MLP, LinearClassifier
-from experiments.continual.features import trunk_features
+from everlight_experiments.continual.features import trunk_features
 
 # %matplotlib inline
 china, flower = load_sample_images().images
@@ -112,6 +112,6 @@ for name, (net, strategy) in methods.items():
 # %% [markdown]
 # Crops of one photograph are easier than photographs of one class of objects, and ImageNet has many
 # temples and flowers. These numbers therefore do not predict the accuracy on your photographs,
-# which you put in the place of `cut`. The same from the command line: `python -m experiments
+# which you put in the place of `cut`. The same from the command line: `everlight
 # continual run images --images FOLDER --features efficientnet-lite0` ([features of a trained
 # network](../guide/runner.md#features-of-a-trained-network)).

@@ -8,7 +8,6 @@ import optax
 import pytest
 
 import everlight.models as models
-from data_pipelines.images.digits import load_digits
 from everlight.continual import (
     Protocol,
     StoredImages,
@@ -18,6 +17,7 @@ from everlight.continual import (
     softmax_objective,
 )
 from everlight.scenarios import class_incremental
+from everlight_data.images.digits import load_digits
 
 STILL = (0.0, 0.0, 0.0)
 # A small net of every kind, the shape of its inputs, and its heads, which are float32.

@@ -69,9 +69,9 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.compilation import release_programs
-from experiments.plan import chips_of_a_v5e
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.compilation import release_programs
+from everlight_experiments.plan import chips_of_a_v5e
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {

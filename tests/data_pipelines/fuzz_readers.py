@@ -23,15 +23,15 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from data_pipelines.arrays import read_npz
-from data_pipelines.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
-from data_pipelines.color.nus import load_official, load_same_scene_pairs
-from data_pipelines.color.raw import read_raw
-from data_pipelines.color.s20 import ARCHIVE, FOLDS, load_s20
-from data_pipelines.color.spectra import measured_library
-from data_pipelines.data_sets import DATA_SETS
-from data_pipelines.errors import DataError
-from data_pipelines.facts.splits import (
+from everlight_data.arrays import read_npz
+from everlight_data.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
+from everlight_data.color.nus import load_official, load_same_scene_pairs
+from everlight_data.color.raw import read_raw
+from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
+from everlight_data.color.spectra import measured_library
+from everlight_data.data_sets import DATA_SETS
+from everlight_data.errors import DataError
+from everlight_data.facts.splits import (
     Fact,
     FactSamples,
     FactSet,
@@ -39,19 +39,19 @@ from data_pipelines.facts.splits import (
     read_split,
     write_split,
 )
-from data_pipelines.facts.vrd import PREDICATES, load_vrd
-from data_pipelines.facts.word_vectors import load_word_vectors
-from data_pipelines.files import read_csv, read_json
-from data_pipelines.images.caffe_weights import load_caffe_weights
-from data_pipelines.images.core50 import load_core50, prepare_core50
-from data_pipelines.images.jpeg_store import JpegStore
-from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
-from data_pipelines.matlab import read_mat
-from data_pipelines.preparing import MANIFEST, read_manifest
-from data_pipelines.torch_state import read_torch_state
-from data_pipelines.unpickle import load_npy_restricted, load_restricted
-from data_pipelines.writing import read_sealed, save_sealed
-from experiments.continual.own_images import load_own_images
+from everlight_data.facts.vrd import PREDICATES, load_vrd
+from everlight_data.facts.word_vectors import load_word_vectors
+from everlight_data.files import read_csv, read_json
+from everlight_data.images.caffe_weights import load_caffe_weights
+from everlight_data.images.core50 import load_core50, prepare_core50
+from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.matlab import read_mat
+from everlight_data.preparing import MANIFEST, read_manifest
+from everlight_data.torch_state import read_torch_state
+from everlight_data.unpickle import load_npy_restricted, load_restricted
+from everlight_data.writing import read_sealed, save_sealed
+from everlight_experiments.continual.own_images import load_own_images
 from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.nus_files import MAIN, render, write_camera

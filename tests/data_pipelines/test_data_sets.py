@@ -16,21 +16,21 @@ import pytest
 import scipy.io
 from scipy.ndimage import gaussian_filter
 
-from data_pipelines import preparing
-from data_pipelines.color.nus import load_same_scene_pairs
-from data_pipelines.color.s20 import load_s20
-from data_pipelines.color.thumbnails_release import NUS_FOLDERS, same_scenes
-from data_pipelines.data_sets import DATA_SETS
-from data_pipelines.errors import DataError
-from data_pipelines.facts import releases
-from data_pipelines.facts.vrd import PREDICATES
-from data_pipelines.facts.word_vectors import load_word_vectors
-from data_pipelines.images import cifar100, tiny_imagenet_release
-from data_pipelines.images.core50 import load_core50
-from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
-from data_pipelines.locations import data_root
-from data_pipelines.preparing import MANIFEST, Original, copies, prepare_files
-from experiments import cli
+from everlight_data import preparing
+from everlight_data.color.nus import load_same_scene_pairs
+from everlight_data.color.s20 import load_s20
+from everlight_data.color.thumbnails_release import NUS_FOLDERS, same_scenes
+from everlight_data.data_sets import DATA_SETS
+from everlight_data.errors import DataError
+from everlight_data.facts import releases
+from everlight_data.facts.vrd import PREDICATES
+from everlight_data.facts.word_vectors import load_word_vectors
+from everlight_data.images import cifar100, tiny_imagenet_release
+from everlight_data.images.core50 import load_core50
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.locations import data_root
+from everlight_data.preparing import MANIFEST, Original, copies, prepare_files
+from everlight_experiments import cli
 
 
 @pytest.fixture(scope="module")
@@ -534,7 +534,7 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
     assert "cifar100: present\n" in said
     assert "core50: missing\n" in said
-    assert "preparation: python -m experiments data prepare core50 SOURCE" in said
+    assert "preparation: everlight data prepare core50 SOURCE" in said
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_pipelines.arrays import decode_npy, map_npy, read_npz
-from data_pipelines.errors import DataError
-from data_pipelines.facts.word_vectors import load_word_vectors
-from data_pipelines.files import (
+from everlight_data.arrays import decode_npy, map_npy, read_npz
+from everlight_data.errors import DataError
+from everlight_data.facts.word_vectors import load_word_vectors
+from everlight_data.files import (
     inflate,
     jpeg_size,
     one_line,
@@ -23,7 +23,7 @@ from data_pipelines.files import (
     read_json,
     read_text,
 )
-from data_pipelines.unpickle import load_npy_restricted, load_restricted
+from everlight_data.unpickle import load_npy_restricted, load_restricted
 
 # ---- Pickles
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.locations import data_root, locate
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.locations import data_root, locate
 
 
 def test_an_existing_file_or_folder_is_found(tmp_path, monkeypatch):

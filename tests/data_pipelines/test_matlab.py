@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.matlab import read_mat
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.matlab import read_mat
 
 NUMBERS = st.sampled_from(
     [np.dtype(code) for code in ("f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")]

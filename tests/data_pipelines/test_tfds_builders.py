@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from data_pipelines import tfds_builders
-from data_pipelines.color.s20 import load_s20
-from data_pipelines.images.core50 import prepare_core50
-from data_pipelines.procedural.render import World
-from data_pipelines.procedural.world import load_procedural
+from everlight_data import tfds_builders
+from everlight_data.color.s20 import load_s20
+from everlight_data.images.core50 import prepare_core50
+from everlight_data.procedural.render import World
+from everlight_data.procedural.world import load_procedural
 
 
 def prepared(name, folder):

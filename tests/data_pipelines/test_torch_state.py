@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images import efficientnet
-from data_pipelines.torch_state import read_torch_state
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import efficientnet
+from everlight_data.torch_state import read_torch_state
 
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001
 SYSTEM = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"int": 4}}
@@ -128,7 +128,7 @@ def test_another_format_is_refused(tmp_path, changed):
 
 
 def test_a_pickle_of_plain_data_alone_takes_no_reference():
-    from data_pipelines.unpickle import load_restricted
+    from everlight_data.unpickle import load_restricted
 
     with pytest.raises(DataError, match="a reference to something outside"):
         load_restricted(b"\x80\x02X\x01\x00\x00\x00aQ.", "some.pickle")

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.unpickle import load_npy_restricted, load_restricted
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.unpickle import load_npy_restricted, load_restricted
 
 
 class Calls:

@@ -14,12 +14,12 @@ import numpy as np
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.sequence import drive_sequence
 from everlight.scenarios.core50 import core50
-from experiments.common import sequences
-from experiments.common.checkpoint import Checkpoints
-from experiments.continual.benchmark import RunData, own_of
-from experiments.continual.runner import build_with
-from experiments.core50.plans import PLANS, Length, protocol_of
-from experiments.core50.record import FIXED, Shared, core50_begin
+from everlight_experiments.common import sequences
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.continual.benchmark import RunData, own_of
+from everlight_experiments.continual.runner import build_with
+from everlight_experiments.core50.plans import PLANS, Length, protocol_of
+from everlight_experiments.core50.record import FIXED, Shared, core50_begin
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32

@@ -13,8 +13,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.sequences import train_sequence
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.sequences import train_sequence
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.experiments.rhythm import due_every
 

@@ -17,8 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from data_pipelines.images.imagenet import list_imagenet
-from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import flax_setup
 from everlight.continual.engine.steps import Protocol
@@ -27,12 +25,14 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
-from experiments import cli
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.many_runs import Unit, _which, train_units
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
-from experiments.common.streaming import channels, stream
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments import cli
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.many_runs import Unit, _which, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.common.streaming import channels, stream
 from tests.experiments.rhythm import due_every
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")

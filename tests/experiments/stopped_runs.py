@@ -5,12 +5,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments import cli
-from experiments.common import many_runs
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
+from everlight_experiments import cli
+from everlight_experiments.common import many_runs
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.report import write_report
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
 from tests.experiments.rhythm import due_every
 
 Checkpoints.due = due_every(2)

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from everlight.continual import drive_sequence
-from experiments import cli
-from experiments.common import sequences
-from experiments.common.checkpoint import Checkpoints
+from everlight_experiments import cli
+from everlight_experiments.common import sequences
+from everlight_experiments.common.checkpoint import Checkpoints
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.experiments.rhythm import due_every
 

@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.imagenet import list_imagenet
-from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual import StoredImages, flax_setup
 from everlight.continual.engine.runs import Runs, drive_runs
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import runs_mesh
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
-from experiments.common.streaming import channels, naming_files, stream_centers
+from everlight_data.errors import DataError
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.common.streaming import channels, naming_files, stream_centers
 from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")

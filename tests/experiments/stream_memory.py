@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from data_pipelines.images.imagenet import list_imagenet
-from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.flax_setup import StreamedImages
 from everlight.continual.engine.steps import Protocol
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.many_runs import train_units
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
-from experiments.common.streaming import channels
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.many_runs import train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.common.streaming import channels
 from tests.experiments.killed_stream import WNIDS, keep, make_build, units
 from tests.experiments.rhythm import due_every
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
 from everlight.continual.base import Batch, Samples, Task
 from everlight.models import MLP
-from experiments.bench.agreement import (
+from everlight_data.errors import DataError
+from everlight_experiments.bench.agreement import (
     MATERIALS,
     STEP_PLAN,
     accuracies,
@@ -16,8 +16,8 @@ from experiments.bench.agreement import (
     compare_steps,
     pair,
 )
-from experiments.bench.agreement_cases import NAIVE, STEP_CASES
-from experiments.bench.agreement_material import (
+from everlight_experiments.bench.agreement_cases import NAIVE, STEP_CASES
+from everlight_experiments.bench.agreement_material import (
     BATCH,
     CLASSES,
     TASKS,
@@ -25,7 +25,7 @@ from experiments.bench.agreement_material import (
     draws_of,
     order_of,
 )
-from experiments.bench.agreement_runs import (
+from everlight_experiments.bench.agreement_runs import (
     VARIABLE,
     Asked,
     Plan,
@@ -37,7 +37,7 @@ from experiments.bench.agreement_runs import (
     places_of,
     plain_batches,
 )
-from experiments.bench.avalanche_equations import (
+from everlight_experiments.bench.avalanche_equations import (
     TheirPasses,
     TheirTurns,
     their_agem,

@@ -7,16 +7,20 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from data_pipelines.images.iirc_metadata import official_metadata
-from experiments.bench import net_training
-from experiments.bench.__main__ import Sizes, bench, run_many, run_race
-from experiments.bench.fact_ranking import RankingSizes
-from experiments.bench.herding import herding_speed
-from experiments.bench.iirc_training import TrainingSizes
-from experiments.bench.many_runs import ManyRunsSizes
-from experiments.bench.task_sequences import SequenceSizes
-from experiments.bench.timing import calls_per_second_in_turns, median_ratio, seconds_in_turns
-from experiments.bench.transform_fits import fit_error
+from everlight_data.images.iirc_metadata import official_metadata
+from everlight_experiments.bench import net_training
+from everlight_experiments.bench.__main__ import Sizes, bench, run_many, run_race
+from everlight_experiments.bench.fact_ranking import RankingSizes
+from everlight_experiments.bench.herding import herding_speed
+from everlight_experiments.bench.iirc_training import TrainingSizes
+from everlight_experiments.bench.many_runs import ManyRunsSizes
+from everlight_experiments.bench.task_sequences import SequenceSizes
+from everlight_experiments.bench.timing import (
+    calls_per_second_in_turns,
+    median_ratio,
+    seconds_in_turns,
+)
+from everlight_experiments.bench.transform_fits import fit_error
 
 TINY = Sizes(
     fits=((20, 24),),
@@ -184,7 +188,7 @@ def test_herding_in_numpy_chooses_as_everlight_does():
 
 def test_pytorchs_net_has_the_published_size_and_its_windows_are_of_the_padded_images():
     torch = pytest.importorskip("torch")
-    from experiments.bench import iirc_torch
+    from everlight_experiments.bench import iirc_torch
 
     assert sum(p.numel() for p in iirc_torch.reduced_resnet(115, 5).parameters()) == 473_731
     images = torch.randint(1, 256, (200, 3, 6, 6), dtype=torch.uint8)

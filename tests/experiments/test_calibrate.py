@@ -9,22 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.color.chart import CENTRES, CORNERS, chart_mask, map_points
-from data_pipelines.color.chart_scenes import write_chart_pairs
-from data_pipelines.color.raw import read_raw
-from data_pipelines.errors import DataError
-from data_pipelines.files import read_bytes
 from everlight.models.illuminant_training import TrainingSettings
-from experiments.common.run_folder import RunFolder
-from experiments.two_camera import calibrate_pairs
-from experiments.two_camera.calibrate import (
+from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.chart_scenes import write_chart_pairs
+from everlight_data.color.raw import read_raw
+from everlight_data.errors import DataError
+from everlight_data.files import read_bytes
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.two_camera import calibrate_pairs
+from everlight_experiments.two_camera.calibrate import (
     CalibrateRun,
     deal_scenes,
     group_scenes,
     relit_inputs,
     run_calibrate,
 )
-from experiments.two_camera.calibrate_pairs import (
+from everlight_experiments.two_camera.calibrate_pairs import (
     VIEWS,
     _in_blocks,
     align_cameras,
@@ -33,9 +33,13 @@ from experiments.two_camera.calibrate_pairs import (
     measure_pairs,
     read_charts,
 )
-from experiments.two_camera.estimate import EstimateSettings, align_thumbnails, estimate
-from experiments.two_camera.sensor_views import farthest_lights, made_of_pairs, sensor_differences
-from experiments.two_camera.tables import angular_errors
+from everlight_experiments.two_camera.estimate import EstimateSettings, align_thumbnails, estimate
+from everlight_experiments.two_camera.sensor_views import (
+    farthest_lights,
+    made_of_pairs,
+    sensor_differences,
+)
+from everlight_experiments.two_camera.tables import angular_errors
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 

@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from experiments.common import checkpoint
-from experiments.common.checkpoint import Checkpoints, DamagedCheckpointError, open_existing
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.common import checkpoint
+from everlight_experiments.common.checkpoint import (
+    Checkpoints,
+    DamagedCheckpointError,
+    open_existing,
+)
 
 
 class State(NamedTuple):
@@ -249,7 +253,7 @@ def test_what_a_kill_left_half_written_is_removed_by_the_next_start(tmp_path, rn
 def test_a_checkpoint_without_room_is_refused_and_the_one_before_kept(tmp_path, rng, monkeypatch):
     states = two_checkpoints(tmp_path, rng)
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("data_pipelines.writing.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
     with pytest.raises(DataError, match=r"checkpoints: 1\.0 MB are needed .*same command again"):
         Checkpoints(tmp_path).save(3, states[1])
     assert resumed(tmp_path)[0] == 2
@@ -275,7 +279,7 @@ def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
     code = (
         "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path; import jax.numpy as jnp\n"
-        "from experiments.common.checkpoint import Checkpoints\n"
+        "from everlight_experiments.common.checkpoint import Checkpoints\n"
         "mesh = jax.make_mesh((2,), ('runs',))\n"
         "over = jax.NamedSharding(mesh, jax.P('runs'))\n"
         "state = {'x': jax.device_put(jnp.arange(4.0), over)}\n"

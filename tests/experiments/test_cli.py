@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import pytest
 import tyro
 
-from data_pipelines.errors import DataError
-from experiments import cli
-from experiments.common.settings import RunSettings
+from everlight_data.errors import DataError
+from everlight_experiments import cli
+from everlight_experiments.common.settings import RunSettings
 
 RUNS_OF_ALL = [
     name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)
@@ -111,7 +111,7 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("export nowhere", "nowhere/results.npz"),
         ("export nowhere --to tensorboard", "nowhere/metrics.jsonl"),
         ("no such", "There is no run 'no such'"),
-        ("", "usage: python -m experiments"),
+        ("", "usage: everlight"),
     ],
 )
 def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, command, message):
@@ -122,7 +122,7 @@ def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, comman
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     cli.main(["two-camera", "--help"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: python -m experiments two_camera RUN [options]"
+    assert lines[0] == "usage: everlight two_camera COMMAND [options]"
     runs = ["radiometric", "nus", "dataset", "s20", "unseen", "calibrate", "estimate"]
     listed = [line.split() for line in lines[2 : 2 + len(runs)]]
     assert [line[:2] for line in listed] == [["two_camera", run] for run in runs]
@@ -179,7 +179,7 @@ def child(*arguments, **options):
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(options.pop("root")), *sys.path])
     }
-    command = [sys.executable, "-m", "experiments", *arguments]
+    command = [sys.executable, "-m", "everlight_experiments", *arguments]
     return subprocess.run(command, env=environment, stderr=subprocess.PIPE, check=False, **options)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from data_pipelines.errors import DataError
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
-from experiments.continual.compare import CompareRun, paired_interval, run_compare
+from everlight_data.errors import DataError
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.continual.compare import CompareRun, paired_interval, run_compare
 
 LABELS = (11, 12)
 

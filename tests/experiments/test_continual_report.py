@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
-from experiments.cl_metrics.paper_table import CRITERIA as THEIRS
-from experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
-from experiments.common.cells import deviation, percent, spread
-from experiments.common.report import PAPER
-from experiments.continual.methods import METHODS, Needs
-from experiments.continual.report import _headline, _sentence
-from experiments.continual.report_tables import (
+from everlight_experiments.cl_metrics.paper_table import CRITERIA as THEIRS
+from everlight_experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
+from everlight_experiments.common.cells import deviation, percent, spread
+from everlight_experiments.common.report import PAPER
+from everlight_experiments.continual.methods import METHODS, Needs
+from everlight_experiments.continual.report import _headline, _sentence
+from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
     choices_of,
@@ -26,8 +26,8 @@ from experiments.continual.report_tables import (
     settings_table,
     summarize,
 )
-from experiments.continual.runner import Cost, Outcome
-from experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
+from everlight_experiments.continual.runner import Cost, Outcome
+from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 TASKS, RUNS = 3, 2
 ACCURACY = np.array(

@@ -13,23 +13,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
-from data_pipelines.images.image_set import ImageSet
-from experiments.cli import main
-from experiments.common.run_folder import RunFolder
-from experiments.continual.run import run_continual
-from experiments.continual.runner import Outcome
-from experiments.continual.table import ContinualRun
-from experiments.core50 import beginning, record
-from experiments.core50.batches import BatchesRun, run_batches
-from experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
-from experiments.core50.findings import findings_table
-from experiments.core50.fusion import fuse_adjacent
-from experiments.core50.paper_table import PAPER_CURVES
-from experiments.core50.plans import PLANS, Length, Plan, Pretraining, choose_net, protocol_of
-from experiments.core50.record import scale_layers
-from experiments.core50.static import StaticRun, run_static
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cli import main
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.runner import Outcome
+from everlight_experiments.continual.table import ContinualRun
+from everlight_experiments.core50 import beginning, record
+from everlight_experiments.core50.batches import BatchesRun, run_batches
+from everlight_experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
+from everlight_experiments.core50.findings import findings_table
+from everlight_experiments.core50.fusion import fuse_adjacent
+from everlight_experiments.core50.paper_table import PAPER_CURVES
+from everlight_experiments.core50.plans import (
+    PLANS,
+    Length,
+    Plan,
+    Pretraining,
+    choose_net,
+    protocol_of,
+)
+from everlight_experiments.core50.record import scale_layers
+from everlight_experiments.core50.static import StaticRun, run_static
 
 TINY = Plan(
     data="procedural",

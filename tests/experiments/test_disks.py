@@ -13,17 +13,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images import core50
-from data_pipelines.images.core50 import load_core50, prepare_core50
-from data_pipelines.writing import read_sealed, written_whole
-from experiments.common import checkpoint
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.interruption import StoppedError, stopping_on_signals
-from experiments.common.plots import new_canvas, save
-from experiments.common.report import write_report
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
+from everlight_data.errors import DataError
+from everlight_data.images import core50
+from everlight_data.images.core50 import load_core50, prepare_core50
+from everlight_data.writing import read_sealed, written_whole
+from everlight_experiments.common import checkpoint
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.interruption import StoppedError, stopping_on_signals
+from everlight_experiments.common.plots import new_canvas, save
+from everlight_experiments.common.report import write_report
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
 
 
 def mount(*arguments):

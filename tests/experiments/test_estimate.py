@@ -19,10 +19,6 @@ import tifffile
 import tyro
 from PIL import Image
 
-from data_pipelines.color.radiometric import RadiometricSettings, draw_scenes, photograph
-from data_pipelines.color.raw import RawImage, read_raw
-from data_pipelines.color.spectra import EMBEDDED_CAMERAS, embedded_library
-from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.alignment import warp_image
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.feature_distribution import FeatureDistribution
@@ -42,9 +38,13 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
 )
 from everlight.models.out_of_distribution import OutOfDistributionScore, calibrate_distances
-from experiments.two_camera import estimate as estimate_module
-from experiments.two_camera.corrections import draw_correction
-from experiments.two_camera.estimate import (
+from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
+from everlight_data.color.raw import RawImage, read_raw
+from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.two_camera import estimate as estimate_module
+from everlight_experiments.two_camera.corrections import draw_correction
+from everlight_experiments.two_camera.estimate import (
     EstimateSettings,
     choose_homography,
     described_view,
@@ -52,8 +52,8 @@ from experiments.two_camera.estimate import (
     estimate_pair,
     read_homography,
 )
-from experiments.two_camera.intervals import inside, intervals
-from experiments.two_camera.model_files import (
+from everlight_experiments.two_camera.intervals import inside, intervals
+from everlight_experiments.two_camera.model_files import (
     LightModel,
     LoadedModel,
     ToldLight,

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from data_pipelines.errors import DataError
-from data_pipelines.facts.splits import read_images, write_split
 from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
-from experiments.continual.run import run_continual
-from experiments.continual.table import ContinualRun
-from experiments.facts import record
-from experiments.facts.benchmarks import (
+from everlight_data.errors import DataError
+from everlight_data.facts.splits import read_images, write_split
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
+from everlight_experiments.facts import record
+from everlight_experiments.facts.benchmarks import (
     Size,
     WordFile,
     load_source,
@@ -25,13 +25,13 @@ from experiments.facts.benchmarks import (
     make_images,
     spaced_examples,
 )
-from experiments.facts.findings import CLAIMS, findings_table
-from experiments.facts.layout import layout_embeddings
-from experiments.facts.lifelong import LifelongRun, run_lifelong
-from experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
-from experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
-from experiments.facts.release import open_photographs, read_benchmark
-from experiments.facts.scores import Outcome
+from everlight_experiments.facts.findings import CLAIMS, findings_table
+from everlight_experiments.facts.layout import layout_embeddings
+from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
+from everlight_experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
+from everlight_experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
+from everlight_experiments.facts.release import open_photographs, read_benchmark
+from everlight_experiments.facts.scores import Outcome
 
 MID = BenchmarkPlan(
     Size(24, 2, (10, 5)),

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.efficientnet import load_efficientnet_lite0
-from data_pipelines.images.image_set import ImageSet
-from experiments.common.run_folder import RunFolder
-from experiments.continual import features, table
-from experiments.continual.benchmark import Draw, RunData, own_of
-from experiments.continual.features import LITE0, SMALLEST, trunk_features
-from experiments.continual.methods import METHODS, why_not
-from experiments.continual.run import run_continual
-from experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.efficientnet import load_efficientnet_lite0
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual import features, table
+from everlight_experiments.continual.benchmark import Draw, RunData, own_of
+from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
+from everlight_experiments.continual.methods import METHODS, why_not
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.digits import load_digits
 from everlight.metrics import forgetting
-from experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
-from experiments.continual.methods import WHY_NOT
-from experiments.continual.nets import load_net
+from everlight_data.errors import DataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
+from everlight_experiments.continual.methods import WHY_NOT
+from everlight_experiments.continual.nets import load_net
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")

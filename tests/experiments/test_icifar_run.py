@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
 from everlight.continual.engine.sequence import Protocol
-from experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from experiments.cl_metrics.record import Plan
+from everlight_data.errors import DataError
+from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
+from everlight_experiments.cl_metrics.record import Plan
 
 TINY = Plan(
     data="procedural",

@@ -17,13 +17,13 @@ from everlight.continual.engine.state import Build
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from experiments.common import sequences
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.sequences import train_sequence
-from experiments.continual.benchmark import RunData, own_of
-from experiments.continual.runner import build_with
-from experiments.iirc import record
-from experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
+from everlight_experiments.common import sequences
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.sequences import train_sequence
+from everlight_experiments.continual.benchmark import RunData, own_of
+from everlight_experiments.continual.runner import build_with
+from everlight_experiments.iirc import record
+from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
 from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5

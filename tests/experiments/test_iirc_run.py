@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.iirc_metadata import Metadata
-from data_pipelines.images.image_set import ImageSet
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
-from experiments.continual.benchmark import RunData
-from experiments.continual.methods import METHODS
-from experiments.continual.run import run_continual
-from experiments.continual.table import ContinualRun
-from experiments.iirc import iirc
-from experiments.iirc import record as iirc_record
-from experiments.iirc.iirc import IIRCRun, run_iirc
-from experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
+from everlight_data.errors import DataError
+from everlight_data.images.iirc_metadata import Metadata
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.methods import METHODS
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
+from everlight_experiments.iirc import iirc
+from everlight_experiments.iirc import record as iirc_record
+from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
 
 TINY = Plan(
     data="procedural",

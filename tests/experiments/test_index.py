@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from data_pipelines.errors import DataError
-from data_pipelines.writing import save_sealed
-from experiments.common.export import ExportSettings, export
-from experiments.common.index import ReportsSettings, write_index
-from experiments.common.report import Column, Figure, FirstScreen, Table, write_report
+from everlight_data.errors import DataError
+from everlight_data.writing import save_sealed
+from everlight_experiments.common.export import ExportSettings, export
+from everlight_experiments.common.index import ReportsSettings, write_index
+from everlight_experiments.common.report import Column, Figure, FirstScreen, Table, write_report
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -9,16 +9,16 @@ import sys
 import numpy as np
 import pytest
 
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.interruption import (
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.interruption import (
     SIGNALS,
     StoppedError,
     signal_received,
     stopping_on_signals,
     uninterrupted,
 )
-from experiments.common.run_folder import RunFolder
-from experiments.common.settings import RunSettings
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
 from tests.contracts.test_strategies import PROTOCOL
 
 

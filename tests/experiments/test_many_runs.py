@@ -11,12 +11,12 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
 from everlight.continual import run_sequence
-from experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
-from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import DivergedRunError
-from experiments.common.settings import RunSettings
+from everlight_data.errors import DataError
+from everlight_experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.sequences import DivergedRunError
+from everlight_experiments.common.settings import RunSettings
 from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
 
 
@@ -69,7 +69,7 @@ def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp
     code = (
         "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path\n"
-        "from experiments.common import many_runs\n"
+        "from everlight_experiments.common import many_runs\n"
         "from tests.experiments.test_many_runs import *\n"
         "folder, every = run_folder(Path(sys.argv[1])), units()\n"
         "def stop(*_, **__): raise KeyboardInterrupt\n"

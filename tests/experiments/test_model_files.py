@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.chromagenic import LinearRegression
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.color.transform_prior import TransformPrior, fit_probable_transform
@@ -14,8 +13,9 @@ from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
 from everlight.models.out_of_distribution import calibrate_distances
-from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera.model_files import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.two_camera.model_files import (
     LightModel,
     LoadedModel,
     load_model,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.digits import load_digits
-from experiments.continual.nets import load_net
-from experiments.continual.run import run_continual
-from experiments.continual.runner import BESIDE
-from experiments.continual.table import ContinualRun
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments.continual.nets import load_net
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.runner import BESIDE
+from everlight_experiments.continual.table import ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from experiments.continual.own_images import load_own_images, printable
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.continual.own_images import load_own_images, printable
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
@@ -242,7 +242,7 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("experiments.continual.own_images.BYTES", 1000)
+    monkeypatch.setattr("everlight_experiments.continual.own_images.BYTES", 1000)
     assert "give a smaller --side" in refused(folder_of(tmp_path, {"a": 3, "b": 3}))
 
 

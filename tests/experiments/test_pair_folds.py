@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
-from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera import pair_folds
-from experiments.two_camera.pair_folds import (
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.two_camera import pair_folds
+from everlight_experiments.two_camera.pair_folds import (
     CHOSEN,
     CameraPairs,
     Samples,
     cross_validate,
     repeat_samples,
 )
-from experiments.two_camera.s20 import AUGMENTATIONS, BOTH, WHITE_BALANCE
+from everlight_experiments.two_camera.s20 import AUGMENTATIONS, BOTH, WHITE_BALANCE
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 

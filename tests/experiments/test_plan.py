@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
 from everlight.continual import Protocol, drive_sequence
-from experiments import plan
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments import plan
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 

@@ -6,11 +6,15 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from data_pipelines.errors import DataError
 from everlight.continual import Protocol
-from experiments import cli
-from experiments.common.plan_settings import changed_plan, plan_in_force, take_plan_options
-from experiments.common.settings import Share
+from everlight_data.errors import DataError
+from everlight_experiments import cli
+from everlight_experiments.common.plan_settings import (
+    changed_plan,
+    plan_in_force,
+    take_plan_options,
+)
+from everlight_experiments.common.settings import Share
 
 
 class Part(NamedTuple):

@@ -10,10 +10,10 @@ from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from PIL import Image
 
-from experiments.common import plots
-from experiments.common.fonts import _family_with
-from experiments.common.plots import new_canvas, save
-from experiments.continual import plots as continual_plots
+from everlight_experiments.common import plots
+from everlight_experiments.common.fonts import _family_with
+from everlight_experiments.common.plots import new_canvas, save
+from everlight_experiments.continual import plots as continual_plots
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
 

@@ -7,32 +7,32 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.core50 import CATEGORIES, OBJECTS, Core50
-from data_pipelines.images.iirc_metadata import Metadata
-from data_pipelines.images.image_set import ImageSet
 from everlight.continual import Protocol
 from everlight.metrics.ranking import Facts
 from everlight.models import MLP, MidVGG, ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
-from experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
-from experiments.cl_metrics.record import icifar_net
-from experiments.common.plan_settings import changed_plan
-from experiments.continual.benchmark import Draw, of_matrix
-from experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
-from experiments.continual.table import (
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.iirc_metadata import Metadata
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
+from everlight_experiments.cl_metrics.record import icifar_net
+from everlight_experiments.common.plan_settings import changed_plan
+from everlight_experiments.continual.benchmark import Draw, of_matrix
+from everlight_experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
+from everlight_experiments.continual.table import (
     BENCHMARKS,
     DIGITS,
     ON_FEATURES,
     PICTURES,
     ContinualRun,
 )
-from experiments.core50 import record as core50_record
-from experiments.core50.beginning import make_net
-from experiments.core50.plans import PLANS as CORE50_PLANS
-from experiments.facts import record as facts_record
-from experiments.facts.record import PLANS as FACTS_PLANS
-from experiments.iirc import record as iirc_record
+from everlight_experiments.core50 import record as core50_record
+from everlight_experiments.core50.beginning import make_net
+from everlight_experiments.core50.plans import PLANS as CORE50_PLANS
+from everlight_experiments.facts import record as facts_record
+from everlight_experiments.facts.record import PLANS as FACTS_PLANS
+from everlight_experiments.iirc import record as iirc_record
 
 NAIVE = METHODS["naive"]
 

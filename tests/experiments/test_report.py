@@ -10,7 +10,7 @@ import pytest
 from jinja2 import UndefinedError
 from PIL import Image
 
-from experiments.common.report import (
+from everlight_experiments.common.report import (
     PAPER,
     Column,
     Figure,
@@ -19,8 +19,8 @@ from experiments.common.report import (
     Table,
     write_report,
 )
-from experiments.common.settings import in_words
-from experiments.common.sortable import SORTING
+from everlight_experiments.common.settings import in_words
+from everlight_experiments.common.sortable import SORTING
 
 COLUMNS = [
     Column("Method"),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
+from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 
 def test_the_greatest_mean_is_chosen_and_the_grid_kept():

@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.image_set import ImageSet, first_per_class, shrink_images
-from experiments.common.checkpoint import Checkpoints
-from experiments.common.run_folder import RunFolder
-from experiments.common.sequences import (
+from everlight_data.errors import DataError
+from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.sequences import (
     DivergedRunError,
     store_images,
     train_sequence,
     train_unit,
 )
-from experiments.common.settings import RunSettings
+from everlight_experiments.common.settings import RunSettings
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.experiments.rhythm import due_every
 

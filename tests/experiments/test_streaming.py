@@ -12,15 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.iirc_metadata import Metadata
-from data_pipelines.images.jpeg_store import JpegStore
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
-from experiments.common.streaming import channels, naming_files, stream
-from experiments.iirc import streaming
-from experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
-from experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
+from everlight_data.errors import DataError
+from everlight_data.images.iirc_metadata import Metadata
+from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.common.streaming import channels, naming_files, stream
+from everlight_experiments.iirc import streaming
+from everlight_experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
+from everlight_experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 

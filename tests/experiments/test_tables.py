@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.common.report import Figure
-from experiments.two_camera.tables import (
+from everlight_experiments.common.report import Figure
+from everlight_experiments.two_camera.tables import (
     Comparison,
     Resampled,
     curves_with_least,

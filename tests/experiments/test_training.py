@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
 from everlight.models.illuminant_training import (
     IlluminantModel,
     Losses,
@@ -23,8 +22,9 @@ from everlight.models.illuminant_training import (
     TrainingSettings,
     chromaticity_loss,
 )
-from experiments.common.checkpoint import Checkpoints
-from experiments.two_camera.training import (
+from everlight_data.errors import DataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.two_camera.training import (
     BLOCKS,
     TrainedNets,
     best_of_rates,

@@ -6,15 +6,15 @@ import shutil
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.digits import load_digits
-from experiments.common.run_folder import RunFolder
-from experiments.continual import table, tune
-from experiments.continual.methods import METHODS
-from experiments.continual.runner import Runner
-from experiments.continual.selection import fixed_hyperparameter
-from experiments.continual.table import BENCHMARKS, ContinualRun
-from experiments.continual.tune import (
+from everlight_data.errors import DataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual import table, tune
+from everlight_experiments.continual.methods import METHODS
+from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.selection import fixed_hyperparameter
+from everlight_experiments.continual.table import BENCHMARKS, ContinualRun
+from everlight_experiments.continual.tune import (
     Place,
     Tried,
     TuneRun,

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from data_pipelines.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
-from data_pipelines.errors import DataError
 from everlight.models.illuminant_training import TrainingSettings
-from experiments.two_camera import unseen
-from experiments.two_camera.unseen import UnseenRun, draw_folds, run_unseen
-from experiments.two_camera.unseen_cameras import (
+from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
+from everlight_data.errors import DataError
+from everlight_experiments.two_camera import unseen
+from everlight_experiments.two_camera.unseen import UnseenRun, draw_folds, run_unseen
+from everlight_experiments.two_camera.unseen_cameras import (
     Sensors,
     all_shots,
     between_known,

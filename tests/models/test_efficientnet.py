@@ -7,8 +7,6 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from data_pipelines.errors import MissingDataError
-from data_pipelines.images.efficientnet import load_efficientnet_lite0
 from everlight.models.efficientnet import (
     DEVIATION,
     MEAN,
@@ -16,6 +14,8 @@ from everlight.models.efficientnet import (
     _Block,
     efficientnet_variables,
 )
+from everlight_data.errors import MissingDataError
+from everlight_data.images.efficientnet import load_efficientnet_lite0
 from tests.models.port_arrays import STAGES, drawn_arrays
 
 PALACE, DAISY = 698, 985

@@ -14,7 +14,7 @@ from everlight.continual.engine.evaluation import (
 )
 from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
-from experiments.iirc.scores import score_method
+from everlight_experiments.iirc.scores import score_method
 from tests.continual.many_labels import PAIRS, binary_setup
 from tests.continual.small_net import (
     CLASSES,

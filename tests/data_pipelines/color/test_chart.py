@@ -4,7 +4,7 @@ import colour
 import numpy as np
 import pytest
 
-from data_pipelines.color.chart import (
+from everlight_data.color.chart import (
     CENTRES,
     CORNERS,
     chart_homography,
@@ -15,8 +15,8 @@ from data_pipelines.color.chart import (
     read_chart,
     reference_colors,
 )
-from data_pipelines.color.chart_scenes import write_chart_pairs
-from data_pipelines.color.raw import read_raw
+from everlight_data.color.chart_scenes import write_chart_pairs
+from everlight_data.color.raw import read_raw
 
 # Scale, turn, shift and tilt: from places on the chart to pixels.
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.color import constancy_sets
-from data_pipelines.color.constancy_sets import (
+from everlight_data.color import constancy_sets
+from everlight_data.color.constancy_sets import (
     cube_plus,
     gehler_shi,
     intel_tau,
     nus8,
     thumbnail_set,
 )
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.files import tiff_size
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import tiff_size
 from tests import nus_files
 
 LIGHTS = np.array([[0.4, 0.8, 0.5], [0.6, 0.7, 0.3], [0.5, 0.9, 0.6]])

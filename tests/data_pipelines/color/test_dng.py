@@ -5,8 +5,8 @@ import pytest
 import rawpy
 import tifffile
 
-from data_pipelines.color.dng import rewrite_with_illuminant, write_dng, write_linear_tiff
-from data_pipelines.color.raw import read_raw
+from everlight_data.color.dng import rewrite_with_illuminant, write_dng, write_linear_tiff
+from everlight_data.color.raw import read_raw
 
 MATRIX = np.array([[0.8, -0.1, 0.05], [-0.3, 1.2, 0.1], [0.02, 0.2, 0.6]])
 

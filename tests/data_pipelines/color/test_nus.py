@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.color.constancy_sets import thumbnail_set
-from data_pipelines.color.nus import load_official, load_same_scene_pairs
-from data_pipelines.errors import DataError, MissingDataError
+from everlight_data.color.constancy_sets import thumbnail_set
+from everlight_data.color.nus import load_official, load_same_scene_pairs
+from everlight_data.errors import DataError, MissingDataError
 
 DARKNESS, SATURATION = 1024, 15000
 RECTANGLE = (5, 16, 21, 38)  # rows 5 to 16, columns 21 to 38, from 1, as MATLAB counts

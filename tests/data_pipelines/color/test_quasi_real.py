@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from data_pipelines.color.nus import load_official
-from data_pipelines.color.quasi_real import build_quasi_real, reilluminate_training
-from data_pipelines.errors import DataError
+from everlight_data.color.nus import load_official
+from everlight_data.color.quasi_real import build_quasi_real, reilluminate_training
+from everlight_data.errors import DataError
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 N = 6

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipelines.color.radiometric import (
+from everlight_data.color.radiometric import (
     SAME_ILLUMINANT_COSINE,
     RadiometricSettings,
     draw_color_counts,
@@ -14,8 +14,8 @@ from data_pipelines.color.radiometric import (
     photograph,
     show_colors,
 )
-from data_pipelines.color.spectra import embedded_library
-from data_pipelines.errors import DataError
+from everlight_data.color.spectra import embedded_library
+from everlight_data.errors import DataError
 
 LIBRARY = embedded_library()
 MAIN, SECOND = LIBRARY.camera_names

@@ -6,9 +6,9 @@ import rawpy
 import tifffile
 from PIL import Image
 
-from data_pipelines.color.dng import mosaic_rggb
-from data_pipelines.color.raw import read_raw
-from data_pipelines.errors import DataError, MissingDataError
+from everlight_data.color.dng import mosaic_rggb
+from everlight_data.color.raw import read_raw
+from everlight_data.errors import DataError, MissingDataError
 from tests.dng_writer import write_dng
 
 MATRIX = np.array([[0.9, -0.3, -0.1], [-0.4, 1.2, 0.2], [-0.1, 0.3, 0.6]])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from data_pipelines.color.s20 import (
+from everlight_data.color.s20 import (
     ARCHIVE,
     AUGMENTED_ARCHIVE,
     AUGMENTED_FOLDS,
@@ -14,7 +14,7 @@ from data_pipelines.color.s20 import (
     load_augmented_s20,
     load_s20,
 )
-from data_pipelines.errors import DataError, MissingDataError
+from everlight_data.errors import DataError, MissingDataError
 
 
 def release_pair(index: int) -> dict:

@@ -2,9 +2,9 @@ import colour
 import numpy as np
 import pytest
 
-from data_pipelines.color.spectra import WAVELENGTHS, embedded_library, measured_library
-from data_pipelines.errors import DataError, MissingDataError
 from everlight.color.radiometry import response_table
+from everlight_data.color.spectra import WAVELENGTHS, embedded_library, measured_library
+from everlight_data.errors import DataError, MissingDataError
 from tests.data_pipelines.fuzz_readers import spectra as write_spectra
 
 

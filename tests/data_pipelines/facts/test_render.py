@@ -5,10 +5,10 @@ import collections
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.facts import render as fact_render
-from data_pipelines.facts.render import PREDICATES, procedural_facts, render_facts
-from data_pipelines.facts.vrd import BoxedSamples, Scenes
+from everlight_data.errors import DataError
+from everlight_data.facts import render as fact_render
+from everlight_data.facts.render import PREDICATES, procedural_facts, render_facts
+from everlight_data.facts.vrd import BoxedSamples, Scenes
 
 SIDE = 32
 

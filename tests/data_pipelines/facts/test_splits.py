@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.facts.splits import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.splits import (
     Fact,
     FactSamples,
     FactSet,

@@ -5,9 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.facts.splits import Fact, write_split
-from data_pipelines.facts.vrd import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.splits import Fact, write_split
+from everlight_data.facts.vrd import (
     ACTIONS,
     PREDICATES,
     BoxedSamples,

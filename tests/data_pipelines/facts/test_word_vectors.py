@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.facts.word_vectors import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.word_vectors import (
     default_word_vectors,
     load_word_vectors,
     random_word_vectors,

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.caffe_weights import load_caffe_weights
 from everlight.models.caffe_nets import LinearClassifier, with_weights
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.caffe_weights import load_caffe_weights
 
 
 def test_a_head_as_caffe_shapes_it_scores_as_caffe_does(tmp_path, rng):

@@ -11,9 +11,9 @@ import pytest
 import tensorflow_datasets as tfds
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images import cifar100
-from data_pipelines.images.cifar100 import ARCHIVE, FOLDER, MD5, PREPARED, load_cifar100
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import cifar100
+from everlight_data.images.cifar100 import ARCHIVE, FOLDER, MD5, PREPARED, load_cifar100
 
 SIZES = (6, 3, 4)
 FINE = [3, 0, 2, 1, 0, 3, 2, 2, 1]

@@ -8,8 +8,8 @@ import imagecodecs
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.core50_release import (
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.core50_release import (
     FRAME_COUNTS,
     check_counts,
     decode_frame,

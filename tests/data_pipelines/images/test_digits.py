@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn import datasets, neighbors
 
-from data_pipelines.images.digits import load_digits
+from everlight_data.images.digits import load_digits
 
 
 def test_every_image_is_there_once_with_its_label():

@@ -5,18 +5,18 @@ from itertools import chain
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images import iirc_metadata
-from data_pipelines.images.iirc_metadata import (
+from everlight.scenarios.iirc import SUBCLASS_SHARE, SUPERCLASS_CAP, SUPERCLASS_SHARE, iirc
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import iirc_metadata
+from everlight_data.images.iirc_metadata import (
     draw_configuration,
     official_metadata,
     procedural_metadata,
     tiny_imagenet_metadata,
 )
-from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
-from data_pipelines.procedural.render import World
-from data_pipelines.procedural.world import class_names
-from everlight.scenarios.iirc import SUBCLASS_SHARE, SUPERCLASS_CAP, SUPERCLASS_SHARE, iirc
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.procedural.render import World
+from everlight_data.procedural.world import class_names
 
 TREES = {"tree": ("oak", "elm", "fir"), "bird": ("wren", "duck"), "fish": ("cod", "eel")}
 DATA = (*chain.from_iterable(TREES.values()), *(f"thing {i}" for i in range(20)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_pipelines.images.image_set import ImageSet, every_nth, first_classes, split_off
+from everlight_data.images.image_set import ImageSet, every_nth, first_classes, split_off
 
 LABELS = np.array([1, 0, 1, 1, 0, 1, 1, 1, 2])
 IMAGES = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), np.uint8)

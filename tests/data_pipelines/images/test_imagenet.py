@@ -6,11 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.iirc_metadata import imagenet_listing
-from data_pipelines.images.imagenet import leave_out, list_imagenet
 from everlight.scenarios.iirc import iirc
-from experiments.iirc.streaming import load_imagenet
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.iirc_metadata import imagenet_listing
+from everlight_data.images.imagenet import leave_out, list_imagenet
+from everlight_experiments.iirc.streaming import load_imagenet
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.jpeg_store import JpegStore, UndecodableError, center_box, draw_box
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.jpeg_store import JpegStore, UndecodableError, center_box, draw_box
 from tests.jpeg_tree import Mosaics
 
 SIDE = 56

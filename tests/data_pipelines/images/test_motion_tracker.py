@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.motion_tracker import BOX, cut_boxes, moving_cells, track_object
+from everlight_data.errors import DataError
+from everlight_data.images.motion_tracker import BOX, cut_boxes, moving_cells, track_object
 
 RADIUS = 45
 FRAMES = 24

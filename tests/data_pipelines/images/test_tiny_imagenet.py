@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_pipelines.errors import DataError, MissingDataError
-from data_pipelines.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406]) * 255
 

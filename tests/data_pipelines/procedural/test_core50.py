@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.core50 import category_of
-from data_pipelines.procedural.core50 import WORLD, load_procedural_core50
-from data_pipelines.procedural.world import render_frames
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import category_of
+from everlight_data.procedural.core50 import WORLD, load_procedural_core50
+from everlight_data.procedural.world import render_frames
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("procedural frames")

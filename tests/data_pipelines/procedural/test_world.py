@@ -10,10 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_pipelines.errors import DataError
-from data_pipelines.images.image_set import shrink_images
-from data_pipelines.procedural.render import Ids, World, render
-from data_pipelines.procedural.shapes import (
+from everlight.continual.base import Setup
+from everlight.continual.engine.sequence import Protocol, run_sequence
+from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies.naive import naive
+from everlight.models.small_cnn import SmallCNN
+from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from everlight_data.errors import DataError
+from everlight_data.images.image_set import shrink_images
+from everlight_data.procedural.render import Ids, World, render
+from everlight_data.procedural.shapes import (
     OUTLINES,
     PALETTES,
     SHAPES,
@@ -24,19 +30,13 @@ from data_pipelines.procedural.shapes import (
     texture,
     wave,
 )
-from data_pipelines.procedural.world import (
+from everlight_data.procedural.world import (
     class_names,
     illuminant_colors,
     load_procedural,
     render_frames,
     superclass_of,
 )
-from everlight.continual.base import Setup
-from everlight.continual.engine.sequence import Protocol, run_sequence
-from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.naive import naive
-from everlight.models.small_cnn import SmallCNN
-from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 WORLD = World(superclasses=5, subclasses=4)
 SMOOTH = WORLD._replace(noise=0.0)

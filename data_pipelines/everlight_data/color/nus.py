@@ -1,0 +1,191 @@
+"""Readers of the NUS 8-camera set (Cheng, Prasad, Brown, JOSA A 2014): thumbnails and release."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from everlight_data.color.photographs import (
+    checked_illuminants,
+    linear,
+    read_picture,
+)
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import leads_outside, read_csv, read_text, refusing
+from everlight_data.locations import locate
+from everlight_data.matlab import read_mat
+
+THUMBNAILS_SOURCE = "the repository shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
+RELEASE_SOURCE = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
+
+CAMERAS = (
+    "Canon1DsMkIII",
+    "Canon600D",
+    "FujifilmXM1",
+    "NikonD5200",
+    "OlympusEPL6",
+    "PanasonicGX1",
+    "SamsungNX2000",
+    "SonyA57",
+)
+_PAIRS = "pairs_NikonD5200_Canon1DsMkIII.csv"
+
+
+class SameScenePairs(NamedTuple):
+    """Names of two cameras' images of the same scenes, with structural similarity up to 1."""
+
+    main: tuple[str, ...]
+    second: tuple[str, ...]
+    similarity: Float[np.ndarray, "n"]
+
+
+def load_same_scene_pairs(path: Path | None = None) -> SameScenePairs:
+    """Return pairs of Nikon D5200 (main) and Canon 1Ds Mark III (second) images of the same scene.
+
+    `data prepare` finds these 163 pairs by comparing the structure of the thumbnails. They are not
+    the two-camera paper's own list, which has 195 pairs.
+
+    Args:
+      path: folder of the list; None is `nus8_64x64` below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: the list does not exist.
+      DataError: the list has other columns, or an image twice.
+    """
+    found = _locate_thumbnails(path, _PAIRS)
+    (_, header), *lines = read_csv(found, f"Download it from {THUMBNAILS_SOURCE}.") or [(0, [])]
+    rows = [dict(zip(header, line, strict=False)) for _, line in lines]
+    try:
+        main = tuple(row["nikon"] for row in rows)
+        second = tuple(row["canon"] for row in rows)
+        similarity = np.array([row["structure_similarity"] for row in rows], np.float32)
+    except (KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{found} lacks the columns nikon, canon, structure_similarity ({error}). "
+            "Download it again."
+        ) from error
+    if not len(set(main)) == len(set(second)) == len(rows):
+        raise DataError(
+            f"{found} has an image in two pairs; each may be in one only. Download it again."
+        )
+    return SameScenePairs(main, second, similarity)
+
+
+def _locate_thumbnails(folder: Path | None, file: str) -> Path:
+    if folder is None:
+        return locate(f"nus8_64x64/{file}", THUMBNAILS_SOURCE, "37 MB in all")
+    if not (folder / file).exists():
+        raise MissingDataError(
+            f"{folder / file} does not exist. Download it from {THUMBNAILS_SOURCE}."
+        )
+    return folder / file
+
+
+class OfficialNus(NamedTuple):
+    """One camera of the release; images are read on demand.
+
+    `chart_rectangles` are MATLAB's `[y1 y2 x1 x2]`, counted from 1 with both ends included.
+    `darkness` and `saturation` are the camera's raw levels.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+    illuminants: Float[np.ndarray, "n 3"]
+    chart_rectangles: Int[np.ndarray, "n 4"]
+    darkness: float
+    saturation: float
+
+    def read_image(self, i: int) -> tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]:
+        """Return image i, linear from 0 at the darkness level to 1 at saturation, and its mask.
+
+        Values below the darkness level become 0. The mask is False in the chart's rectangle and
+        where any channel is saturated.
+
+        Raises:
+          MissingDataError: the file does not exist.
+          DataError: the file is not an intact 16-bit RGB PNG, or the chart lies outside.
+        """
+        path = self.folder / "PNG" / f"{self.names[i]}.PNG"
+        raw = read_picture(path, RELEASE_SOURCE)
+        top, bottom, left, right = self.chart_rectangles[i]
+        if not (1 <= top <= bottom <= raw.shape[0] and 1 <= left <= right <= raw.shape[1]):
+            raise DataError(
+                f"{path} is {raw.shape[0]}x{raw.shape[1]}, but its chart's rectangle is rows {top} "
+                f"to {bottom}, columns {left} to {right}; is the image rotated or resized?"
+            )
+        mask = (raw < self.saturation).all(axis=-1)
+        mask[top - 1 : bottom, left - 1 : right] = False
+        return self._linear(raw), mask
+
+    def read_chart(self, i: int) -> tuple[Float[np.ndarray, "24 3"], Bool[np.ndarray, "24"]]:
+        """Return the chart's 24 colours in image i and which of them are unsaturated.
+
+        The scale is that of `read_image`. The release contains the colours:
+        `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line, grey row first. The darkness
+        level is included, as FFCC's published code assumes.
+
+        Raises:
+          MissingDataError: the file does not exist.
+          DataError: the file does not hold 24 lines of three numbers.
+        """
+        path = self.folder / "CHECKER" / f"{self.names[i]}_color.txt"
+        text = read_text(path, f"Download it from {RELEASE_SOURCE}.")
+        with refusing(path, "It should hold R,G,B on each line. Download it again."):
+            raw = np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
+        if raw.shape != (24, 3) or not np.isfinite(raw).all():
+            raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Download it again.")
+        return self._linear(raw), (raw < self.saturation).all(axis=-1)
+
+    def _linear(self, raw: np.ndarray) -> np.ndarray:
+        return linear(raw, self.darkness, self.saturation)
+
+
+def load_official(folder: Path, camera: str) -> OfficialNus:
+    """Load one camera of the release, unpacked from its archives.
+
+    `<folder>/<camera>/` holds `<camera>_gt.mat` (ground truth and levels), `PNG/<name>.PNG`
+    (demosaiced, linear, 16 bits) and `CHECKER/<name>_color.txt` (colours of the chart's patches).
+
+    Raises:
+      MissingDataError: the ground truth does not exist.
+      DataError: the ground truth is damaged, lacks a variable or its variables differ in length.
+    """
+    path = folder / camera / f"{camera}_gt.mat"
+    if not path.exists():
+        raise MissingDataError(
+            f"{path} does not exist. Download the camera's PNG, MASK and GROUNDTRUTH archives "
+            f"from {RELEASE_SOURCE}; about 200 16-bit images of 16 to 24 megapixels per camera."
+        )
+    cells, illuminants, rectangles, darkness, saturation = read_mat(
+        path,
+        [
+            "all_image_names",
+            "groundtruth_illuminants",
+            "CC_coords",
+            "darkness_level",
+            "saturation_level",
+        ],
+    )
+    names = tuple(str(np.squeeze(cell)) for cell in cells.ravel())
+    if illuminants.shape != (len(names), 3) or rectangles.shape != (len(names), 4):
+        raise DataError(
+            f"{path}: {len(names)} names, but illuminants {illuminants.shape} and charts "
+            f"{rectangles.shape}; expected (n, 3) and (n, 4). Download it again."
+        )
+    with refusing(path, f"Download it again from {RELEASE_SOURCE}."):
+        illuminants = checked_illuminants(illuminants)
+        if any(leads_outside(name) for name in names):
+            raise ValueError("an image's name points outside the folder")
+        if not darkness.item() < saturation.item():
+            raise ValueError(
+                f"the darkness {darkness.item()} is not below the saturation {saturation.item()}"
+            )
+    return OfficialNus(
+        folder / camera,
+        names,
+        illuminants,
+        rectangles.astype(np.int32),
+        float(darkness.item()),
+        float(saturation.item()),
+    )

@@ -1,0 +1,107 @@
+"""Shared readers of photographs: 16-bit images, levels, illuminants."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import imagecodecs
+import numpy as np
+from jaxtyping import Float
+
+from everlight_data.arrays import read_npz
+from everlight_data.errors import DataError
+from everlight_data.files import png_size, read_bytes, refusing, tiff_size
+
+MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
+"""Limits on the size and pixels of an image; the largest have 24 megapixels."""
+
+
+class Thumbnails(NamedTuple):
+    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked."""
+
+    images: Float[np.ndarray, "n h w 3"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+
+
+def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
+    """Return thumbnails in an `.npz` file, as float32.
+
+    Args:
+      path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
+        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names`; the default names are
+        1, 2, ...
+      way_out: sentence that every error message ends with.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, lacks an array, or its arrays do not match.
+    """
+    arrays = read_npz(path, way_out)
+    images = arrays.get("images_u16", arrays.get("images"))
+    if images is None or "illuminant_rgb" not in arrays:
+        raise DataError(
+            f"{path} is damaged or another file: of images_u16 or images, and illuminant_rgb, it "
+            f"has {', '.join(arrays) or 'nothing'}. {way_out}"
+        )
+    with refusing(path, way_out):
+        illuminants = checked_illuminants(arrays["illuminant_rgb"])
+        whole = images.dtype == np.uint16
+        if images.ndim != 4 or images.shape[3] != 3 or not (whole or images.dtype.kind == "f"):
+            raise ValueError(f"images are {images.dtype} of {images.shape}")
+        names = arrays.get("names", np.arange(1, len(images) + 1)).astype(str)
+        if not len(images) or not len(images) == len(illuminants) == len(names) == names.size:
+            raise ValueError(
+                f"{len(images)} images, {len(illuminants)} illuminants, {names.shape} names"
+            )
+        with np.errstate(over="ignore"):
+            scaled = images.astype(np.float32) / (65535 if whole else 1)
+        if not (np.isfinite(scaled) & (scaled >= 0)).all():
+            raise ValueError("a pixel is below 0 or not finite")
+    return Thumbnails(scaled, illuminants, tuple(names.tolist()))
+
+
+def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
+    """Return illuminants as float32 after checking them.
+
+    Raises:
+      ValueError: the array does not hold three positive finite numbers per illuminant.
+    """
+    if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
+        raise ValueError(
+            f"illuminants are {illuminants.dtype} of {illuminants.shape}, not three numbers each"
+        )
+    with np.errstate(over="ignore"):
+        illuminants = illuminants.astype(np.float32)
+    if not (np.isfinite(illuminants) & (illuminants > 0)).all():
+        raise ValueError("an illuminant is not above 0 or not finite")
+    return illuminants
+
+
+def read_picture(path: Path, source: str) -> np.ndarray:
+    """Read a PNG or TIFF with three channels of 16 bits.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, too large, or of another kind.
+    """
+    way_out = f"Download it again from {source}."
+    content = read_bytes(path, MAX_BYTES, way_out)
+    tiff = path.suffix.lower().startswith(".tif")
+    with refusing(path, way_out):
+        height, width = (tiff_size if tiff else png_size)(content)
+        if height * width > MAX_PIXELS:
+            raise ValueError(f"{height}x{width} pixels")
+        pixels = (imagecodecs.tiff_decode if tiff else imagecodecs.png_decode)(content)
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    if channels != 3 or pixels.dtype != np.uint16:
+        raise DataError(
+            f"{path} has {channels} channels of {8 * pixels.itemsize} bits, not 3 of 16; use "
+            "the release's linear image."
+        )
+    return pixels
+
+
+def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:
+    """Scale raw values to 0 at the black level and below and 1 at the white level, as float32."""
+    scaled = (raw.astype(np.float32) - black) / (white - black)
+    return np.maximum(scaled, 0, dtype=np.float32)

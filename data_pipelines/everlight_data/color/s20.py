@@ -1,0 +1,226 @@
+"""The S20 two-camera set: 162 image pairs of a phone's main and wide-angle camera, as released.
+
+It is published at SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurath, Brown, CVPR
+2021), CC BY-NC-SA 4.0. The paper counts 156 pairs, the release has 162. The raw images (DNG) and
+the augmented metadata, 99 re-illuminations of each pair, are not in the repository itself.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import opened_archive, read_bytes
+from everlight_data.locations import locate
+from everlight_data.matlab import read_mat
+from everlight_data.unpickle import load_npy_restricted
+
+SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
+ARCHIVE = "Metadata_Image_Pairs.zip"
+FOLDS = "s20_idx_3_parts_no_rep.mat"
+AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
+AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
+MAX_PAIR_BYTES = 1_000_000
+"""Limit on the size of a pair's file, which has 2 kB."""
+_AGAIN = f"Download it again from {SOURCE}."
+
+
+class S20(NamedTuple):
+    """Image pairs sorted by name; camera 1 is the main one.
+
+    `transform_*` map colours as rows from camera 1 to 2, `*_reverse` from 2 to 1. The authors
+    fitted them to the entire image or to the chart, after dividing every pixel by its R+G+B, so
+    rows sum to about 1. Illuminants are the chart's, in the cameras' raw scale. `folds` holds the
+    authors' three sets of test indices.
+    """
+
+    names: tuple[str, ...]
+    illuminant_main: Float[np.ndarray, "n 3"]
+    illuminant_second: Float[np.ndarray, "n 3"]
+    as_shot_neutral_1: Float[np.ndarray, "n 3"]
+    as_shot_neutral_2: Float[np.ndarray, "n 3"]
+    transform_image: Float[np.ndarray, "n 3 3"]
+    transform_image_reverse: Float[np.ndarray, "n 3 3"]
+    transform_chart: Float[np.ndarray, "n 3 3"]
+    transform_chart_reverse: Float[np.ndarray, "n 3 3"]
+    folds: tuple[Int[np.ndarray, "k"], ...]
+
+
+# Field of S20, the release's key, shape of one pair's value.
+_VALUES = (
+    ("illuminant_main", "wb_gt_1", (3,)),
+    ("illuminant_second", "wb_gt_2", (3,)),
+    ("as_shot_neutral_1", "as_shot_neutral_1", (3,)),
+    ("as_shot_neutral_2", "as_shot_neutral_2", (3,)),
+    ("transform_image", "transform_image_1to2", (3, 3)),
+    ("transform_image_reverse", "transform_image_2to1", (3, 3)),
+    ("transform_chart", "transform_chart_1to2", (3, 3)),
+    ("transform_chart_reverse", "transform_chart_2to1", (3, 3)),
+)
+
+
+def load_s20(path: Path | None = None) -> S20:
+    """Load S20's released ground truth, transforms and folds, as float32.
+
+    Args:
+      path: folder with `Metadata_Image_Pairs.zip`, or that archive unpacked
+        (`Metadata_Image_Pairs/RAW_xxxx.npy`), and `s20_idx_3_parts_no_rep.mat`. None is
+        `s20_two_camera` below EVERLIGHT_DATA.
+
+    Raises:
+      MissingDataError: the folder or a file does not exist.
+      DataError: a file is damaged, a pair lacks a value, or the folds do not partition the set.
+    """
+    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    names, pairs = [], []
+    for file, content in _pair_files(folder):
+        names.append(Path(file).stem)
+        pairs.append(_read_pair(content, file))
+    columns = {field: np.stack([pair[field] for pair in pairs]) for field, _, _ in _VALUES}
+    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
+
+
+class AugmentedS20(NamedTuple):
+    """The authors' re-illuminated pairs: row `i * copies + c` is copy c of pair i of `S20`.
+
+    `folds` holds the rows on which the authors test each fold during training, `[3, k * copies]`.
+    """
+
+    transforms: Float[np.ndarray, "m 3 3"]
+    illuminants: Float[np.ndarray, "m 3"]
+    copies: int
+    folds: Int[np.ndarray, "3 k"]
+
+
+def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | None:
+    """Return the released re-illuminations as the authors' loader reads them, or None without them.
+
+    Files are sorted by name; each holds a dictionary with `wb_gt_1` and `transform_image_1to2`. A
+    pair's copies are consecutive and include the pair itself.
+
+    Args:
+      pairs: number of pairs that `load_s20` gives.
+      path: folder as for `load_s20`. It may hold `Metadata_Image_Pairs_Augment_99.zip`, or that
+        archive unpacked, and then `s20_idx_3_parts.mat`.
+
+    Raises:
+      MissingDataError: re-illuminations exist without their folds.
+      DataError: a file is damaged, the number of copies varies, or the folds do not match.
+    """
+    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
+        return None
+    wanted = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
+    read = [_read_pair(c, file, wanted) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    copies, rest = divmod(len(read), pairs)
+    if rest:
+        raise DataError(
+            f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, not a multiple of {pairs} "
+            f"pairs; download it again from {SOURCE}."
+        )
+    folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
+    return AugmentedS20(
+        np.stack([each["transform_image"] for each in read]),
+        np.stack([each["illuminant_main"] for each in read]),
+        copies,
+        np.stack(folds),
+    )
+
+
+def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]]:
+    """Return name and bytes of every RAW_xxxx.npy, sorted by name."""
+    archive, unpacked = folder / name, folder / Path(name).stem
+    if archive.exists():
+        with opened_archive(archive, _AGAIN) as members:
+            files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
+            contents = [members.read(file, MAX_PAIR_BYTES) for file in files]
+        names = [f"{archive}/{file}" for file in files]
+    else:
+        paths = sorted(unpacked.glob("*.npy"))
+        names, contents = (
+            [str(path) for path in paths],
+            [read_bytes(path, MAX_PAIR_BYTES, _AGAIN) for path in paths],
+        )
+    if not names:
+        raise MissingDataError(
+            f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
+            f"{SOURCE}."
+        )
+    return zip(names, contents, strict=True)
+
+
+def _read_pair(
+    content: bytes, file: str, wanted: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
+) -> dict[str, np.ndarray]:
+    array = load_npy_restricted(content, file)
+    pair = array.item() if array.dtype == object and array.size == 1 else None
+    if not isinstance(pair, dict):
+        raise DataError(f"{file} does not hold one dictionary; download it again from {SOURCE}.")
+    values = {}
+    for field, key, shape in wanted:
+        if key not in pair:
+            raise DataError(f"{file} has no {key!r}; download it again from {SOURCE}.")
+        value = np.asarray(pair[key])
+        if value.size == np.prod(shape):
+            value = value.reshape(shape)  # the authors' own loader squeezes illuminants
+        if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
+            raise DataError(
+                f"{file}: {key!r} is not {shape} finite numbers; download it again from {SOURCE}."
+            )
+        values[field] = value.astype(np.float32)
+    return values
+
+
+def _read_folds(
+    path: Path, count: int, variable: str = "idx_parts_no_rep"
+) -> tuple[np.ndarray, ...]:
+    if not path.exists():
+        raise MissingDataError(f"{path} does not exist. Download it from {SOURCE}.")
+    (folds,) = read_mat(path, [variable])
+    members, occurrences = np.unique(folds, return_counts=True)
+    problems = {
+        "more than once": members[occurrences > 1],
+        "outside the set": members[(members < 0) | (members >= count)],
+        "in no fold": np.setdiff1d(np.arange(count), members),
+    }
+    found = [f"{kind}: {indices.tolist()}" for kind, indices in problems.items() if indices.size]
+    if found:
+        raise DataError(
+            f"The folds of {path} do not partition the {count} pairs; {'; '.join(found)}. "
+            f"Use folds and pairs of the same release: {SOURCE}."
+        )
+    return tuple(folds.astype(np.int32))
+
+
+def dng_pairs(folder: Path) -> list[tuple[str, Path, Path]]:
+    """Return name, main file and second file of the release's raw pairs, sorted by name.
+
+    Args:
+      folder: folder with `RAW_xxxx_CAM_0.dng` (main) and `RAW_xxxx_CAM_1.dng` (second).
+
+    Raises:
+      MissingDataError: there are no such files.
+      DataError: files lack their partner; the message names all of them.
+    """
+    cameras: dict[str, dict[str, Path]] = {}
+    for path in folder.glob("*.dng"):
+        if match := re.fullmatch(r"(RAW_\d+)_CAM_([01])", path.stem):
+            cameras.setdefault(match[1], {})[match[2]] = path
+    if not cameras:
+        raise MissingDataError(
+            f"{folder} holds no RAW_xxxx_CAM_0.dng and RAW_xxxx_CAM_1.dng. Download them from "
+            f"{SOURCE}."
+        )
+    alone = sorted(
+        path.name for pair in cameras.values() if len(pair) < 2 for path in pair.values()
+    )
+    if alone:
+        raise DataError(
+            f"{folder}: the other camera's file is missing for {', '.join(alone)}. Add it or "
+            "remove these files."
+        )
+    return [(name, pair["0"], pair["1"]) for name, pair in sorted(cameras.items())]

@@ -1,0 +1,111 @@
+"""Recipes that turn published measured spectra into the arrays that `spectra` reads.
+
+- Jiang et al. 2013: text with a camera's name, then rows of red, green, blue at 400 to 720 nm in
+steps of 10 nm.
+- Barnard et al. 2002: text with 102 illuminants at 380 to 780 nm in steps of 4 nm; lines of # are
+comments.
+- University of Eastern Finland: text with all colours in sequence, or a `.mat` with `munsell`.
+- Psychtoolbox: `.mat` files with `sur_NAME` and `S_NAME`: first wavelength, step and number.
+"""
+
+import io
+
+import numpy as np
+
+from everlight_data.files import MAX_TEXT_BYTES, inflate
+from everlight_data.matlab import MAX_BYTES, decode_mat
+from everlight_data.preparing import Files, Original, Source, find, npz
+
+CAMERAS = "camspec_database.txt"
+CAMERAS_ORIGINAL = Original(
+    24_619, "067a7629d0836d0bc95f27b53f157ec0cf7e965beb66074426117c17fe1cda11"
+)
+CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
+ILLUMINANTS = "measured_with_sources.illum"
+ILLUMINANTS_SHAPE = (102, 101)
+MUNSELL = "munsell380_800_1"
+MUNSELL_WAVELENGTHS = np.arange(380, 801)
+SURFACES = ("vrhel", "nickerson", "krinov", "macbeth")
+
+
+def cameras(source: Source) -> Files:
+    """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
+
+    def make() -> bytes:
+        text = source.read(find(source, CAMERAS), MAX_TEXT_BYTES).decode("utf-8")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        # A line of dashes ends the description of the source.
+        rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
+        rows = lines[rule + 1 :]
+        names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
+        if not names or len(rows) % 4:
+            raise ValueError(f"{len(rows)} lines, not four per camera")
+        return npz(
+            names=np.array(names),
+            wavelengths_nm=CAMERA_WAVELENGTHS,
+            sensitivities=np.array(numbers, float).reshape(-1, 3, len(CAMERA_WAVELENGTHS)),
+        )
+
+    return {"camspec.npz": make}
+
+
+def illuminants(source: Source) -> Files:
+    """Return the recipe of the illuminants' spectra, `[102, 101]`."""
+
+    def make() -> bytes:
+        spectra = _numbers(_text(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
+        stream = io.BytesIO()
+        np.save(stream, spectra)
+        return stream.getvalue()
+
+    return {f"{ILLUMINANTS}.npy": make}
+
+
+def munsell(source: Source) -> Files:
+    """Return the recipe of the chips' reflectances, `[1269, 421]`."""
+
+    def make() -> bytes:
+        if any(name.endswith(".mat") for name, _ in source.files()):
+            path = find(source, f"{MUNSELL}.mat")
+            (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
+            spectra = columns.T
+        else:
+            spectra = _numbers(_text(source, f"{MUNSELL}.asc"))
+        return npz(
+            wavelengths_nm=MUNSELL_WAVELENGTHS,
+            reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
+        )
+
+    return {"munsell380_800_1nm.npz": make}
+
+
+def psychtoolbox(source: Source) -> Files:
+    """Return the recipe of the reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
+
+    def make() -> bytes:
+        arrays = {}
+        for name in SURFACES:
+            path = find(source, f"sur_{name}.mat")
+            content = source.read(path, MAX_BYTES)
+            sampling, columns = decode_mat(content, path, [f"S_{name}", f"sur_{name}"])
+            first, step, count = sampling.astype(int).ravel()
+            arrays[f"sur_{name}"] = columns.T
+            arrays[f"sur_{name}_wl"] = first + step * np.arange(count)
+        return npz(**arrays)
+
+    return {"psychtoolbox_spectra.npz": make}
+
+
+def _text(source: Source, name: str) -> str:
+    """Return a text file's content, decompressed if it is a gzip file."""
+    packed = any(path.endswith(".gz") for path, _ in source.files())
+    content = source.read(find(source, name + ".gz" * packed), MAX_TEXT_BYTES)
+    if packed:
+        content = inflate(content, MAX_TEXT_BYTES, gzip=True)
+    return content.decode("ascii")
+
+
+def _numbers(text: str) -> np.ndarray:
+    """Return all numbers of a text, without lines that begin with #."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return np.array(" ".join(lines).split(), float)

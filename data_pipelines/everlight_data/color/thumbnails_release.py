@@ -1,0 +1,138 @@
+"""Recipes of thumbnails of NUS-8 and Cube+ from shuwei666/DMCC-Cross-sensor-color-constancy.
+
+`dataset/` there has one folder per camera. `numpy_data/NAME.npy` is a linear image, float32 `[64,
+64, 3]`, scaled to a maximum of 1. `numpy_labels/NAME.npy` is the illuminant's three numbers, of sum
+1.
+"""
+
+from pathlib import PurePosixPath
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.ndimage import gaussian_filter
+
+from everlight_data.arrays import decode_npy
+from everlight_data.preparing import Files, Source, matching, npz
+
+NUS_FOLDERS = {
+    "Canon1DsMkIII": "NUS-C1",
+    "Canon600D": "NUS-Canon600D",
+    "FujifilmXM1": "NUS-Fuji",
+    "NikonD5200": "NUS-NikonD5200",
+    "OlympusEPL6": "NUS-Olympus",
+    "PanasonicGX1": "NUS-Panasonic",
+    "SamsungNX2000": "NUS-Samsung",
+    "SonyA57": "NUS-Sony",
+}
+CUBE_FOLDERS = {"Canon550D": "Cube+"}
+_SHAPE = (64, 64, 3)
+_MAX_BYTES = 100_000
+"""Limit on the size of a file; an image has 49,280 bytes."""
+
+
+MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
+PAIRS = f"pairs_{MAIN}_{SECOND}.csv"
+MIN_CORRELATION = 0.4
+"""Minimum correlation of two photographs of the same scene."""
+NEIGHBOURS = 5
+BLUR_SIGMA = 1.2
+"""Standard deviation of the blur in pixels, which absorbs the cameras' different positions."""
+LOG_OFFSET = 1e-4
+
+
+def nus_thumbnails(source: Source) -> Files:
+    """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, and the
+    pairs."""
+    files = {
+        f"{camera}.npz": lambda folder=folder: _camera(source, folder, unit_length=True)
+        for camera, folder in NUS_FOLDERS.items()
+    }
+    return files | {PAIRS: lambda: _pairs(source)}
+
+
+def same_scenes(
+    main: Float[np.ndarray, "n 64 64 3"], second: Float[np.ndarray, "m 64 64 3"]
+) -> tuple[Int[np.ndarray, "k 2"], Float[np.ndarray, "k"]]:
+    """Return the indices of two cameras' images of the same scenes and their similarity, at most 1.
+
+    Both cameras visited the scenes mostly in the same order, so neighbouring images help to find
+    partners. A score sums the correlations of two images and of the five pairs before and after
+    them. Two images are partners if each is the other's best match by that score and their own
+    correlation is at least 0.4. Masked pixels are 0.
+    """
+    alike = _structure(main) @ _structure(second).T
+    padded = np.pad(alike, NEIGHBOURS)
+    (rows, columns), steps = alike.shape, range(2 * NEIGHBOURS + 1)
+    along = sum(padded[step : step + rows, step : step + columns] for step in steps)
+    best = along.argmax(axis=1)
+    own = np.arange(rows)
+    found = (along.argmax(axis=0)[best] == own) & (alike[own, best] >= MIN_CORRELATION)
+    return np.stack([own, best], axis=1)[found], alike[own, best][found]
+
+
+def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
+    """Return blurred log brightness with mean 0 and length 1; masked pixels get the mean."""
+    mask = images.any(axis=-1)
+    brightness = np.log(images.mean(axis=-1) + LOG_OFFSET)
+    means = np.mean(brightness, axis=(1, 2), where=mask, keepdims=True)
+    blurred = gaussian_filter(np.where(mask, brightness - means, 0), (0, BLUR_SIGMA, BLUR_SIGMA))
+    flat = blurred.reshape(len(images), -1)
+    flat -= flat.mean(axis=1, keepdims=True)
+    return flat / np.linalg.norm(flat, axis=1, keepdims=True)
+
+
+def _pairs(source: Source) -> bytes:
+    (main, images, _), (second, others, _) = (
+        _published(source, NUS_FOLDERS[camera]) for camera in (MAIN, SECOND)
+    )
+    # The older camera's images came with its successor's.
+    own = [place for place, name in enumerate(main) if name.startswith(MAIN)]
+    places, alike = same_scenes(images[own], others)
+    rows = [
+        f"{main[own[i]]},{second[j]},{value:.3f}"
+        for (i, j), value in zip(places.tolist(), alike, strict=True)
+    ]
+    return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()
+
+
+def cube_thumbnails(source: Source) -> Files:
+    """Return the recipe of the one camera, with illuminants of sum 1 as in Cube+."""
+    return {
+        f"{camera}.npz": lambda folder=folder: _camera(source, folder, unit_length=False)
+        for camera, folder in CUBE_FOLDERS.items()
+    }
+
+
+def _camera(source: Source, folder: str, unit_length: bool) -> bytes:
+    """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
+    names, images, illuminants = _published(source, folder)
+    if unit_length:
+        illuminants /= np.linalg.norm(illuminants, axis=1, keepdims=True)
+    quantized = np.rint(images * np.float32(65535)).astype(np.uint16)
+    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=np.array(names))
+
+
+def _published(
+    source: Source, folder: str
+) -> tuple[list[str], Float[np.ndarray, "n 64 64 3"], Float[np.ndarray, "n 3"]]:
+    """Return names, images and illuminants of a camera, sorted by name."""
+    paths = matching(source, lambda path: f"/{folder}/numpy_data/" in f"/{path}")
+    if not paths:
+        raise ValueError(f"it has no {folder}/numpy_data")
+    names = sorted(PurePosixPath(path).stem for path in paths)
+    start = paths[0].rpartition("numpy_data/")[0]
+    images = np.empty((len(names), *_SHAPE), np.float32)
+    illuminants = np.empty((len(names), 3))
+    for place, name in enumerate(names):
+        images[place] = _read(source, f"{start}numpy_data/{name}.npy", _SHAPE)
+        illuminants[place] = _read(source, f"{start}numpy_labels/{name}.npy", (3,))
+    if images.min() < 0 or images.max() > 1:
+        raise ValueError(f"{folder} has values from {images.min()} to {images.max()}, not 0 to 1")
+    return names, images, illuminants
+
+
+def _read(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
+    array = decode_npy(source.read(path, _MAX_BYTES), f"{source.path}: {path}", source.way_out)
+    if array.size != np.prod(shape) or array.dtype.kind != "f" or not np.isfinite(array).all():
+        raise ValueError(f"{path} is {array.dtype} of {array.shape}, not {shape} finite numbers")
+    return array.reshape(shape)

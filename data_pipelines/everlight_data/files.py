@@ -1,0 +1,308 @@
+"""Readers of untrusted files with limits on size and content.
+
+A file may be malicious or damaged. All readers therefore open regular files only and load nothing
+above their size limit, whatever size the file claims. Each failure is one line with the file's name
+and a remedy.
+"""
+
+import csv
+import io
+import json
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from everlight_data.errors import DataError, MissingDataError
+
+MAX_MESSAGE_LENGTH = 300
+"""Limit on the characters quoted from another library's error message."""
+MAX_TEXT_BYTES = 256_000_000
+"""Limit on the size of a text file: CSV, JSON or a list of numbers."""
+MAX_MEMBERS = 1_000_000
+"""Limit on the files in an archive; CORe50's has 330,000 with the depth images."""
+MAX_INFLATION = 1_100
+"""Limit on the inflation ratio of a deflated file; the format allows at most 1,032."""
+
+_ENCRYPTED = 1
+
+
+def one_line(error: object) -> str:
+    """Return an error's text on one line, cut to `MAX_MESSAGE_LENGTH` characters."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
+
+
+def leads_outside(name: str) -> bool:
+    """Return True if a file name read from another file points outside its folder."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    return path.is_absolute() or ".." in path.parts or "\0" in name
+
+
+@contextmanager
+def refusing(name: object, way_out: str) -> Iterator[None]:
+    """Convert any exception of a decoder into a one-line DataError that names the file.
+
+    Decoders of damaged files raise almost any exception, including MemoryError and RecursionError.
+
+    Args:
+      name: name of the file, with which the message begins.
+      way_out: sentence that the message ends with.
+
+    Raises:
+      DataError: any other exception was raised inside; a DataError passes unchanged.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        text = one_line(error)
+        reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise DataError(f"{name} is damaged or another file ({reason}). {way_out}") from error
+
+
+@contextmanager
+def opened(path: Path, limit: int, way_out: str) -> Iterator[BinaryIO]:
+    """Open a regular file for reading bytes.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the path is a folder, a device or a pipe, larger than `limit` bytes, or unreadable.
+    """
+    try:
+        # A pipe without a writer would be waited for until it has one.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise MissingDataError(f"{path} does not exist. {way_out}") from None
+    # A name with a zero in it is a ValueError.
+    except (OSError, ValueError) as error:
+        reason = one_line(getattr(error, "strerror", error))
+        raise DataError(f"{path} cannot be read ({reason}). {way_out}") from error
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise DataError(f"{path} is not a regular file. {way_out}")
+    with os.fdopen(handle, "rb") as stream:
+        if status.st_size > limit:
+            raise DataError(
+                f"{path} has {status.st_size:,} bytes, more than the limit of {limit:,} for such a "
+                f"file. {way_out}"
+            )
+        try:
+            yield stream
+        except OSError as error:
+            # Pillow's and the archives' own errors are of this kind too, but without a number.
+            if error.errno is None or isinstance(error, DataError):
+                raise
+            raise DataError(f"{path} cannot be read ({one_line(error)}). {way_out}") from error
+
+
+def read_bytes(path: Path, limit: int, way_out: str) -> bytes:
+    """Return all bytes of a regular file; raises the same errors as `opened`."""
+    with opened(path, limit, way_out) as stream:
+        return stream.read(limit + 1)
+
+
+def read_text(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> str:
+    """Read a UTF-8 text file; raises as `opened` does, and DataError for another encoding."""
+    content = read_bytes(path, limit, way_out)
+    with refusing(path, way_out):
+        return content.decode("utf-8-sig")
+
+
+def read_json(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> Any:
+    """Parse a JSON file; raises as `read_text` does, and DataError for invalid JSON."""
+    text = read_text(path, way_out, limit)
+    with refusing(path, way_out):
+        return json.loads(text)
+
+
+def read_csv(path: Path, way_out: str, limit: int = MAX_TEXT_BYTES) -> list[tuple[int, list[str]]]:
+    """Return line number and cells of each non-empty CSV row; raises as `read_text` does."""
+    lines = csv.reader(io.StringIO(read_text(path, way_out, limit), newline=""))
+    with refusing(path, way_out):
+        return [(lines.line_num, row) for row in lines if row]
+
+
+class Archive:
+    """Files of a zip archive, each read within a size limit."""
+
+    def __init__(self, path: Path, opened_zip: zipfile.ZipFile, way_out: str):
+        """List the members; see `opened_archive`."""
+        self.path, self.way_out = path, way_out
+        self._zip = opened_zip
+        self._infos = {info.filename: info for info in opened_zip.infolist() if not info.is_dir()}
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return names and claimed sizes of the files, in the archive's order."""
+        return [(name, info.file_size) for name, info in self._infos.items()]
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the bytes of a member.
+
+        Raises:
+          DataError: the member is missing, encrypted, damaged or packed by a method other than
+            deflate. Or it claims more than `limit` bytes, or more than deflate can produce.
+        """
+        full = f"{self.path}/{name}"
+        info = self._infos.get(name)
+        if info is None:
+            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
+        if info.flag_bits & _ENCRYPTED:
+            raise DataError(f"{full} is encrypted. {self.way_out}")
+        # The other methods give all that one block holds at once, however much that is.
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise DataError(
+                f"{full} is packed by method {info.compress_type}, not deflate. {self.way_out}"
+            )
+        if info.file_size > min(limit, MAX_INFLATION * (info.compress_size + 1)):
+            raise DataError(
+                f"{full} claims {info.file_size:,} bytes, more than allowed for such a file. "
+                f"{self.way_out}"
+            )
+        with refusing(full, self.way_out):
+            return self._zip.read(info)
+
+
+@contextmanager
+def opened_archive(path: Path, way_out: str, limit: int = 1 << 40) -> Iterator[Archive]:
+    """Open a zip archive whose members are read within limits; nothing is unpacked.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the path is not a regular file or an intact zip, or the zip holds too many files or
+        duplicate names.
+    """
+    with opened(path, limit, way_out) as stream:
+        with refusing(path, way_out):
+            archive = zipfile.ZipFile(stream)
+        with archive:
+            infos = archive.infolist()
+            if len(infos) > MAX_MEMBERS or len({info.filename for info in infos}) < len(infos):
+                raise DataError(f"{path} holds too many files or duplicate names. {way_out}")
+            yield Archive(path, archive, way_out)
+
+
+class Folder:
+    """Files below a folder, or a single file, with the interface of `Archive`."""
+
+    def __init__(self, path: Path, way_out: str):
+        """List the files; see `opened_source`."""
+        self.path, self.way_out = path, way_out
+        found = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+        base = path.parent if path.is_file() else path
+        self._paths = {each.relative_to(base).as_posix(): each for each in found}
+
+    def files(self) -> list[tuple[str, int]]:
+        """Return names relative to the folder and sizes of the files, sorted."""
+        return [(name, path.stat().st_size) for name, path in self._paths.items()]
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the bytes of a file; raises the same errors as `read_bytes`."""
+        if name not in self._paths:
+            raise DataError(f"{self.path} does not contain {name}. {self.way_out}")
+        return read_bytes(self._paths[name], limit, self.way_out)
+
+
+@contextmanager
+def opened_source(path: Path, way_out: str) -> Iterator[Archive | Folder]:
+    """Open a published folder, zip archive or single file.
+
+    Raises:
+      MissingDataError: the file or folder does not exist.
+      DataError: the path is a damaged zip, a device or a pipe.
+    """
+    with refusing(path, way_out):
+        is_folder = path.is_dir()
+    if is_folder:
+        yield Folder(path, way_out)
+    elif path.suffix.lower() == ".zip":
+        with opened_archive(path, way_out) as archive:
+            yield archive
+    else:
+        with opened(path, 1 << 45, way_out):
+            yield Folder(path, way_out)
+
+
+def inflate(content: bytes, limit: int, gzip: bool = False) -> bytes:
+    """Decompress a zlib stream, or a gzip stream if `gzip` is set.
+
+    Raises:
+      zlib.error, ValueError: the stream is damaged, truncated, or holds more than `limit` bytes.
+    """
+    stream = zlib.decompressobj(wbits=31 if gzip else 15)
+    found = stream.decompress(content, limit)
+    if not stream.eof:
+        raise ValueError(f"a compressed part is truncated or holds more than {limit:,} bytes")
+    return found
+
+
+_PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+
+
+def png_size(content: bytes) -> tuple[int, int]:
+    """Return height and width stated in a PNG's header.
+
+    Raises:
+      ValueError: the content is not a PNG.
+    """
+    if not content.startswith(_PNG) or len(content) < 24:
+        raise ValueError("not a PNG file")
+    width, height = struct.unpack(">II", content[16:24])
+    return height, width
+
+
+# Tags and types of numbers of TIFF 6.0.
+_WIDTH, _HEIGHT, _SHORT, _LONG = 256, 257, 3, 4
+
+
+def tiff_size(content: bytes) -> tuple[int, int]:
+    """Return height and width stated in a TIFF's first directory.
+
+    Raises:
+      ValueError: the content is not a TIFF, or states no size.
+    """
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
+    if order is None:
+        raise ValueError("not a TIFF file")
+    try:
+        (place,) = struct.unpack_from(f"{order}I", content, 4)
+        (count,) = struct.unpack_from(f"{order}H", content, place)
+        sizes = {}
+        for start in range(place + 2, place + 2 + 12 * count, 12):
+            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
+            if kind in (_SHORT, _LONG):
+                code = "H" if kind == _SHORT else "I"
+                (sizes[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
+        return sizes[_HEIGHT], sizes[_WIDTH]
+    except (struct.error, KeyError):
+        raise ValueError("the TIFF states no size") from None
+
+
+# The markers of a frame (ITU T.81, table B.1) but those of tables among them.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def jpeg_size(content: bytes) -> tuple[int, int]:
+    """Return height and width stated in a JPEG's first frame.
+
+    Raises:
+      ValueError: the content is not a JPEG, or has no frame.
+    """
+    if not content.startswith(b"\xff\xd8"):
+        raise ValueError("not a JPEG file")
+    place = 2
+    while place + 9 <= len(content) and content[place] == 0xFF:
+        marker, length = content[place + 1], int.from_bytes(content[place + 2 : place + 4])
+        if marker in _FRAMES:
+            height, width = struct.unpack(">HH", content[place + 5 : place + 9])
+            return height, width
+        # A marker may be filled up with any number of bytes 0xFF before it.
+        place += 1 if marker == 0xFF else 2 + length
+    raise ValueError("the JPEG has no frame")

@@ -1,0 +1,34 @@
+"""Reader of a Caffe network's weights, converted by the user to an .npz of arrays by layer name."""
+
+from pathlib import Path
+
+import numpy as np
+
+from everlight_data.arrays import read_npz
+from everlight_data.errors import DataError
+
+
+def load_caffe_weights(path: Path) -> dict[str, np.ndarray]:
+    """Load arrays "conv1/weight", "conv1/bias" and so on, in Caffe's shapes, as float32.
+
+    `everlight.models.caffe_nets.with_weights` checks the layers and their shapes.
+
+    Args:
+      path: an .npz of numeric arrays.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is not an .npz, holds no array, or an array is not finite or not numeric;
+        the message names it.
+    """
+    arrays = read_npz(
+        path,
+        "Give an .npz with the arrays LAYER/weight and LAYER/bias of a Caffe network, in Caffe's "
+        "shapes.",
+    )
+    if not arrays:
+        raise DataError(f"{path} holds no arrays; give LAYER/weight and LAYER/bias.")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiu" or not np.all(np.isfinite(array)):
+            raise DataError(f"{path}: {name} is {array.dtype}, or not finite; give finite numbers.")
+    return {name: array.astype(np.float32) for name, array in arrays.items()}

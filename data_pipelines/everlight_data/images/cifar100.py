@@ -1,0 +1,136 @@
+"""Reader of CIFAR-100 (Krizhevsky 2009): the official files, or TensorFlow Datasets' version."""
+
+import hashlib
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import read_bytes, refusing
+from everlight_data.images.image_set import Channels, ImageSet
+from everlight_data.images.tfds_sets import read_prepared
+from everlight_data.locations import data_root
+from everlight_data.preparing import Files, Original, Source, check_original, find
+from everlight_data.unpickle import load_restricted
+
+SOURCE = "Alex Krizhevsky's CIFAR page (cs.toronto.edu/~kriz/cifar.html)"
+FOLDER = "cifar-100-python"
+ARCHIVE = "cifar-100-python.tar.gz"
+PREPARED = "tensorflow_datasets/cifar100/3.0.2"
+MEMBERS = ("train", "test", "meta")
+MD5 = {
+    ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85",
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
+ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
+IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
+"""Mean and deviation by which IIRC's authors normalise.
+
+Over all training pixels the deviations are greater, 0.267 for red.
+"""
+MAX_BYTES = 200_000_000
+"""Limit on the size of a file."""
+# Training samples, test samples, classes.
+SIZES = (50_000, 10_000, 100)
+
+
+def load_cifar100() -> ImageSet:
+    """Load CIFAR-100 with its 100 fine labels: 50,000 training and 10,000 test images of 32x32.
+
+    The first of these below EVERLIGHT_DATA is read, and no other, even if it is damaged:
+
+    1. `cifar-100-python/`, the official archive unpacked;
+    2. `cifar-100-python.tar.gz`, the archive itself;
+    3. `tensorflow_datasets/cifar100/3.0.2/`, prepared by TFDS with `file_format="array_record"`;
+    reading it needs no TensorFlow.
+
+    1 and 2 keep the official order. 3 has the same training and test images in TFDS's order.
+
+    Raises:
+      MissingDataError: none of the three exists, or the folder lacks a file.
+      DataError: the MD5 of an official file differs, TFDS cannot read its folder, or the sizes
+        differ.
+    """
+    root = data_root()
+    readers = {FOLDER: _read_folder, ARCHIVE: _read_archive, PREPARED: _read_prepared}
+    for place, read in readers.items():
+        if root is not None and (root / place).exists():
+            return read(root / place)
+    where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} lacks it"
+    raise MissingDataError(
+        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} (161 MB) from {SOURCE}, put it at "
+        f"<folder>/{ARCHIVE}, or unpacked (186 MB) at <folder>/{FOLDER}, or prepare cifar100 with "
+        f'tensorflow-datasets, file_format="array_record", at <folder>/{PREPARED}; '
+        "then set EVERLIGHT_DATA=<folder>."
+    )
+
+
+def _read_folder(folder: Path) -> ImageSet:
+    contents = []
+    for path in (folder / member for member in MEMBERS):
+        way_out = f"Unpack {ARCHIVE} again, or download it from {SOURCE}."
+        contents.append(read_bytes(path, MAX_BYTES, way_out))
+        _check_md5(path, contents[-1])
+    return _assemble(contents, folder)
+
+
+def _read_archive(path: Path) -> ImageSet:
+    way_out = f"Download it again from {SOURCE}."
+    content = read_bytes(path, MAX_BYTES, way_out)
+    _check_md5(path, content)
+    with refusing(path, way_out), tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = [archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS]
+    return _assemble(members, path)
+
+
+def cifar100_files(source: Source) -> Files:
+    """Return the recipe of the official archive's three files, which `load_cifar100` reads.
+
+    Raises:
+      DataError: the source is not the official archive.
+    """
+    content = source.read(find(source, ARCHIVE), MAX_BYTES)
+    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.way_out)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        members = {member: archive.extractfile(f"{FOLDER}/{member}").read() for member in MEMBERS}
+    return {member: lambda content=content: content for member, content in members.items()}
+
+
+def _check_md5(path: Path, content: bytes) -> None:
+    found = hashlib.md5(content).hexdigest()
+    if found != MD5[path.name]:
+        raise DataError(
+            f"{path} has md5 {found}, expected {MD5[path.name]}: it is truncated, damaged or "
+            f"another file. Download it again from {SOURCE}."
+        )
+
+
+def _assemble(contents: list[bytes], origin: Path) -> ImageSet:
+    """Decode the bytes of MEMBERS; a row of `data` holds the red, green and blue planes."""
+    train, test, meta = (
+        load_restricted(content, f"{origin}: {member}", "bytes")
+        for member, content in zip(MEMBERS, contents, strict=True)
+    )
+    planes = np.concatenate([train[b"data"], test[b"data"]]).reshape(-1, 3, 32, 32)
+    return ImageSet(
+        "CIFAR-100",
+        np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+        np.array(train[b"fine_labels"], np.int32),
+        np.array(test[b"fine_labels"], np.int32),
+        tuple(name.decode("ascii") for name in meta[b"fine_label_names"]),
+    )
+
+
+def _read_prepared(folder: Path) -> ImageSet:
+    found = read_prepared(folder)
+    sizes = len(found.train_labels), len(found.test_labels), len(found.class_names)
+    if sizes != SIZES:
+        raise DataError(
+            f"{folder} holds (training, test, classes) {sizes}, expected {SIZES}. "
+            "Prepare all of it again."
+        )
+    return found._replace(name="CIFAR-100")

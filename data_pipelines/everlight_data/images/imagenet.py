@@ -1,0 +1,147 @@
+"""Listing of ImageNet's files (ILSVRC 2012), which `jpeg_store` reads.
+
+The official layout is `imagenet/train/<wnid>/*.JPEG` and, with equal folders,
+`imagenet/val/<wnid>/*.JPEG`, whose images are the test images.
+"""
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.iirc_metadata import OfficialName, imagenet_listing
+from everlight_data.locations import locate
+
+SOURCE = "image-net.org (ILSVRC 2012, tasks 1 and 2; val sorted into folders by its ground truth)"
+SUFFIX = ".JPEG"
+MAX_NAMED = 5
+"""Limit on the faulty items that a message names."""
+
+
+class ImageFiles(NamedTuple):
+    """Labelled image files in source order, training samples first and test samples after them.
+
+    The fields are those of `ImageSet`, with files in place of images.
+    """
+
+    name: str
+    images: Shaped[np.ndarray, "n"]
+    """File names relative to `folder`, as NumPy bytes: ImageNet's take 56 MB."""
+    train_labels: Int[np.ndarray, "train"]
+    test_labels: Int[np.ndarray, "test"]
+    class_names: tuple[str, ...]
+    folder: Path
+    remarks: tuple[str, ...] = ()
+    """Sentences on deviations from the complete set."""
+
+
+def list_imagenet(
+    classes: Collection[str] | None = None, benchmark: OfficialName = "iirc_imagenet_full"
+) -> ImageFiles:
+    """List ImageNet's files in the order of the authors' package `iirc` 1.0.1.
+
+    The splits depend on this order. The package lists files class by class and then, instead of
+    sorting them, applies the inverse of the sorting permutation. With classes of unequal size, this
+    swaps runs of files within a class. The swaps depend on the other classes' sizes and order. So
+    all 998 or 1,000 classes of the benchmark are listed if all are present. Otherwise only the
+    wanted ones are, and `remarks` states this.
+
+    Args:
+      classes: WordNet ids wanted; None is all classes of the listing.
+      benchmark: benchmark whose listing is followed.
+
+    Raises:
+      MissingDataError: `imagenet/train` or `imagenet/val` below EVERLIGHT_DATA is missing, or lacks
+        folders of wanted classes; the message names and counts them.
+      DataError: a wanted class is not in the listing, or a folder is empty or holds a file other
+        than `.JPEG`; the message names it.
+    """
+    order = imagenet_listing(benchmark)
+    wanted = order if classes is None else tuple(name for name in order if name in set(classes))
+    unknown = set(classes or ()) - set(order)
+    if unknown:
+        raise DataError(
+            f"{benchmark} lists no class {', '.join(sorted(unknown)[:MAX_NAMED])}; give WordNet "
+            f"ids of its {len(order)} classes"
+        )
+    folder = locate("imagenet", SOURCE, "144 GB")
+    present = {split: _present(folder / split, wanted) for split in ("train", "val")}
+    whole = all(set(order) <= there for there in present.values())
+    listed = order if whole else wanted
+    parts = [_list_split(folder, split, listed) for split in present]
+    number = np.full(len(listed), -1)
+    for place, name in enumerate(wanted):
+        number[listed.index(name)] = place
+    kept = [number[labels] >= 0 for _, labels in parts]
+    names, labels = zip(
+        *((files[mask], number[own[mask]]) for (files, own), mask in zip(parts, kept, strict=True)),
+        strict=True,
+    )
+    remark = (
+        f"{len(wanted)} classes are listed without the other {len(order) - len(wanted)}, so some "
+        "files are in other splits than with the authors' package, which needs all classes"
+    )
+    return ImageFiles(
+        "ImageNet",
+        np.concatenate(names),
+        *(own.astype(np.int32) for own in labels),
+        wanted,
+        folder,
+        () if whole else (remark,),
+    )
+
+
+def leave_out(listed: ImageFiles, places: Sequence[int]) -> ImageFiles:
+    """Return the listing without some files, which a remark counts and names."""
+    if not len(places):
+        return listed
+    kept = np.ones(len(listed.images), bool)
+    kept[list(places)] = False
+    train = len(listed.train_labels)
+    named = ", ".join(os.fsdecode(name) for name in listed.images[~kept])
+    remark = f"{np.sum(~kept)} of {len(kept):,} files cannot be decoded and are left out: {named}"
+    return listed._replace(
+        images=listed.images[kept],
+        train_labels=listed.train_labels[kept[:train]],
+        test_labels=listed.test_labels[kept[train:]],
+        remarks=(*listed.remarks, remark),
+    )
+
+
+def _present(folder: Path, wanted: Sequence[str]) -> set[str]:
+    if not folder.is_dir():
+        raise MissingDataError(f"{folder} does not exist; download ImageNet from {SOURCE}")
+    there = {place.name for place in folder.iterdir()}
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        named = ", ".join(missing[:MAX_NAMED]) + (", ..." if missing[MAX_NAMED:] else "")
+        raise MissingDataError(
+            f"{folder} lacks {named}: {len(wanted) - len(missing)} of {len(wanted)} folders of "
+            f"classes are there; download the others from {SOURCE}"
+        )
+    return there
+
+
+def _list_split(
+    folder: Path, split: str, classes: Sequence[str]
+) -> tuple[Shaped[np.ndarray, "n"], Int[np.ndarray, "n"]]:
+    """Return the files of a split and their indices in `classes`, in the package's order."""
+    files = [_list_class(folder, f"{split}/{name}") for name in classes]
+    labels = np.repeat(np.arange(len(classes)), [len(names) for names in files])
+    names = np.concatenate(files)
+    inverse = np.argsort(np.argsort(names))
+    return names[inverse], labels[inverse]
+
+
+def _list_class(folder: Path, place: str) -> Shaped[np.ndarray, "k"]:
+    names = sorted(path.name for path in (folder / place).iterdir())
+    if not names:
+        raise DataError(f"{folder / place} is empty; download its images from {SOURCE}")
+    strange = [name for name in names if not name.endswith(SUFFIX)]
+    if strange:
+        raise DataError(f"{folder / place}/{strange[0]} is not a {SUFFIX} file; move it elsewhere")
+    return np.array([os.fsencode(f"{place}/{name}") for name in names])

@@ -1,0 +1,55 @@
+"""Location of the data sets: the folder in the environment variable EVERLIGHT_DATA."""
+
+import os
+from pathlib import Path
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import one_line, refusing
+
+
+def data_root() -> Path | None:
+    """Return the folder named by EVERLIGHT_DATA, or None if the variable is not set.
+
+    Raises:
+      DataError: EVERLIGHT_DATA names something that is not a folder.
+    """
+    value = os.environ.get("EVERLIGHT_DATA")
+    if not value:
+        return None
+    try:
+        root = Path(value).expanduser()
+        usable = root.is_dir() or not root.exists()
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"EVERLIGHT_DATA={value} cannot be read ({one_line(error)}).") from error
+    if not usable:
+        raise DataError(f"EVERLIGHT_DATA={value} is not a folder; set it to the data folder.")
+    return root
+
+
+def locate(relative: str, source: str, size: str) -> Path:
+    """Return the path of a data file or folder below the data root.
+
+    Args:
+      relative: path below EVERLIGHT_DATA, such as ``s20_two_camera/Metadata_Image_Pairs.zip``.
+      source: place to download it from, for the error message.
+      size: approximate size, for the error message.
+
+    Raises:
+      MissingDataError: EVERLIGHT_DATA is not set, or the path does not exist.
+    """
+    root = data_root()
+    if root is None:
+        raise MissingDataError(
+            f"{relative} is needed, but EVERLIGHT_DATA is not set. Download it ({size}) from "
+            f"{source}, put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
+        )
+    path = root / relative
+    with refusing(path, f"Download it ({size}) from {source}."):
+        there = path.exists()
+    if not there:
+        absent = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
+        raise MissingDataError(
+            f"{absent} does not exist. Download it ({size}) from {source} and put it there, "
+            "or point EVERLIGHT_DATA at the folder that holds it."
+        )
+    return path

@@ -1,0 +1,200 @@
+"""Preparation of data sets from their publishers' files, with checksums and resumption.
+
+A folder's `manifest.json` records size, SHA-256 and source of every prepared file. A file that
+still matches the manifest is not made again.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from everlight_data.errors import DataError
+from everlight_data.files import Archive, Folder, opened, opened_source, read_json, refusing
+from everlight_data.writing import (
+    check_room,
+    locked_folder,
+    make_folder,
+    remove_unfinished,
+    written_whole,
+)
+
+MANIFEST = "manifest.json"
+_BUSY = "Wait until it has prepared the data set."
+
+Source = Archive | Folder
+"""An opened release."""
+Files = Mapping[str, Callable[[], bytes]]
+"""Mapping from the name of each file to a function that makes its content."""
+
+
+class Original(NamedTuple):
+    """Known size and hash of a published file."""
+
+    size: int
+    digest: str
+    """Hexadecimal hash: 32 digits of MD5 or 64 of SHA-256."""
+
+
+def prepare_files(
+    source: Path,
+    folder: Path,
+    recipe: Callable[[Source], Files],
+    way_out: str,
+    room: int,
+    original: Original | None = None,
+) -> list[str]:
+    """Make a data set's files in a folder, except those that already match the manifest.
+
+    Args:
+      source: the release, a folder or a file.
+      folder: destination folder, created if missing.
+      recipe: function from an opened release to its files; each file's content is made on demand.
+      way_out: sentence that every error message ends with.
+      room: bytes that all files take.
+      original: size and hash of the source, if it is a single file and they are known.
+
+    Returns:
+      Names of the files that this call made.
+
+    Raises:
+      MissingDataError: the source does not exist.
+      DataError: the source is damaged, incomplete or another file, the disk is too small, or
+        another process prepares the same folder.
+    """
+    if original is not None and not source.is_dir():
+        with opened(source, 1 << 45, way_out) as stream:
+            check_original(stream, source, original, way_out)
+    with opened_source(source, way_out) as published, refusing(source, way_out):
+        files = recipe(published)
+        make_folder(folder)
+        with locked_folder(folder, _BUSY):
+            remove_unfinished(folder)
+            noted = read_manifest(folder)
+            made = [name for name in files if not _is_whole(folder / name, noted.get(name))]
+            if made:
+                check_room(folder, room, folder.name)
+            for name in made:
+                content = files[name]()
+                with written_whole(folder / name) as unfinished:
+                    unfinished.write_bytes(content)
+                noted[name] = _entry(content, source)
+                _write_manifest(folder, noted)
+    return made
+
+
+def check_original(stream: BinaryIO, name: object, original: Original, way_out: str) -> None:
+    """Check that a file is the one that its publisher released.
+
+    Raises:
+      DataError: the size or the hash differs; the message gives both values.
+    """
+    size = stream.seek(0, io.SEEK_END)
+    if size != original.size:
+        raise DataError(
+            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or another "
+            f"file. {way_out}"
+        )
+    kind = {32: "md5", 64: "sha256"}[len(original.digest)]
+    stream.seek(0)
+    found = hashlib.file_digest(stream, kind).hexdigest()
+    if found != original.digest:
+        raise DataError(
+            f"{name} has {kind} {found}, expected {original.digest}: it is damaged or another "
+            f"file. {way_out}"
+        )
+
+
+def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the manifest's entries by file; empty if there is no manifest.
+
+    Raises:
+      DataError: the manifest is damaged.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        return {}
+    way_out = "Delete it and prepare again."
+    table = read_json(path, way_out)
+    with refusing(path, way_out):
+        return {str(name): dict(entry) for name, entry in table["files"].items()}
+
+
+def find(source: Source, name: str) -> str:
+    """Return the one file of a source whose path ends with a name.
+
+    A source that is a single file returns that file.
+
+    Raises:
+      DataError: there is no such file, or several.
+    """
+    if len(source.files()) == 1:
+        return source.files()[0][0]
+    found = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
+    if len(found) != 1:
+        matches = f"matches several files, {found[0]} and {found[1]}" if found else "was not found"
+        raise DataError(f"{source.path}: {name} {matches}. {source.way_out}")
+    return found[0]
+
+
+def matching(source: Source, wanted: Callable[[str], object]) -> list[str]:
+    """Return the sorted names of a source's files that satisfy a condition."""
+    # Archives made on a Mac hold a copy of every name.
+    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and wanted(name))
+
+
+def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Callable:
+    """Return the recipe of files that loaders read as published.
+
+    Args:
+      limit: maximum number of bytes of a file.
+      known: required files with their known size and hash.
+      optional: further files, copied if the source has them.
+    """
+
+    def read(source: Source, name: str, path: str) -> bytes:
+        content = source.read(path, limit)
+        original = known.get(name)
+        if original is not None:
+            check_original(io.BytesIO(content), f"{source.path}: {path}", original, source.way_out)
+        return content
+
+    def recipe(source: Source) -> Files:
+        paths = {name: find(source, name) for name in known}
+        for name in optional:
+            if matching(source, lambda path, name=name: f"/{path}".endswith(f"/{name}")):
+                paths[name] = find(source, name)
+        return {
+            name: lambda name=name, path=path: read(source, name, path)
+            for name, path in paths.items()
+        }
+
+    return recipe
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    """Return the bytes of an `.npz` file; equal arrays give equal bytes."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)
+    return stream.getvalue()
+
+
+def _entry(content: bytes, source: Path) -> dict[str, Any]:
+    digest = hashlib.sha256(content).hexdigest()
+    return {"bytes": len(content), "sha256": digest, "source": source.name}
+
+
+def _is_whole(path: Path, entry: dict[str, Any] | None) -> bool:
+    if entry is None or not path.is_file() or path.stat().st_size != entry["bytes"]:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"]
+
+
+def _write_manifest(folder: Path, noted: Mapping[str, dict[str, Any]]) -> None:
+    with written_whole(folder / MANIFEST) as unfinished:
+        unfinished.write_text(json.dumps({"files": noted}, indent=1, sort_keys=True))

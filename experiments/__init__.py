@@ -1,1 +1,0 @@
-"""Runs of the papers: `python -m experiments --help`."""

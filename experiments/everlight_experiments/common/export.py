@@ -1,0 +1,168 @@
+"""`everlight export RUN`: a run's numbers for other programs."""
+
+import collections
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tyro
+
+from everlight_data.errors import DataError
+from everlight_data.files import read_json, read_text, refusing
+from everlight_data.writing import make_folder, read_sealed, written_whole
+from everlight_experiments.common.run_folder import whole_events
+
+Form = Literal["csv", "matrices", "tensorboard", "wandb"]
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Export a run's numbers as CSV or JSON, or for TensorBoard or W&B."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run, where the exported files are written."""
+    to: Form = "csv"
+    """Format to write: csv is `scores.csv`; matrices is `matrices.json` and a csv per method;
+    tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
+    sync` uploads."""
+
+
+def export(settings: ExportSettings) -> Path:
+    """Exports a run's numbers; returns where they are.
+
+    Raises:
+      DataError: the run has none, they are damaged, or tensorboardX or wandb is missing.
+    """
+    writers = {
+        "csv": _write_csv,
+        "matrices": _write_matrices,
+        "tensorboard": _write_events,
+        "wandb": _write_offline_run,
+    }
+    written = writers[settings.to](settings.run)
+    print(f"{settings.to}: {written}")
+    return written
+
+
+def _write_csv(run: Path) -> Path:
+    """A line an entry: its array, its place in it, and its value."""
+    arrays = read_sealed(run / "results.npz", "Wait for the run's end, or run it again.")
+    path = run / "scores.csv"
+    with written_whole(path) as unfinished, unfinished.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["array", "place", "value"])
+        for name, array in arrays.items():
+            for place, value in np.ndenumerate(array):
+                writer.writerow([name, " ".join(map(str, place)), value])
+    return path
+
+
+def _write_matrices(run: Path) -> Path:
+    """Accuracy matrices as nested lists, null where there is none, and as tables.
+
+    A matrix's table has a row for every run and task learnt, and a column for every task tested.
+    """
+    path = run / "results.npz"
+    arrays = read_sealed(path, "Wait for the run's end, or run it again.")
+    matrices = {name: array for name, array in arrays.items() if _is_matrices(array)}
+    if not matrices:
+        raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
+    folder = run / "matrices"
+    make_folder(folder)
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    for name, array in matrices.items():
+        file = folder / f"{name.replace('/', '_').replace(' ', '_')}.csv"
+        with written_whole(file) as unfinished, unfinished.open("w", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(
+                ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
+            )
+            for number, matrix in enumerate(array):
+                for task, row in enumerate(matrix.tolist()):
+                    writer.writerow([number, task, *row])
+    plain = {
+        name: np.where(np.isnan(array), None, array.astype(object)).tolist()
+        for name, array in matrices.items()
+    }
+    written = run / "matrices.json"
+    with written_whole(written) as unfinished:
+        unfinished.write_text(json.dumps(plain))
+    return written
+
+
+def _is_matrices(array: np.ndarray) -> bool:
+    """Whether it is a square matrix of numbers a run."""
+    return array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
+
+
+def _write_offline_run(run: Path) -> Path:
+    """The scalars of `_write_events`, and the settings as the run's configuration."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise DataError("wandb is missing: pip install '.[wandb]'") from error
+    events = _read_events(run / "metrics.jsonl")
+    config = read_json(run / "config.json", "Name the folder of a run.")
+    folder = run / "wandb"
+    # What an earlier export left; the library numbers its folders by the time.
+    shutil.rmtree(folder, ignore_errors=True)
+    settings = wandb.Settings(mode="offline", silent=True, disable_git=True, console="off")
+    with wandb.init(
+        dir=str(run), project="everlight", name=run.resolve().name, config=config, settings=settings
+    ) as logged:
+        steps: collections.Counter[str] = collections.Counter()
+        for tag, value in (each for event in events for each in _scalars(event)):
+            if value is not None:
+                # A number has steps of its own, where the library has one for all.
+                logged.define_metric(tag, step_metric=f"{tag}/step")
+                logged.log({tag: value, f"{tag}/step": steps[tag]})
+            steps[tag] += 1
+    return folder
+
+
+def _write_events(run: Path) -> Path:
+    """Scalars under the event's texts and the number's name, each a step after the last one."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise DataError("tensorboardX is missing: pip install '.[tensorboard]'") from error
+    events = _read_events(run / "metrics.jsonl")
+    folder = run / "tensorboard"
+    make_folder(folder)
+    for old in folder.glob("events.*"):
+        old.unlink()
+    steps: collections.Counter[str] = collections.Counter()
+    with SummaryWriter(str(folder)) as writer:
+        for tag, value in (each for event in events for each in _scalars(event)):
+            if value is not None:
+                writer.add_scalar(tag, value, steps[tag])
+            steps[tag] += 1
+    return folder
+
+
+def _read_events(path: Path) -> list[dict[str, Any]]:
+    way_out = "Only runs that follow their training have one that can be exported."
+    text = read_text(path, way_out)
+    events = whole_events(text)
+    with refusing(path, way_out):
+        if not all(isinstance(event, dict) for event in events):
+            raise ValueError("a line is no event")
+        if text and not events:
+            raise ValueError("no line is an event")
+    return events
+
+
+def _scalars(event: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
+    """The event's numbers, a list's one by one; None is no number, and takes a step too."""
+    label = [value for value in event.values() if isinstance(value, str)]
+    for name, value in event.items():
+        if isinstance(value, int | float | list):
+            for number in np.ravel(np.array(value, dtype=object)):
+                if isinstance(number, int | float | None):
+                    yield "/".join([*label, name]), number

@@ -1,0 +1,241 @@
+"""One style for all pictures, drawn without a display."""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Float
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogFormatter, LogFormatterSciNotation
+
+from everlight.plots import COLORS, plot_accuracy_matrix
+from everlight_data.images.image_set import ImageSet
+from everlight_data.writing import written_whole
+from everlight_experiments.common.cells import deviation
+from everlight_experiments.common.fonts import make_drawable
+
+# Names come from data, and a dollar in one begins no formula.
+mpl.rcParams["text.parse_math"] = False
+
+LINES = ("-", "--", ":", "-.")
+LEVELS = (":", "-.", "--")
+"""Of what has one value alone, in grey."""
+MARKERS = "os^D"
+"""Of one line and color, the second and later curves have another."""
+MOST_CURVES = 8
+"""Curves of a panel."""
+COLUMNS = 6
+"""Matrices side by side."""
+Curves = Mapping[str, Float[np.ndarray, "runs t"]]
+STYLE = {
+    "figure.dpi": 130,
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e7eb",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+def new_canvas(
+    columns: int = 1,
+    width: float = 5.0,
+    height: float = 3.6,
+    rows: int = 1,
+    projection: Literal["polar"] | None = None,
+) -> tuple[Canvas, list]:
+    """Axes in the house's style, row by row, each `width` by `height` inches."""
+    with plt.rc_context(STYLE):
+        canvas, axes = plt.subplots(
+            rows,
+            columns,
+            figsize=(width * columns, height * rows),
+            squeeze=False,
+            subplot_kw={"projection": projection},
+        )
+    return canvas, list(axes.flat)
+
+
+def save(canvas: Canvas, path: Path) -> Path:
+    """Writes a PNG, whole or not at all, and frees the canvas."""
+    for axes in canvas.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            # Powers of ten would be written as formulas.
+            if axis.get_scale() == "log" and isinstance(
+                axis.get_major_formatter(), LogFormatterSciNotation
+            ):
+                base = axis.get_transform().base
+                axis.set_major_formatter(_PlainLogFormatter(base))
+                axis.set_minor_formatter(_PlainLogFormatter(base, labelOnlyBase=False))
+    absent = make_drawable(canvas)
+    if absent:
+        print(f"{path.name}: no font of this machine has {absent!a}; written so in the picture")
+    with plt.rc_context(STYLE), written_whole(path) as unfinished:
+        canvas.savefig(unfinished, format="png")
+    plt.close(canvas)
+    return path
+
+
+def plot_curves(
+    path: Path,
+    panels: Mapping[str, Curves],
+    ylabel: str | Mapping[str, str],
+    xlabel: str = "tasks learned",
+    order: Sequence[str] = (),
+    published: Mapping[str, Mapping[str, Sequence[float]]] | None = None,
+    paper: str = "",
+    top: float | None = None,
+    rows: int = 1,
+    baseline: str = "",
+) -> Path:
+    """Draw means over runs with bands of one standard deviation, a panel per title.
+
+    A panel has at most `MOST_CURVES` curves, those that end highest and the baseline. What has one
+    value alone, learnt all at once, is a level line. The legend goes from the curve that ends
+    highest, in the mean over panels, to the lowest.
+
+    Args:
+      path: of the picture.
+      panels: curves by title and method; of several benchmarks a title begins with their name and a
+        comma.
+      ylabel: of all panels, or of each.
+      xlabel: of all panels.
+      order: of names, which begins that of colours.
+      published: dashed curves in the methods' colours, by title and method.
+      paper: their name in the legend.
+      top: of the vertical axis; None is as the curves have it, the same for a benchmark's panels of
+        one `ylabel`.
+      rows: of panels.
+      baseline: name of a curve that every panel keeps.
+    """
+    panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
+    names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
+    every = itertools.cycle(itertools.product(MARKERS, LINES, COLORS))
+    looks = dict(zip(names, every, strict=False))
+    columns = -(-len(panels) // rows)
+    height = max(3.6, (0.6 + 0.2 * len(names)) / rows)
+    canvas, axes = new_canvas(columns, max(5.0, height), height, rows)
+    drawn, levels = {}, {}
+    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+        for name, values in curves.items():
+            shape, line, color = looks[name]
+            mean = values.mean(axis=0)
+            if len(mean) == 1:
+                line = levels.setdefault(name, LEVELS[len(levels) % len(LEVELS)])
+                drawn[name] = axis.axhline(mean[0], color="0.35", linestyle=line, lw=1.5)
+                continue
+            spread = deviation(values)
+            places = 1 + np.arange(len(mean))
+            marker = shape if len(places) < 20 else None
+            (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)
+            axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
+            axis.set_xticks(places[:: -(-len(places) // 10)])
+            theirs = (published or {}).get(title, {}).get(name)
+            if theirs:
+                axis.plot(places, theirs, "--", color=color, lw=1)
+                drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
+        said = ylabel if isinstance(ylabel, str) else ylabel[title]
+        axis.set(title=title, xlabel=xlabel, ylabel=said, ylim=(0, top))
+    if isinstance(ylabel, str):
+        for alike in by_benchmark(panels, axes):
+            highest = max(axis.get_ylim()[1] for axis in alike)
+            for axis in alike:
+                axis.set_ylim(0, highest)
+    shown = sorted(
+        names.keys() & drawn.keys(), key=lambda name: (-_end(panels.values(), name), name)
+    )
+    shown += [paper] if paper in drawn else []
+    canvas.legend(
+        [drawn[name] for name in shown],
+        shown,
+        loc="outside right center",
+        fontsize="small",
+    )
+    return save(canvas, path)
+
+
+def highest_curves(curves: Curves, baseline: str = "") -> Curves:
+    """Return the `MOST_CURVES` curves that end highest, the baseline among them, in their order."""
+    kept = sorted(curves, key=lambda name: (name != baseline, -_end([curves], name)))
+    return {name: curves[name] for name in curves if name in kept[:MOST_CURVES]}
+
+
+def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
+    """Return the caption's sentence on curves that are not drawn; empty where all are."""
+    if all(len(curves) <= MOST_CURVES for curves in panels.values()):
+        return ""
+    kept = f"the baseline {baseline} and " if baseline else ""
+    return f" Shown are {kept}the highest final values, {MOST_CURVES} curves; the table has all."
+
+
+def by_benchmark(titles: Iterable[str], axes: Iterable[Axes]) -> list[list[Axes]]:
+    """Panels of one scale: of several benchmarks a title begins with their name and a comma."""
+    found: dict[str, list[Axes]] = {}
+    for title, axis in zip(titles, axes, strict=True):
+        found.setdefault(title.rpartition(", ")[0], []).append(axis)
+    return list(found.values())
+
+
+def _end(panels: Iterable[Curves], name: str) -> float:
+    """Where a method's curves end, in the mean over the panels that have it; diverged, lowest."""
+    ends = [curves[name].mean(axis=0)[-1] for curves in panels if name in curves]
+    return float(np.nan_to_num(np.mean(ends), nan=-np.inf))
+
+
+def plot_matrices(
+    path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]], measure: str = "accuracy"
+) -> Path:
+    """What was measured after each task (row) on each task (column), in rows, on one scale."""
+    columns = min(COLUMNS, len(matrices))
+    canvas, axes = new_canvas(columns, 2.2, 2.5, -(-len(matrices) // columns))
+    for axis in axes[len(matrices) :]:
+        axis.set_visible(False)
+    for place, (axis, (name, matrix)) in enumerate(zip(axes, matrices.items(), strict=False)):
+        plot_accuracy_matrix(matrix, axis).set_title(name, fontsize="medium")
+        if place % columns:
+            axis.set_ylabel("")
+        if place < len(matrices) - columns:
+            axis.set_xlabel("")
+    canvas.colorbar(axes[0].images[0], ax=axes, label=measure, shrink=0.8)
+    return save(canvas, path)
+
+
+def plot_samples(
+    path: Path, images: ImageSet, shortened: Callable[[str], str], classes: int = 10, each: int = 12
+) -> Path:
+    """A row of training images for some of the classes, their names shortened."""
+    count = len(images.class_names)
+    shown = np.unique(np.linspace(0, count - 1, min(classes, count)).astype(int))
+    side = images.images.shape[1] + 2
+    sheet = np.full((side * len(shown), side * each, 3), 255, np.uint8)
+    for row, label in enumerate(shown):
+        for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[:each]):
+            top, left = row * side + 1, column * side + 1
+            sheet[top : top + side - 2, left : left + side - 2] = images.images[sample]
+    canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / each * 0.85)
+    axis.imshow(sheet, interpolation="nearest")
+    axis.grid(False)
+    axis.set_xticks([])
+    names = [shortened(images.class_names[label]) for label in shown]
+    axis.set_yticks(side * (np.arange(len(shown)) + 0.5), names)
+    axis.tick_params(length=0)
+    for edge in axis.spines.values():
+        edge.set_visible(False)
+    return save(canvas, path)
+
+
+class _PlainLogFormatter(LogFormatter):
+    """Labels the ticks that matplotlib would, by numbers as they are printed."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""

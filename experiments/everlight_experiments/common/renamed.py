@@ -1,0 +1,72 @@
+"""Options and values of the command line that have new names, each refused with the new one."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from everlight_data.errors import DataError
+
+OPTIONS = {
+    "--exemplars": "--exemplars-per-class",
+    "--rate": "--learning-rate",
+    "--scale": "--preset",
+    "--scenario": "--setting",
+    "--strengths": "--hyperparameters",
+    "--tuning-orders": "--validation-seeds",
+}
+VALUES = {
+    "--preset": {"cpu": "small"},
+    "--setting": {"told": "task-incremental", "not-told": "class-incremental"},
+}
+SETTINGS = {
+    "exemplars": "exemplars-per-class",
+    "rate": "learning-rate",
+    "rates": "learning-rates",
+    "strengths-tried": "hyperparameters-tried",
+}
+"""Last parts of names after `--plan.` and of `--vary`."""
+
+
+def refuse_old_names(arguments: Sequence[str], settings_type: type) -> None:
+    """Refuse options, values and plan settings by their old names.
+
+    Args:
+      arguments: of the command line, after the command's name.
+      settings_type: dataclass of the command, whose own options are never refused.
+
+    Raises:
+      DataError: the new name.
+    """
+    own = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(settings_type)}
+    option = ""
+    for word, value in _words(arguments):
+        if word.startswith("--plan."):
+            _refuse_setting("--plan.", word.removeprefix("--plan."))
+        elif word:
+            option = word.replace("_", "-")
+            if option in OPTIONS and option not in own:
+                raise DataError(f"{option} is now {OPTIONS[option]}")
+        if value in VALUES.get(option, ()):
+            raise DataError(f"{option} {value}: give {VALUES[option][value]}")
+        if option == "--benchmarks" and ":" in value:
+            benchmark, _, preset = value.partition(":")
+            if preset in VALUES["--preset"]:
+                raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
+        if option == "--vary" and "=" in value:
+            _refuse_setting("--vary ", value.partition("=")[0])
+
+
+def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield an option and the value joined to it, or a value alone."""
+    for argument in arguments:
+        if argument.startswith("--"):
+            word, _, value = argument.partition("=")
+            yield word, value
+        else:
+            yield "", argument
+
+
+def _refuse_setting(before: str, name: str) -> None:
+    parts, dot, last = name.rpartition(".")
+    new = SETTINGS.get(last.replace("_", "-"))
+    if new is not None:
+        raise DataError(f"{before}{name} is now {before}{parts}{dot}{new}")

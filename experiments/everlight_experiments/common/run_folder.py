@@ -1,0 +1,440 @@
+"""What a run leaves behind: `runs/<paper>-<run>-<preset>[-<tag>]/`, the same for every run."""
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import tempfile
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import read_json, refusing
+from everlight_data.writing import (
+    LOCK,
+    UNFINISHED,
+    lock_folder,
+    make_folder,
+    read_sealed,
+    remove,
+    remove_unfinished,
+    save_sealed,
+    try_lock,
+    written_whole,
+)
+from everlight_experiments.common.interruption import stop_if_asked
+from everlight_experiments.common.processes import is_first, told_by_first
+from everlight_experiments.common.settings import FolderSettings, check_settings
+
+
+def as_json(values: dict) -> dict:
+    """Values as they are read back from JSON: tuples become lists, what it cannot hold text."""
+    return json.loads(json.dumps(values, default=str))
+
+
+def name_differences(stored: dict, chosen: dict) -> str:
+    """What two descriptions differ in, for an error message; empty where they agree."""
+    chosen = as_json(chosen)
+    return "; ".join(
+        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
+        for name in sorted(set(stored) | set(chosen))
+        if stored.get(name) != chosen.get(name)
+    )
+
+
+WAY_OUT = "Wait for its end, or give this run a --tag of its own."
+PATIENCE = 600
+"""Seconds; a report takes less."""
+_OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
+"""By this process, and still in use."""
+PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
+"""Beginnings of the environment's names that may change numbers, but for those of caches."""
+
+
+def whole_events(text: str) -> list[Any]:
+    """The events of a metrics.jsonl, but for lines that a kill cut short."""
+    events = []
+    for line in text.splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            events.append(json.loads(line))
+    return events
+
+
+class RunFolder:
+    """One run's folder: config.json, metrics.jsonl, results.npz, units/, checkpoints/, plots,
+    report.html.
+
+    A folder that was begun with the same settings is continued; with other settings it is refused,
+    so that no run is ever resumed into another's results. What is read back from it is checked
+    against the checksum that it was written with.
+
+    One process at a time works in it, or, where it is shared, any number: each claims the units
+    that it computes, and what one that dies had claimed is free again. Processes that were joined
+    (`processes.py`) are one of these: the first of them claims, reads and writes for all.
+    """
+
+    def __init__(
+        self,
+        paper: str,
+        run: str,
+        settings: FolderSettings,
+        shared: bool = False,
+        widening: Sequence[str] = (),
+    ):
+        """Opens or creates the folder of `settings`.
+
+        Args:
+          paper, run: name the folder, with the preset, where there is one, and the tag.
+          settings: of the run.
+          shared: all of the run's work is units, so that other processes may help with it.
+          widening: fields that say which units there are and change none of them, such as how many
+            seeds: they may differ from what the folder was begun with, and config.json then has
+            those of the newest start.
+
+        Raises:
+          DataError: the folder holds a run with other settings, which are named, or another process
+            works in it alone; a setting is out of its bounds; the folder cannot be made; or
+            processes were joined for a run that is not shared.
+        """
+        check_settings(settings)
+        if jax.process_count() > 1 and not shared:
+            raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
+        words = paper, run, getattr(settings, "preset", ""), settings.tag
+        self.path = Path(settings.runs) / "-".join(word for word in words if word)
+        self.checkpoints = self.path / "checkpoints"
+        self._shared, self._claims = shared, {}
+        self._told_of_units, self._opened = False, time.monotonic()
+        self._made, self._written = False, None
+        told_by_first(lambda: self._open(settings, widening))
+        if not is_first():
+            # What this process writes nobody reads.
+            self._scratch = tempfile.TemporaryDirectory()
+            self.path, self._continued = Path(self._scratch.name), False
+            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
+
+    def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
+        make_folder(self.path)
+        # Where it is shared, another process may just be opening it, or write its report.
+        self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
+        self._made = not (self.path / "config.json").exists()
+        remove_unfinished(self.path)
+        self._remove_unfinished_units()
+        chosen = as_json(dataclasses.asdict(settings))
+        # How many processes there are changes nothing that is computed.
+        chosen.pop("distributed", None)
+        config = self.path / "config.json"
+        # A run that was killed before it saved anything claims nothing.
+        begun = self._holds_work()
+        try:
+            told = _told_before(config, chosen, widening) if begun else {}
+            self._continued = begun
+            _write_config(config, chosen, told)
+        except DataError:
+            self._lock.release()
+            raise
+        self._written = _state_of(config)
+        _OPENED.add(self)
+        if self._shared:
+            self._lock.release()
+        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
+        print(
+            f"{'goes on in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
+            "or two may be compilation",
+            flush=True,
+        )
+
+    def _holds_work(self) -> bool:
+        """Whether there is any file but those that say who works here and with which settings."""
+        return any(
+            path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+            for path in self.path.rglob("*")
+        )
+
+    def remove_empty(self) -> None:
+        """Removes the folder where no work lies in it, ending this process's claims.
+
+        One that was there before, or that another process has opened since, stays.
+        """
+        # A folder that cannot be removed is in nobody's way.
+        with contextlib.suppress(OSError, DataError):
+            for name in list(self._claims):
+                self.give_up_unit(name)
+            lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
+            if lock is None:
+                return
+            gone = self._is_as_opened()
+            if gone:
+                for path in sorted(self.path.rglob("*"), reverse=True):
+                    path.rmdir() if path.is_dir() else path.unlink()
+                self.path.rmdir()
+            # Of a file that is gone it would keep nobody out.
+            lock.release(force=gone)
+
+    def _is_as_opened(self) -> bool:
+        unchanged = self._made and _state_of(self.path / "config.json") == self._written
+        return unchanged and not self._holds_work()
+
+    def duration(self) -> str:
+        """How long the run has taken, and on what, for its report."""
+        before = "; continued: what was done before is not counted" if self._continued else ""
+        seconds = time.monotonic() - self._opened
+        return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
+
+    def tell_plan(self, plan: Any) -> None:
+        """Writes the plan in force into config.json, what nobody changed included."""
+        self._tell(lambda content: {"plan": as_json(plan)})
+
+    def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Writes what a method was made with into config.json, its defaults included."""
+        self._tell(
+            lambda content: {"methods": {**content.get("methods", {}), name: as_json(settings)}}
+        )
+
+    def _tell(self, more: Callable[[dict], dict]) -> None:
+        """Adds to config.json, where nothing is compared with what a later start has."""
+        config = self.path / "config.json"
+        # Another process that opens a shared folder removes what is half written there.
+        lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
+        content, since = read_json(config, WAY_OUT), _state_of(config)
+        with written_whole(config) as unfinished:
+            unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
+        if since == self._written:
+            self._written = _state_of(config)
+        if lock is not None:
+            lock.release()
+
+    def log(self, **event: Any) -> None:
+        """Appends one event to metrics.jsonl, once; what is no number is null there.
+
+        A run that goes on comes by what was told before.
+        """
+        text = json.dumps(event, default=_plain)
+        line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
+        with (self.path / "metrics.jsonl").open("a+") as stream:
+            stream.seek(0)
+            lines = stream.readlines()
+            if lines and not lines[-1].endswith("\n"):
+                # A kill cut it short; what comes next is a line of its own.
+                stream.write("\n")
+            if line not in lines:
+                stream.write(line)
+
+    def logged(self) -> list[dict[str, Any]]:
+        """The events in metrics.jsonl, but for lines that a kill cut short."""
+        path = self.path / "metrics.jsonl"
+        return whole_events(path.read_text()) if path.exists() else []
+
+    def claim_unit(self, name: str) -> bool:
+        """Claims a part of a shared run for this process until it is saved or given up.
+
+        Raises:
+          DataError: the folder cannot be written.
+        """
+        return bool(told_by_first(lambda: {"claimed": np.array(self._claim(name))})["claimed"])
+
+    def _claim(self, name: str) -> bool:
+        path = self._unit(name)
+        make_folder(path.parent)
+        lock = try_lock(path.with_name(path.name + LOCK))
+        if lock is not None:
+            self._claims[name] = lock
+        return lock is not None
+
+    def give_up_unit(self, name: str) -> None:
+        """Lets another process claim a part, where this one has."""
+        lock = self._claims.pop(name, None)
+        if lock is not None:
+            # While it is held: who has opened the file meanwhile finds the part finished, or not.
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release(force=True)
+
+    def are_elsewhere(self, names: Sequence[str]) -> bool | None:
+        """Whether other processes are at all unfinished parts of some; None where none is left."""
+        found = told_by_first(lambda: {"held": np.array(self._held(names), bool)})["held"]
+        return bool(found.all()) if len(found) else None
+
+    def _held(self, names: Sequence[str]) -> list[bool]:
+        """Of the unfinished ones, which others hold."""
+        held = []
+        for name in names:
+            path = self._unit(name)
+            if not path.exists():
+                mine = name in self._claims
+                # Without a file to lock it is free, and not claimed from those who look for work.
+                locked = path.with_name(path.name + LOCK).exists()
+                held.append(locked and not mine and not self._claim(name))
+                if not mine:
+                    self.give_up_unit(name)
+        return held
+
+    def _remove_unfinished_units(self) -> None:
+        for path in (self.path / "units").glob(f"*{UNFINISHED}"):
+            name = path.name.removesuffix(UNFINISHED).removesuffix(".npz")
+            if self._claim(name):
+                remove(path)
+                self.give_up_unit(name)
+
+    def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
+        """Keeps the results of a finished part of the run, whole or not at all; ends its claim.
+
+        Raises:
+          DataError: they cannot be written.
+        """
+        stop_if_asked()
+        if not is_first():
+            return
+        path = self._unit(name)
+        make_folder(path.parent)
+        described = {"unit": name, "facts": facts}
+        save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
+        self.give_up_unit(name)
+
+    def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+        """The results of a finished part, or None where there are none.
+
+        A part that is not what was written, or a copy of another one, is told and counts as none.
+
+        Raises:
+          DataError: they were saved with other facts; the message names the difference.
+        """
+        return told_by_first(lambda: self._read(name, facts))
+
+    def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
+        path = self._unit(name)
+        try:
+            arrays = read_sealed(path, "It is computed again.")
+            with refusing(path, "It is computed again."):
+                described = json.loads(arrays.pop("facts").item())
+                if described["unit"] != name:
+                    raise ValueError(f"a copy of {described['unit']}")
+        except MissingDataError:
+            return None
+        except DataError as error:
+            print(error, flush=True)
+            return None
+        changed = name_differences(described["facts"], facts)
+        if changed:
+            raise DataError(
+                f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
+                "this run a --tag of its own."
+            )
+        if not self._told_of_units:
+            self._told_of_units = True
+            print(
+                f"what lies in {path.parent} is not computed again, whatever changed since in the "
+                "code but that of --strategy; to begin anew, give a --tag",
+                flush=True,
+            )
+        return arrays
+
+    def _unit(self, name: str) -> Path:
+        return self.path / "units" / f"{name}.npz"
+
+    def save_results(self, **arrays: np.ndarray) -> Path:
+        """Writes the raw arrays that every number of the report is computed from.
+
+        Any NumPy reads them; `everlight_data.writing.read_sealed` checks them as well.
+
+        Raises:
+          DataError: they cannot be written.
+        """
+        stop_if_asked()
+        if self._shared:
+            # From here to the report's end one process after another writes the same.
+            self._lock = lock_folder(self.path, WAY_OUT, patience=-1)
+        path = self.path / "results.npz"
+        save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
+        return path
+
+
+def remove_empty_folders() -> None:
+    """Removes what this process opened for runs that ended before they saved anything."""
+    for folder in list(_OPENED):
+        folder.remove_empty()
+
+
+def _state_of(config: Path) -> tuple[int, int]:
+    """Another one after every writing, which replaces the file."""
+    state = config.stat()
+    return state.st_ino, state.st_mtime_ns
+
+
+def _write_config(config: Path, chosen: dict, told: dict) -> None:
+    content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
+    with written_whole(config) as unfinished:
+        unfinished.write_text(json.dumps({**told, **content}, indent=2))
+
+
+def _told_before(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
+    """What config.json holds, where it is of a run with these settings."""
+    way_out = (
+        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
+        "give this run a --tag of its own, or delete the folder."
+    )
+    content = read_json(config, way_out)
+    with refusing(config, way_out):
+        stored = content["settings"]
+        if content["crc32"] != _checksum(stored):
+            raise ValueError("its checksum differs")
+    # Where the folder lies is no setting: it may be moved, or named from another directory.
+    free = dict.fromkeys(("runs", *widening))
+    changed = name_differences(stored | free, chosen | free)
+    if changed:
+        raise DataError(
+            f"{config.parent} holds a run with other settings ({changed}). "
+            "Give this one a --tag of its own, or delete that folder."
+        )
+    return content
+
+
+def _checksum(settings: dict) -> int:
+    return zlib.crc32(json.dumps(settings, sort_keys=True).encode())
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:  # no git on this machine
+        return None
+    commit = answer.stdout.strip()
+    changed = (
+        commit
+        and subprocess.run(
+            [*command[:3], "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.strip()
+    )
+    return f"{commit}, with uncommitted changes" if changed else commit or None
+
+
+def _made_with() -> dict:
+    return {
+        "commit": _commit(),
+        "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},
+        "flags": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(FLAGS) and "CACHE" not in name
+        },
+        "python": platform.python_version(),
+        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
+    }
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value)
+    return array.item() if array.ndim == 0 else array.tolist()

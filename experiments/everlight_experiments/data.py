@@ -1,0 +1,103 @@
+"""Data sets: list what is present, and prepare what their publishers release.
+
+    everlight data list
+    EVERLIGHT_DATA=data everlight data prepare tiny-imagenet tiny-imagenet-200.zip
+
+An interrupted preparation continues.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from everlight_data.data_sets import DATA_SETS, DataSet
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.locations import data_root
+from everlight_data.writing import amount
+from everlight_experiments.common.settings import check_name
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """Prepare a data set in EVERLIGHT_DATA from its publisher's files."""
+
+    name: tyro.conf.Positional[str]
+    """Name of the data set; `data list` shows all names."""
+    source: tyro.conf.Positional[Path]
+    """Path of the publisher's file, or of the folder with it."""
+    partial: bool = False
+    """Prepare an incomplete release too; core50 only."""
+
+
+@dataclass(frozen=True)
+class ListSettings:
+    """List all data sets with their state, source and size."""
+
+
+def prepare(settings: PrepareSettings) -> Path:
+    """Prepare a data set, print the result and return its folder.
+
+    Raises:
+      DataError: the data set is unknown, EVERLIGHT_DATA is not set, or the source is missing,
+        incomplete or damaged; the message names it.
+    """
+    check_name("data set", settings.name, list(DATA_SETS))
+    data = DATA_SETS[settings.name]
+    if data.prepare is None:
+        raise DataError(
+            f"{settings.name} needs no preparation: put {data.source} ({data.owner}) at "
+            f"EVERLIGHT_DATA/{data.folder}"
+        )
+    root = data_root()
+    if root is None:
+        raise MissingDataError(
+            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
+            f"sets; {settings.name} is prepared in <folder>/{data.folder}."
+        )
+    if not settings.source.exists():
+        raise MissingDataError(
+            f"{settings.source} does not exist. Download {data.source} from: {data.owner}."
+        )
+    folder = root / data.folder
+    found = data.prepare(settings.source, folder, data, settings.partial)
+    print(f"{settings.source}: {found}\nprepared: {folder}")
+    return folder
+
+
+def list_data(settings: ListSettings) -> None:
+    """Print a paragraph for every data set.
+
+    Raises:
+      DataError: EVERLIGHT_DATA is not a folder, or a manifest is damaged.
+    """
+    root = data_root()
+    print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
+    states = {name: state(data, root) for name, data in DATA_SETS.items()}
+    for name, data in DATA_SETS.items():
+        size = "size unknown" if data.bytes is None else amount(data.bytes)
+        how = f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
+        print(f"\n{name}: {states[name]}")
+        print(f"  content: {data.description}")
+        print(f"  location: {data.folder}/, {size}")
+        print(f"  source: {data.source}, from {data.owner}")
+        print(f"  preparation: {how}")
+    missing = [name for name, found in states.items() if found != "present"]
+    print(f"\nnot present: {', '.join(missing) or 'none'}")
+
+
+def state(data: DataSet, root: Path | None) -> str:
+    """Return the state of a data set: present, missing, incomplete or altered.
+
+    Raises:
+      DataError: the data set's manifest is damaged.
+    """
+    missing = data.files if root is None else data.missing(root)
+    if len(missing) == len(data.files):
+        return "missing"
+    if missing:
+        return f"incomplete, {', '.join(missing)} missing"
+    altered = data.altered(root)
+    if altered:
+        return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
+    return "present"
