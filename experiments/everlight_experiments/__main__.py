@@ -1,18 +1,6 @@
-"""Entry point of the command `everlight` and of `python -m everlight_experiments`."""
+"""`python -m everlight_experiments`, the same program as the command `everlight`."""
 
-from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
-from everlight_experiments.common.devices import one_device_a_core
-
-
-def main() -> None:
-    """Run the command line with the compiler's and the devices' settings for experiments."""
-    compile_faster()
-    keep_compiled_programs()
-    one_device_a_core()
-    from everlight_experiments.cli import main as run
-
-    run()
-
+from everlight_experiments.cli import main
 
 if __name__ == "__main__":
     main()

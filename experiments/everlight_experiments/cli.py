@@ -1,83 +1,120 @@
-"""The command line: `everlight <paper> <run> [options]`."""
+"""The command line: `everlight COMMAND [options]`. A command imports JAX only when it runs."""
 
-import dataclasses
+import difflib
+import importlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import jax
-import tyro
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from everlight_experiments.common.export import ExportSettings, export
-from everlight_experiments.common.index import ReportsSettings, write_index
 from everlight_experiments.common.interruption import (
     begin_stopping,
     end_by_signal,
     signal_received,
     stopping_on_signals,
 )
-from everlight_experiments.common.plan_settings import PlannedRun, take_plan_options
-from everlight_experiments.common.processes import join_processes
-from everlight_experiments.common.renamed import refuse_old_names
-from everlight_experiments.common.run_folder import remove_empty_folders
-from everlight_experiments.common.settings import nearest_names
-from everlight_experiments.continual.compare import CompareRun, run_compare
-from everlight_experiments.continual.digits import DigitsRun, run_digits
-from everlight_experiments.continual.grid import GridRun, run_grid
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.continual.tune import TuneRun, run_tune
-from everlight_experiments.core50.batches import BatchesRun, run_batches
-from everlight_experiments.core50.static import StaticRun, run_static
-from everlight_experiments.data import ListSettings, PrepareSettings, list_data, prepare
-from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
-from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
-from everlight_experiments.plan import PlanSettings, run_plan
-from everlight_experiments.tour import TourRun, run_tour
-from everlight_experiments.two_camera.calibrate import CalibrateRun, run_calibrate
-from everlight_experiments.two_camera.dataset import DatasetRun, run_dataset
-from everlight_experiments.two_camera.estimate import EstimateSettings, estimate
-from everlight_experiments.two_camera.nus import NusRun, run_nus
-from everlight_experiments.two_camera.radiometric import RadiometricRun, run_radiometric
-from everlight_experiments.two_camera.s20 import S20Run, run_s20
-from everlight_experiments.two_camera.unseen import UnseenRun, run_unseen
 
-# Paper and run, its settings, and what runs it: a new run is one row.
-RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
-    "demo": (TourRun, run_tour),
-    "cost": (PlanSettings, run_plan),
-    "two_camera radiometric": (RadiometricRun, run_radiometric),
-    "two_camera nus": (NusRun, run_nus),
-    "two_camera dataset": (DatasetRun, run_dataset),
-    "two_camera s20": (S20Run, run_s20),
-    "two_camera unseen": (UnseenRun, run_unseen),
-    "two_camera calibrate": (CalibrateRun, run_calibrate),
-    "two_camera estimate": (EstimateSettings, estimate),
-    "continual run": (ContinualRun, run_continual),
-    "continual grid": (GridRun, run_grid),
-    "continual tune": (TuneRun, run_tune),
-    "compare": (CompareRun, run_compare),
-    "continual digits": (DigitsRun, run_digits),
-    "cl_metrics icifar": (ICifarRun, run_icifar),
-    "iirc benchmark": (IIRCRun, run_iirc),
-    "core50 batches": (BatchesRun, run_batches),
-    "core50 static": (StaticRun, run_static),
-    "facts lifelong": (LifelongRun, run_lifelong),
-    "data list": (ListSettings, list_data),
-    "data prepare": (PrepareSettings, prepare),
-    "reports": (ReportsSettings, write_index),
-    "export": (ExportSettings, export),
+PACKAGE = "everlight_experiments."
+
+
+class Command(NamedTuple):
+    """A row of the command line."""
+
+    summary: str
+    """One line for the overview; the command's own help has the details."""
+    target: str
+    """MODULE:FUNCTION, below the package, which takes the options."""
+    options: str
+    """MODULE:CLASS, a dataclass; or MODULE:FUNCTION from the arguments to such a class, where its
+    defaults depend on them."""
+
+
+# A new command is one row.
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "Run a demo of illuminant estimation and of continual learning; no data needed.",
+        "demo:run_demo",
+        "demo:DemoOptions",
+    ),
+    "run": Command(
+        "Train any methods on one benchmark or on your own images.",
+        "commands.run:run_benchmark",
+        "commands.parsing:run_options",
+    ),
+    "grid": Command(
+        "Rank methods over several benchmarks in one table.",
+        "commands.grid:run_grid",
+        "commands.grid:GridOptions",
+    ),
+    "tune": Command(
+        "Search values of the configuration on validation seeds.",
+        "commands.tune:run_tune",
+        "commands.parsing:tune_options",
+    ),
+    "compare": Command(
+        "Compare finished runs with paired differences and intervals.",
+        "commands.compare:run_compare",
+        "commands.compare:CompareOptions",
+    ),
+    "paper cl-metrics": Command(
+        "Metrics beyond forgetting: five strategies by seven criteria and the CL score.",
+        "cl_metrics.paper:run",
+        "cl_metrics.paper:options",
+    ),
+    "paper iirc": Command(
+        "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
+        "iirc.paper:run",
+        "iirc.paper:options",
+    ),
+    "paper core50": Command(
+        "CORe50: new instances (NI), new classes (NC) or both (NIC) in every batch.",
+        "core50.paper:run",
+        "core50.paper:options",
+    ),
+    "paper core50-static": Command(
+        "CORe50 at once: from scratch, frozen features with an SVM, fine-tuning (table 2).",
+        "core50.static:run_static",
+        "core50.static:static_options",
+    ),
+    "paper facts": Command(
+        "Lifelong fact learning with random and semantic splits (tables 2 to 17).",
+        "facts.paper:run",
+        "facts.paper:options",
+    ),
+    "export": Command(
+        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
+        "common.export:export",
+        "common.export:ExportSettings",
+    ),
+    "report": Command(
+        "Write a page that lists all runs with preset, time, result and report.",
+        "common.index:write_index",
+        "common.index:ReportsSettings",
+    ),
+    "cost": Command(
+        "Print memory, operations and hours of the papers' presets without training.",
+        "cost:run_cost",
+        "cost:CostOptions",
+    ),
+    "data list": Command(
+        "List all data sets with their state, source and size.",
+        "data:list_data",
+        "data:ListSettings",
+    ),
+    "data prepare": Command(
+        "Prepare a data set in EVERLIGHT_DATA from its publisher's files.",
+        "data:prepare",
+        "data:PrepareSettings",
+    ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parses the command and runs it; an error about its input ends it with one line.
+    """Parse the command and run it; an error in its input ends it with one line.
 
     A signal to stop ends the process as that signal does, after a checkpoint.
     """
@@ -95,14 +132,95 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
 
 
+def _run(arguments: Sequence[str]) -> None:
+    name, rest = _split(arguments)
+    if not name:
+        return
+    from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
+    from everlight_experiments.common.devices import one_device_a_core
+
+    compile_faster()
+    keep_compiled_programs()
+    one_device_a_core()
+    options = options_of(name, rest)
+    from everlight_experiments.common.processes import join_processes
+
+    join_processes(getattr(options, "distributed", None))
+    _imported(COMMANDS[name].target)(options)
+
+
+def options_of(name: str, arguments: Sequence[str]) -> Any:
+    """Return a command's options.
+
+    Args:
+      name: of the command.
+      arguments: of the command line, after the name.
+
+    Raises:
+      DataError: an option with a new name, or a configuration that does not exist.
+      SystemExit: other options that cannot be parsed, or --help.
+    """
+    import tyro
+
+    from everlight_experiments.common.renamed import refuse_old_names
+
+    kind = _imported(COMMANDS[name].options)
+    if not isinstance(kind, type):
+        kind = kind(list(arguments))
+    refuse_old_names(arguments, kind)
+    return tyro.cli(kind, args=list(arguments), prog=f"everlight {name}", config=())
+
+
+def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command and its arguments; print the overview if help was asked for."""
+    if not arguments:
+        sys.exit(_overview(""))
+    if arguments[0] in ("--help", "-h"):
+        print(_overview(""))
+        return "", []
+    group = [name for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
+    if group and (len(arguments) == 1 or arguments[1] in ("--help", "-h")):
+        print(_overview("", arguments[0]))
+        return "", []
+    words = 2 if group else 1
+    name = " ".join(arguments[:words])
+    if name not in COMMANDS:
+        from everlight_experiments.common.renamed import refuse_old_command
+
+        refuse_old_command(arguments)
+        sys.exit(_overview(name))
+    return name, list(arguments[words:])
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(PACKAGE + module), name)
+
+
+def _overview(asked: str, group: str = "") -> str:
+    """Return all commands, or those of a group, with a line each."""
+    near = difflib.get_close_matches(asked, COMMANDS, n=3, cutoff=0.5)
+    meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    refusal = f"There is no command {asked!a}.{meant}\n\n" if asked else ""
+    shown = [name for name in COMMANDS if not group or name.startswith(f"{group} ")]
+    width = max(map(len, shown))
+    rows = [f"  {name:<{width}}  {COMMANDS[name].summary}" for name in shown]
+    return (
+        f"{refusal}usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
+        + "\n".join(rows)
+        + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
+        "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."
+    )
+
+
 def _end(error: BaseException) -> None:
-    """Ends the process where the error is one of the input, the system or a signal's."""
+    """End the process with one line if the error is in the input, the system or a signal's."""
     number = signal_received()
     begin_stopping()
-    remove_empty_folders()
+    _remove_empty_folders()
     if number is not None:
         print(
-            f"stopped by {signal.Signals(number).name}; a run's same command goes on after what is "
+            f"stopped by {signal.Signals(number).name}; the same command continues after what is "
             "finished, at the newest checkpoint",
             file=sys.stderr,
         )
@@ -114,10 +232,10 @@ def _end(error: BaseException) -> None:
             "error: there is not enough memory for these settings; give smaller ones. What is "
             "finished is kept."
         )
-    if isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1:
+    if _is_of_joined_processes(error):
         print(
             f"error: {one_line(error)}. One of the processes that were joined may be gone; start "
-            "the same command on all of them again, which goes on at the newest checkpoint.",
+            "the same command on all of them again, which continues at the newest checkpoint.",
             file=sys.stderr,
             flush=True,
         )
@@ -128,56 +246,26 @@ def _end(error: BaseException) -> None:
         what = one_line(error.strerror or error)
         sys.exit(
             f"error: {error.filename or 'the output'}: {what}. What is finished is kept; the same "
-            "command goes on once this is mended."
+            "command continues once this is mended."
         )
 
 
-def _run(arguments: Sequence[str]) -> None:
-    if arguments[:1] in (["--help"], ["-h"]):
-        print(_overview(""))
-        return
-    if len(arguments) == 2 and arguments[1] in ("--help", "-h"):
-        of_paper = arguments[0].replace("-", "_")
-        if any(name.startswith(f"{of_paper} ") for name in RUNS):
-            print(_overview("", of_paper))
-            return
-    words = 1 if arguments and arguments[0] in RUNS else 2
-    name = " ".join(arguments[:words]).replace("-", "_")
-    if name not in RUNS:
-        sys.exit(_overview(" ".join(arguments[:words])))
-    settings_type, command = RUNS[name]
-    prog = f"everlight {name}"
-    refuse_old_names(arguments[words:], settings_type)
-    given, plan = take_plan_options(arguments[words:])
-    if plan and not issubclass(settings_type, PlannedRun):
-        raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")
-    settings = tyro.cli(settings_type, args=given, prog=prog, config=())
-    join_processes(getattr(settings, "distributed", None))
-    command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
+def _is_of_joined_processes(error: BaseException) -> bool:
+    jax = sys.modules.get("jax")
+    if jax is None or not isinstance(error, Exception):
+        return False
+    return isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1
+
+
+def _remove_empty_folders() -> None:
+    folders = sys.modules.get(f"{PACKAGE}common.run_folder")
+    if folders is not None:
+        folders.remove_empty_folders()
 
 
 def _give_up_output() -> None:
-    """Where it cannot be written to, so that Python does not try again as it ends."""
+    """Send output nowhere if it cannot be written, so that Python does not try again at its end."""
     try:
         sys.stdout.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _overview(asked: str, of_paper: str = "") -> str:
-    """All runs, or a paper's, with a line each."""
-    near = nearest_names(asked, list(RUNS))
-    meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    refusal = f"There is no run {asked!a}.{meant}\n\n" if asked else ""
-    shown = [name for name in RUNS if not of_paper or name.startswith(f"{of_paper} ")]
-    width = max(map(len, shown))
-    rows = [
-        f"  {name:<{width}}  {(RUNS[name][0].__doc__ or '').strip().splitlines()[0]}"
-        for name in shown
-    ]
-    return (
-        f"{refusal}usage: everlight {of_paper or 'GROUP'} COMMAND [options]\n\n"
-        + "\n".join(rows)
-        + "\n\nEach run leaves a folder with report.html under runs/. Add --help for its options.\n"
-        "EVERLIGHT_DATA names the folder of real data sets; see docs/guide/data.md."
-    )

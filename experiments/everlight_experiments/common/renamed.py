@@ -26,6 +26,35 @@ SETTINGS = {
 """Last parts of names after `--plan.` and of `--vary`."""
 
 
+COMMANDS = {
+    "everlight tour": "demo",
+    "everlight plan": "cost",
+    "continual run": "run",
+    "continual digits": "run digits",
+    "continual grid": "grid",
+    "continual tune": "tune",
+    "cl_metrics icifar": "paper cl-metrics",
+    "iirc benchmark": "paper iirc",
+    "core50 batches": "paper core50",
+    "core50 static": "paper core50-static",
+    "facts lifelong": "paper facts",
+    "reports": "report",
+}
+"""Commands by their former names."""
+
+
+def refuse_old_command(arguments: Sequence[str]) -> None:
+    """Refuse a command by its former name.
+
+    Raises:
+      DataError: the new name.
+    """
+    for words in (1, 2):
+        asked = " ".join(arguments[:words]).replace("-", "_")
+        if asked in COMMANDS:
+            raise DataError(f"everlight {asked} is now everlight {COMMANDS[asked]}")
+
+
 def refuse_old_names(arguments: Sequence[str], settings_type: type) -> None:
     """Refuse options, values and plan settings by their old names.
 

@@ -40,19 +40,27 @@ class DivergedRunError(DataError):
         """Task and epoch of the first that is not."""
 
 
-def store_images(images: ImageSet, channels: Channels | None = None) -> StoredImages:
-    """The images on the device, to be normalised by channels.
+def store_images(
+    images: ImageSet, channels: Channels | None = None, unit: bool = False
+) -> StoredImages:
+    """Return the images on the device, normalized by channel when a network reads them.
 
     Args:
       images: of the set.
       channels: mean and deviation, 0 to 1, of each; None is those of the training images.
+      unit: divide by 255 instead.
     """
     stored = images.images
+    if unit:
+        return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
     train = images.images[: len(images.train_labels)]
     # Channel by channel and by counts of values, since a float copy would be four times the data.
-    counts = [np.bincount(train[..., channel].ravel(), minlength=256) for channel in range(3)]
+    counts = [
+        np.bincount(train[..., channel].ravel(), minlength=256)
+        for channel in range(train.shape[-1])
+    ]
     values = np.arange(256)
     mean = np.array([np.average(values, weights=count) for count in counts])
     square = np.array([np.average(values**2, weights=count) for count in counts])

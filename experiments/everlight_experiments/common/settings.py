@@ -4,7 +4,7 @@ import difflib
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -58,18 +58,25 @@ def check_settings(settings: Any) -> None:
     Raises:
       DataError: which option, and what it may be.
     """
+    _check_fields(settings, "--")
+    tag = getattr(settings, "tag", "")
+    if Path(tag).name != tag or not tag.isprintable():
+        raise DataError(
+            f"--tag {tag!a} becomes part of a folder's name; leave out / and what cannot be printed"
+        )
+
+
+def _check_fields(settings: Any, before: str) -> None:
     hints = typing.get_type_hints(type(settings), include_extras=True)
     for field in fields(settings):
-        value, option = getattr(settings, field.name), f"--{field.name.replace('_', '-')}"
-        check_bounds(option, hints[field.name], value)
+        value, option = getattr(settings, field.name), before + field.name.replace("_", "-")
+        if is_dataclass(value):
+            _check_fields(value, before)
+            continue
+        check_value(option, hints[field.name], value)
         names = _find(hints[field.name], _literals, str)
         if value == () and names:
             raise DataError(f"{option} without a name; there are {', '.join(names)}")
-    if Path(settings.tag).name != settings.tag or not settings.tag.isprintable():
-        raise DataError(
-            f"--tag {settings.tag!a} becomes part of a folder's name; leave out / and what cannot "
-            "be printed"
-        )
 
 
 def check_bounds(option: str, hint: Any, value: Any) -> None:

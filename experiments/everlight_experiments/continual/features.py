@@ -12,7 +12,6 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,9 +21,8 @@ from PIL import Image
 
 from everlight.continual import StoredImages
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
-from everlight.models import MLP, EfficientNetLite0, efficientnet_variables
+from everlight.models import EfficientNetLite0, efficientnet_variables
 from everlight.models.efficientnet import DEVIATION, MEAN
-from everlight.models.heads import HeadKind
 from everlight_data.arrays import read_npz, take
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.efficientnet import load_efficientnet_lite0
@@ -32,8 +30,6 @@ from everlight_data.images.image_set import ImageSet, every_nth, split_off
 from everlight_data.writing import lock_folder, make_folder, read_sealed, save_sealed
 from everlight_experiments.common.interruption import stop_if_asked
 from everlight_experiments.common.progress import progress
-from everlight_experiments.continual.benchmark import Net
-from everlight_experiments.continual.methods import Trains
 from everlight_experiments.continual.own_images import class_numbers, printable
 
 LITE0 = "efficientnet-lite0"
@@ -41,6 +37,8 @@ SMALLEST = 128
 """Side of images below which the trunk reads them enlarged to it."""
 AS_THEY_COME = 32
 """Side of the data sets' images, which a trunk gets as they are."""
+TRUNK_SIDE = 224
+"""Side of a user's images that the trunk gets, as it was trained."""
 AT_ONCE = 8
 """Images of a step of the trunk, on each device."""
 _WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
@@ -102,15 +100,6 @@ def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) ->
     if not deviation > 0:
         raise DataError(f"--features: all {features.note} are the same number.")
     return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))
-
-
-def linear_net(features: Features, classes: int) -> Net:
-    """A head alone, over the features."""
-
-    def make(trains: Trains, head: HeadKind) -> nn.Module:
-        return MLP(classes, (), head)
-
-    return Net(make, (), f"a linear head on {features.note}")
 
 
 def _of_trunk(images: ImageSet, folder: Path) -> Features:

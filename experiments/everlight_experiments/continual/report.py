@@ -8,15 +8,16 @@ import numpy as np
 from everlight_experiments.common.cells import deviation, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
-from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.intervals import paired_interval
 from everlight_experiments.continual.methods import METHODS, Method
+from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.plots import plot_finals
+from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
     choices_of,
-    class_types_tables,
     costs_table,
     criteria_tables,
     expected_table,
@@ -28,7 +29,6 @@ from everlight_experiments.continual.report_tables import (
     scores_table,
     settings_table,
 )
-from everlight_experiments.continual.runner import Outcome, Outcomes
 from everlight_experiments.continual.selection import RULE
 
 _MEANING = {
@@ -53,7 +53,7 @@ def report_summary(
     """
     what = benchmark.draws
     if isinstance(rule, int):
-        rule = RULE.format(criterion=benchmark.criterion, draws=rule, what=what)
+        rule = RULE.format(criterion=benchmark.criterion_words, draws=rule, what=what)
     return [
         ("Data", benchmark.note + benchmark.counts),
         (
@@ -69,7 +69,7 @@ def report_summary(
 
 def report_sections(
     folder: Path,
-    benchmark: Benchmark,
+    benchmarks: Benchmarks,
     outcomes: Outcomes,
     rows: Sequence[Method],
     published: Published = NOTHING_PUBLISHED,
@@ -78,16 +78,17 @@ def report_sections(
 
     Args:
       folder: where pictures go.
-      benchmark: that was learnt.
-      outcomes: by scenario and method.
+      benchmarks: by column.
+      outcomes: by column and method.
       rows: all methods, those that make no sense somewhere too.
       published: a paper's numbers.
     """
-    offers = {scenario: benchmark.offers(scenario) for scenario in benchmark.scenarios}
+    benchmark = next(iter(benchmarks.values()))
+    offers = {column: each.capabilities for column, each in benchmarks.items()}
     sections = [
         _overview(folder, benchmark, outcomes),
         *(
-            _scenario(folder, benchmark, scenario, by_name, _naive(rows), published)
+            _scenario(folder, benchmarks[scenario], scenario, by_name, _naive(rows), published)
             for scenario, by_name in outcomes.items()
         ),
         *(
@@ -98,7 +99,7 @@ def report_sections(
                 ("Orders expected from the literature", expected_table(outcomes)),
                 (
                     "Selection of hyper-parameters",
-                    hyperparameters_table(benchmark.criterion, choices_of(outcomes)),
+                    hyperparameters_table(benchmark.criterion_words, choices_of(outcomes)),
                 ),
                 ("Methods not applicable here", left_out_table(rows, offers)),
             )
@@ -134,7 +135,7 @@ def _first_screen(
     picture = plot_curves(
         folder / "accuracy_over_time.png",
         curves,
-        f"{benchmark.measure} on {benchmark.tested}",
+        f"{benchmark.score} on {benchmark.tested}",
         order=[row.name for row in rows],
         published=published.curves,
         paper=published.name,
@@ -144,7 +145,7 @@ def _first_screen(
     level = " Level line: joint training on all tasks." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
-        f"{sentence(benchmark.measure)} on {benchmark.tested}, mean over seeds; bands are one "
+        f"{sentence(benchmark.score)} on {benchmark.tested}, mean over seeds; bands are one "
         f"standard deviation.{level}{dashed}{curves_left_out(curves, naive)}"
     )
     return FirstScreen(
@@ -157,7 +158,7 @@ def _first_screen(
 
 def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) -> tuple[str, ...]:
     """Return the question, the best method with its interval, and the baseline."""
-    measure, naive = benchmark.measure, _naive(rows)
+    measure, naive = benchmark.score, _naive(rows)
     question = f"Which method has the highest final {measure} after the last task?"
     best = [
         f"{_ranked(by_name, rows)[0]} {_interval(by_name[_ranked(by_name, rows)[0]])} ({scenario})"
@@ -225,7 +226,7 @@ def _sentence(
     among = "highest final" if len(by_name) > 1 else "final"
     ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
     return (
-        f"{sentence(scenario)}: {best} has {which} {among} {benchmark.measure} of "
+        f"{sentence(scenario)}: {best} has {which} {among} {benchmark.score} of "
         f"{spread(by_name[best].final)}.{ahead}{beside}"
     )
 
@@ -250,7 +251,7 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
 def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
     columns, rows = [Column("method")], []
     for scenario in outcomes:
-        columns += [Column(f"final {benchmark.measure}", scenario), Column("forgetting", scenario)]
+        columns += [Column(f"final {benchmark.score}", scenario), Column("forgetting", scenario)]
     for name in dict.fromkeys(name for by_name in outcomes.values() for name in by_name):
         row = [name]
         for by_name in outcomes.values():
@@ -281,13 +282,12 @@ def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section
         said.append(
             f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
         )
-    picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.measure)
+    picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.score)
     caption = (
-        f"{sentence(benchmark.measure)} on all tasks after the last; bars are one standard "
-        "deviation."
+        f"{sentence(benchmark.score)} on all tasks after the last; bars are one standard deviation."
     )
     said = [each for each in said if each]
-    return Section(f"Final {benchmark.measure}", said, [Figure(caption, picture)])
+    return Section(f"Final {benchmark.score}", said, [Figure(caption, picture)])
 
 
 def _scenario(
@@ -303,11 +303,11 @@ def _scenario(
     items = [
         scores_table(benchmark, by_name, naive),
         *criteria_tables(by_name, naive, published, scenario),
-        *class_types_tables(benchmark, by_name),
+        *metric_items(folder, scenario, benchmark, by_name),
         Figure(
-            f"{sentence(benchmark.measure)}, mean over seeds: after the task of the "
+            f"{sentence(benchmark.score)}, mean over seeds: after the task of the "
             "row, on the task of the column; white where there is no value or a run diverged.",
-            plot_matrices(path, matrices, benchmark.measure),
+            plot_matrices(path, matrices, benchmark.score),
         ),
         costs_table(by_name),
     ]

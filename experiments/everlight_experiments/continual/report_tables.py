@@ -27,7 +27,7 @@ from everlight_experiments.common.report import PAPER, Column, Table
 from everlight_experiments.common.settings import said_in_words
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.methods import Demand, Method, why_not
-from everlight_experiments.continual.runner import Outcome, Outcomes
+from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.selection import Choice
 
 REGULARISERS = ("EWC", "online EWC", "SI", "MAS", "LwF")
@@ -57,7 +57,7 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
 
     Differences are from `naive`, where that is among them.
     """
-    measure = benchmark.measure
+    measure = benchmark.score
     columns = [Column("method"), Column(f"final {measure}"), Column("mean over time")]
     columns += map(Column, METRICS)
     if naive in by_name:
@@ -162,23 +162,6 @@ def criteria_tables(
         f"{' ' * bool(printed)}{published.name if printed else ''}"
     )
     return [Table(caption, [Column("method"), *columns], rows)]
-
-
-def class_types_tables(benchmark: Benchmark, by_name: Mapping[str, Outcome]) -> list[Table]:
-    """The measure by type of classes, where a benchmark has types."""
-    if benchmark.by_type is None:
-        return []
-    kinds = list(dict.fromkeys(kind for each in by_name.values() for kind in each.by_type))
-    rows = [
-        [name, *(dash(spread(each.by_type[kind])) if each.by_type else "nan" for kind in kinds)]
-        for name, each in by_name.items()
-    ]
-    caption = (
-        f"{benchmark.measure} after the last task on labels of one type alone, over the samples "
-        "with such labels; – where there are none."
-    )
-    columns = [Column("method"), *(Column(kind, "labels that are") for kind in kinds)]
-    return [Table(caption, columns, rows)]
 
 
 def costs_table(by_name: Mapping[str, Outcome]) -> Table:
@@ -294,7 +277,7 @@ def settings_table(outcomes: Outcomes) -> Table:
     rows: dict[tuple[str, str], list[str]] = {}
     for scenario, by_name in outcomes.items():
         for name, outcome in by_name.items():
-            drawn = {"samples drawn per step": outcome.drawn} if outcome.drawn else {}
+            drawn = {"samples drawn per step": outcome.replayed} if outcome.replayed else {}
             said = said_in_words({**outcome.settings, **drawn})
             if said:
                 rows.setdefault((name, said), []).append(scenario)

@@ -1,8 +1,7 @@
-"""The one runner: any methods on a benchmark, all seeds through `train_units`."""
+"""The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,6 @@ from jaxtyping import Float, Int
 from everlight.continual import (
     Batch,
     Build,
-    Learner,
     Protocol,
     SequenceResult,
     Setup,
@@ -21,17 +19,12 @@ from everlight.continual import (
     Strategy,
     TaskSequence,
 )
-from everlight.continual.base import Memory
 from everlight.continual.engine.sequence import initial_state, operations_per_step
-from everlight_data.writing import amount
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
-    AfterTask,
     Unit,
     has_diverged,
-    refuse_diverged,
     train_one_by_one,
     train_units,
 )
@@ -39,485 +32,329 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.streaming import naming_files
 from everlight_experiments.continual.benchmark import (
     Arrays,
-    Begin,
     Benchmark,
     Draw,
     RunData,
-    Scores,
+    Trained,
     Use,
 )
-from everlight_experiments.continual.methods import METHODS, Method, why_not
+from everlight_experiments.continual.kept_nets import Net, keeper, net_of
+from everlight_experiments.continual.methods import METHODS, Method
+from everlight_experiments.continual.outcome import Cost, Outcome, measured
 from everlight_experiments.continual.selection import (
     Choice,
     choose_hyperparameter,
     fixed_hyperparameter,
 )
 
-NETS = "models"
-"""Folder of the nets that a run keeps."""
-BESIDE = 85_000
-"""Bytes that a checkpoint takes beside its arrays, as measured."""
+
+class Parts(NamedTuple):
+    """Arguments of the engine for a run without a hyper-parameter."""
+
+    build: Build
+    protocol: Protocol
+    data: RunData
+    sequence: TaskSequence
+    key: jax.Array
 
 
-class Cost(NamedTuple):
-    """What does not depend on the run."""
+class Programs:
+    """Build functions of one method at a time, by which compiled programs are found again."""
 
-    parameters: int
-    parameter_copies: int
-    """Held from the second task on, by the counting of the metrics' paper."""
-    memory_bytes: int
-    """Occupied by the strategy's memory."""
-    sample_bytes: int
-    """Of a sample as it is stored; 0 where images are streamed."""
-    batch_size: int
-    """Samples a step."""
-    operations: float
-    """Of one step, from its program's cost analysis."""
+    def __init__(self):
+        """Begin without any."""
+        self._made: Any = None
+        self._builds: dict[tuple[str, Method], Build] = {}
 
+    def begin(self, method: Method) -> None:
+        """Release the programs of another strategy; small ones of all would fill the memory."""
+        if method.made != self._made:
+            release_programs()
+            self._builds.clear()
+            self._made = method.made
 
-class Outcome(NamedTuple):
-    """A method in a scenario; the first axis is over seeds."""
-
-    over_time: Float[np.ndarray, "seeds t"]
-    """The benchmark's measure on all learnt so far, after every task; NaN where the run diverged,
-    or learns nothing before the last."""
-    matrices: Float[np.ndarray, "seeds t t"]
-    """The same by task, R[i, j] after task i on task j."""
-    diverged_at: Int[np.ndarray, "seeds 2"]
-    """Task and epoch; -1 and -1 where it did not."""
-    steps: Int[np.ndarray, "seeds t"]
-    """From the beginning to each task's end."""
-    stored_samples: Int[np.ndarray, "seeds t"]
-    """Of earlier tasks, held while each is learnt."""
-    samples: Int[np.ndarray, "seeds t"]
-    """That each task trains on."""
-    seconds: Float[np.ndarray, "seeds"]
-    """Of training and evaluation, the first with compilation; NaN where that is not known."""
-    by_type: Mapping[str, Float[np.ndarray, "seeds"]]
-    """The measure in the end by type of classes, where the benchmark has types."""
-    cost: Cost
-    choice: Choice
-    settings: Mapping[str, Any] = {}
-    """That the strategy is made with, the chosen hyperparameter among them."""
-    drawn: int = 0
-    """Samples from memory that every step learns beside its own."""
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that was measured, under plain names."""
-        *own, by_type, cost, choice, _, _ = self
-        by_type = {f"in the end, {kind}": values for kind, values in by_type.items()}
-        return dict(zip(self._fields, own, strict=False)) | {
-            **by_type,
-            **cost._asdict(),
-            **choice._asdict(),
-        }
-
-    @property
-    def final(self) -> Float[np.ndarray, "seeds"]:
-        """After the last task, on all."""
-        return self.over_time[:, -1]
-
-    @property
-    def diverged(self) -> int:
-        """How many runs did."""
-        return int(np.sum(self.diverged_at[:, 0] >= 0))
+    def build(self, benchmark: Benchmark, method: Method) -> Build:
+        """Return how the engine builds the method."""
+        # A row with the published hyper-parameter has the programs of its method.
+        key = benchmark.program, method._replace(name="", hyperparameters=(), published=None)
+        if key not in self._builds:
+            self._builds[key] = build_with(benchmark, method)
+        return self._builds[key]
 
 
-Outcomes = Mapping[str, Mapping[str, Outcome]]
-"""By scenario and method."""
-
-
-def build_with(begin: Begin, scenario: str, method: Method) -> Build:
-    """How the engine builds a method from what a benchmark gives it."""
+def build_with(benchmark: Benchmark, method: Method) -> Build:
+    """Return how the engine builds a method on a benchmark."""
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = begin(scenario, method, data)
+        setup, needs = benchmark.begin(method, data)
         return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
 
     return build
 
 
-class Net(NamedTuple):
-    """What is kept of a run after a task; of the learner all but the optimizer's state."""
-
-    learner: Learner
-    memory: Memory
-
-
-def net_of(result: SequenceResult) -> Net:
-    """The net as it is evaluated."""
-    return Net(result.learner._replace(opt_state=()), result.memory)
-
-
 def stored_images(shared: Any) -> StoredImages | None:
-    """The images, or features, among what all runs of a method share; None where none are."""
+    """Return the images, or features, among the data of all runs; None where there are none."""
     parts = jax.tree.leaves(shared, is_leaf=are_images)
     return next((part for part in parts if are_images(part)), None)
 
 
 def are_images(part: Any) -> bool:
-    """Whether a part of the data is `StoredImages`, which count as one leaf."""
+    """Return whether a part of the data is `StoredImages`, which count as one leaf."""
     return isinstance(part, StoredImages)
 
 
-def nets_folder(run: Path, part: str, scenario: str, method: Method, order: int) -> Path:
-    """Where a run's nets are, each a checkpoint whose number is that of its task, from 0."""
-    return run / NETS / part / scenario / method.label / str(order)
-
-
 class Runner:
-    """Trains methods on a benchmark's sequences; what was trained before is read back."""
+    """Trains methods on a benchmark's sequences; finished runs are read back."""
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: RunFolder | None,
         benchmark: Benchmark,
         seed: int,
-        tuning_draws: int = 1,
+        validation_seeds: int = 1,
         part: str = "",
         keep_nets: bool = False,
+        programs: Programs | None = None,
     ):
-        """Of a run's seed; `part` begins the names of units and nets where a folder has several."""
+        """Begin with a run's folder and seed.
+
+        `part` begins the names of units and nets where a folder has several benchmarks; runners
+        that are given the same `programs` share what is compiled.
+        """
         self.benchmark, self.seed = benchmark, seed
         self._folder, self._part, self._prefix = folder, part, f"{part}-" if part else ""
-        self._tuning_draws, self._keep_nets = tuning_draws, keep_nets
-        self._builds: dict[tuple[str, Method], Build] = {}
+        self._validation_seeds, self._keep_nets = validation_seeds, keep_nets
+        self._programs = programs or Programs()
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
-        self._made: tuple | None = None
 
-    def outcome(self, scenario: str, method: Method, seeds: int) -> Outcome:
-        """The method's runs on the reported draws, its hyperparameter chosen on others."""
-        if method.made != self._made:
-            # Programs of other strategies are of no use to the next one; small ones of all are.
-            release_programs()
-            self._builds.clear()
-            self._made = method.made
-        choice = self.choose(scenario, method)
-        units = self._units(scenario, method, "reported", [choice.hyperparameter], seeds)
-        kept = self._train(scenario, method, units, "reported")
-        found = [
-            self._scores(scenario, arrays, unit) for arrays, unit in zip(kept, units, strict=True)
-        ]
-        for unit, scores in zip(units, found, strict=True):
-            self._folder.log(unit=unit.name, over_time=scores.over_time)
-        settings = self._settings(scenario, method, choice.hyperparameter)
+    def outcome(self, method: Method, seeds: int) -> Outcome:
+        """Train a method on the evaluation sequences; validation seeds select its hyper-parameter."""
+        self._programs.begin(method)
+        choice = self.choose(method)
+        runs = self.train(method, choice.hyperparameter, seeds)
+        metrics = {each.name: measured(each, runs) for each in self.benchmark.metrics}
+        score = metrics[self.benchmark.score]
+        for (name, *_), over_time in zip(
+            self._named(method, "evaluation", [choice.hyperparameter], seeds), score, strict=True
+        ):
+            self._folder.log(unit=name, over_time=over_time)
+        settings = self._settings(method, choice.hyperparameter)
         if settings:
-            self._folder.tell_method(f"{self._prefix}{scenario}-{method.label}", settings)
-        tasks = len(found[0].over_time)
+            self._folder.tell_method(
+                f"{self._prefix}{self.benchmark.setting}-{method.label}", settings
+            )
+        tasks = score.shape[1]
         steps, stored = (
-            np.stack([_padded(arrays.get(name, np.zeros(0, int)), tasks) for arrays in kept])
+            np.stack([_padded(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
             for name in ("steps", "stored_samples")
         )
-        samples = np.stack([_padded(_sizes(unit.sequence), tasks) for unit in units])
+        samples = np.stack([_padded(_sizes(run.sequence), tasks) for run in runs])
         if method.setting == "incremental joint":
             # Its sequence has the samples of earlier tasks among each task's own.
-            own = np.stack([self._own_sizes(scenario, number) for number in range(seeds)])
+            own = np.stack([_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
             samples, stored = own, samples - own
         return Outcome(
-            np.stack([each.over_time for each in found]),
-            np.stack([each.matrix for each in found]),
-            np.stack([arrays[DIVERGED_AT] for arrays in kept]),
+            self.benchmark.score,
+            metrics,
+            np.stack([run.arrays[DIVERGED_AT] for run in runs]),
             steps,
             stored,
             samples,
-            np.array([arrays["seconds"] for arrays in kept]),
-            self._by_type(kept, units),
-            self.cost(scenario, method),
+            np.array([run.arrays["seconds"] for run in runs]),
+            self.cost(method),
             choice,
             settings,
-            self._drawn(scenario, method),
+            self._replayed(method),
         )
 
-    def _own_sizes(self, scenario: str, number: int) -> Int[np.ndarray, "t"]:
-        draw = Draw("reported", self.seed, number)
-        return _sizes(self.benchmark.sequence(scenario, METHODS["naive"], draw))
-
-    def is_elsewhere(self, scenario: str, method: Method, seeds: int) -> bool:
-        """Whether other processes are at all that is to be trained of a method next."""
+    def is_elsewhere(self, method: Method, seeds: int) -> bool:
+        """Return whether other processes train all that is to be trained of a method next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
-        parts = ("tuning", grid, self._tuning_draws), ("reported", (0.0,), seeds)
+        parts = ("validation", grid, self._validation_seeds), ("evaluation", (0.0,), seeds)
         found = (
-            self._folder.are_elsewhere(
-                [name for name, _, _ in self._drawn_units(scenario, method, *part)]
-            )
+            self._folder.are_elsewhere([name for name, _, _ in self._named(method, *part)])
             for part in parts
         )
         return next((held for held in found if held is not None), False)
 
-    def choose(self, scenario: str, method: Method) -> Choice:
-        """The method's hyperparameter by the one rule."""
+    def choose(self, method: Method) -> Choice:
+        """Return the method's hyper-parameter by the one selection rule."""
         hyperparameters = method.hyperparameters
         if len(hyperparameters) < 2:
             return fixed_hyperparameter(*hyperparameters)
-        return choose_hyperparameter(hyperparameters, self.on_unreported(scenario, method))
+        return choose_hyperparameter(hyperparameters, self.on_validation_seeds(method))
 
-    def on_unreported(self, scenario: str, method: Method) -> Float[np.ndarray, "s draws"]:
-        """Metric of each hyperparameter on each validation seed; NaN where it diverges."""
+    def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
+        """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
-        units = self._units(scenario, method, "tuning", hyperparameters, self._tuning_draws)
-        kept = self._train(scenario, method, units, "tuning")
+        runs = self._train(method, "validation", hyperparameters, self._validation_seeds)
         found = [
-            np.nan
-            if has_diverged(arrays)
-            else self.benchmark.judge(scenario, arrays, unit.sequence)
-            for arrays, unit in zip(kept, units, strict=True)
+            np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
         return np.reshape(found, (len(hyperparameters), -1))
 
-    def train(
-        self, scenario: str, method: Method, hyperparameter: float, seeds: int
-    ) -> list[Arrays]:
-        """What the method's runs on the reported draws keep.
+    def train(self, method: Method, hyperparameter: float, seeds: int) -> list[Trained]:
+        """Return the method's runs on the evaluation sequences."""
+        return self._train(method, "evaluation", [hyperparameter], seeds)
 
-        Raises:
-          DivergedRunError: which did, and where.
-        """
-        units = self._units(scenario, method, "reported", [hyperparameter], seeds)
-        kept = self._train(scenario, method, units, "reported")
-        refuse_diverged(units, kept)
-        return kept
+    def build(self, method: Method) -> Build:
+        """Return how the engine builds the method."""
+        return self._programs.build(self.benchmark, method)
 
-    def build(self, scenario: str, method: Method) -> Build:
-        """How the engine builds the method."""
-        # A row of the published hyperparameter has the programs of its method.
-        where = "" if self.benchmark.one_program else scenario
-        asked = where, method._replace(name="", hyperparameters=(), published=None)
-        if asked not in self._builds:
-            self._builds[asked] = build_with(self.benchmark.begin, scenario, method)
-        return self._builds[asked]
+    def strategy(self, method: Method) -> Strategy:
+        """Return the strategy as runs have it, to see whether it can be built and what it needs."""
+        return self.build(method)(self._data(method))[1]
 
-    def data(self, scenario: str, method: Method, draw: Draw) -> RunData:
-        """Data of a run without a hyperparameter."""
-        benchmark = self.benchmark
-        own = benchmark.own(scenario, benchmark.sequence(scenario, method, draw))
-        return RunData(benchmark.shared(scenario, method), own)
+    def cost(self, method: Method) -> Cost:
+        """Return costs, counted from shapes and from the step's program."""
+        key = self.build(method), self.protocol(method)
+        if key not in self._costs:
+            self._costs[key] = self._cost(method)
+        return self._costs[key]
 
-    def strategy(self, scenario: str, method: Method) -> Strategy:
-        """As it is built for the runs, to see whether that can be done and what it needs."""
-        data = self.data(scenario, method, Draw("reported", self.seed, 0))
-        return self.build(scenario, method)(data)[1]
+    def net(self, method: Method) -> Net:
+        """Return shapes and dtypes of what is kept of a run after a task."""
+        return net_of(initial_state(*self.parts(method)).result)
 
-    def _settings(self, scenario: str, method: Method, hyperparameter: float) -> dict[str, Any]:
-        draw = Draw("reported", self.seed, 0)
-        _, needs = self.benchmark.begin(scenario, method, self.data(scenario, method, draw))
+    def protocol(self, method: Method) -> Protocol:
+        """Return the benchmark's protocol; online without boundaries if the method permits it."""
+        protocol = self.benchmark.protocol(method)
+        if self.benchmark.setting != "online" or self.strategy(method).needs_boundaries:
+            return protocol
+        return dataclasses.replace(protocol, boundaries=False)
+
+    def parts(self, method: Method) -> Parts:
+        """Return the engine's arguments for a run without a hyper-parameter."""
+        return Parts(
+            self.build(method),
+            self.protocol(method),
+            self._data(method),
+            self._sequence(method, 0),
+            jax.random.key(0),
+        )
+
+    def _sequence(self, method: Method, number: int) -> TaskSequence:
+        return self.benchmark.sequence(method, Draw("evaluation", self.seed, number))
+
+    def _data(self, method: Method) -> RunData:
+        own = self.benchmark.own(self._sequence(method, 0))
+        return RunData(self.benchmark.shared(method), own)
+
+    def _settings(self, method: Method, hyperparameter: float) -> dict[str, Any]:
+        _, needs = self.benchmark.begin(method, self._data(method))
         return method.settings(needs._replace(hyperparameter=hyperparameter))
 
-    def _drawn(self, scenario: str, method: Method) -> int:
-        strategy = self.strategy(scenario, method)
+    def _replayed(self, method: Method) -> int:
+        strategy, parts = self.strategy(method), self.parts(method)
         if strategy.draw is None:
             return 0
-        parts = self._parts(scenario, method)
-        task = jax.tree.map(lambda leaf: leaf[0], parts[3].tasks)
-        index = jnp.zeros(parts[1].batch_size, int)
+        task = jax.tree.map(lambda leaf: leaf[0], parts.sequence.tasks)
+        index = jnp.zeros(parts.protocol.batch_size, int)
         labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
         given = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
         memory = initial_state(*parts).result.memory
-        found = jax.eval_shape(strategy.draw, memory, given, task, parts[4])
+        found = jax.eval_shape(strategy.draw, memory, given, task, parts.key)
         drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
         return sum(each.index.size for each in drawn if isinstance(each, Batch))
 
-    def cost(self, scenario: str, method: Method) -> Cost:
-        """Counted from shapes and from the step's program."""
-        build, protocol = self.build(scenario, method), self.protocol(scenario, method)
-        if (build, protocol) not in self._costs:
-            self._costs[build, protocol] = self._cost(scenario, method)
-        return self._costs[build, protocol]
-
-    def _cost(self, scenario: str, method: Method) -> Cost:
-        """A unit of its own: the step is traced for it alone."""
-        name = f"{self._prefix}cost-{scenario}-{method.label}"
-        facts = {"scenario": scenario, **self.benchmark.facts(scenario, method)}
+    def _cost(self, method: Method) -> Cost:
+        """Return the cost unit, whose step is traced for it alone."""
+        setting = self.benchmark.setting
+        name = f"{self._prefix}cost-{setting}-{method.label}"
+        facts = {"setting": setting, **self.benchmark.facts(method)}
         kept = self._folder.read_unit(name, facts)
         if kept is None:
-            parts = self._parts(scenario, method)
-            result, data = initial_state(*parts).result, parts[2]
-            images = stored_images(data.shared)
+            parts = self.parts(method)
+            result, images = initial_state(*parts).result, stored_images(parts.data.shared)
             kept = Cost(
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-                self.strategy(scenario, method).parameter_copies,
+                self.strategy(method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
                 0 if images is None else images.pieces.nbytes // len(images.pieces),
-                self.protocol(scenario, method).batch_size,
+                parts.protocol.batch_size,
                 operations_per_step(*parts),
             )._asdict()
-            # Of several processes one is enough.
+            # One of several processes is enough.
             if self._folder.claim_unit(name):
                 self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
         return Cost(**{key: np.asarray(value).item() for key, value in kept.items()})
 
-    def net(self, scenario: str, method: Method) -> Net:
-        """Shapes and dtypes of what is kept of a run after a task."""
-        return net_of(initial_state(*self._parts(scenario, method)).result)
+    def _named(
+        self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
+    ) -> Iterator[tuple[str, float, Draw]]:
+        """Yield the name, hyper-parameter and draw of every run."""
+        for hyperparameter in hyperparameters:
+            for number in range(count):
+                draw = Draw(use, self.seed, number)
+                label = f"{self.benchmark.setting}-{method.label}-{draw.order}"
+                if use == "validation":
+                    label = f"hyperparameter-{label}-{hyperparameter:g}"
+                yield f"{self._prefix}{label}", hyperparameter, draw
 
-    def tell_size(self, rows: Sequence[Method], seeds: int) -> None:
-        """Says, before any is trained, what the nets take that are kept."""
-        if not self._keep_nets:
-            return
-        needed = sum(
-            seeds * self._nets_bytes(scenario, method)
-            for scenario in self.benchmark.scenarios
-            for method in rows
-            if why_not(method, self.benchmark.offers(scenario)) is None
-        )
-        print(
-            f"--keep-nets: about {amount(needed)} in all, in "
-            f"{self._folder.path / NETS / self._part}",
-            flush=True,
-        )
-
-    def _nets_bytes(self, scenario: str, method: Method) -> int:
-        """Of all nets of a run, about."""
-        draw = Draw("reported", self.seed, 0)
-        tasks = self.benchmark.sequence(scenario, method, draw).tasks.id.shape[0]
-        net = jax.tree.leaves(self.net(scenario, method))
-        return tasks * (BESIDE + sum(leaf.size * leaf.dtype.itemsize for leaf in net))
-
-    def protocol(self, scenario: str, method: Method) -> Protocol:
-        """The benchmark's; online without boundaries for methods that can do without."""
-        protocol = self.benchmark.protocol(scenario, method)
-        if scenario != "online" or self.strategy(scenario, method).needs_boundaries:
-            return protocol
-        return dataclasses.replace(protocol, boundaries=False)
-
-    def _parts(self, scenario: str, method: Method) -> tuple:
-        """What the engine is given for a run without a hyperparameter."""
-        draw = Draw("reported", self.seed, 0)
-        return (
-            self.build(scenario, method),
-            self.protocol(scenario, method),
-            self.data(scenario, method, draw),
-            self.benchmark.sequence(scenario, method, draw),
-            jax.random.key(0),
-        )
-
-    def _units(
-        self,
-        scenario: str,
-        method: Method,
-        use: Use,
-        hyperparameters: Sequence[float],
-        count: int,
-    ) -> list[Unit]:
-        """Of every hyperparameter and draw."""
-        benchmark, units = self.benchmark, []
-        for name, hyperparameter, draw in self._drawn_units(
-            scenario, method, use, hyperparameters, count
-        ):
+    def _train(
+        self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
+    ) -> list[Trained]:
+        benchmark, units, draws = self.benchmark, [], []
+        for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
             facts = {
-                "scenario": scenario,
+                "setting": benchmark.setting,
                 "method": method.name,
                 "order": draw.order,
                 "hyperparameter": hyperparameter,
             }
-            sequence = benchmark.sequence(scenario, method, draw)
-            units.append(
-                Unit(
-                    name,
-                    facts | benchmark.facts(scenario, method),
-                    sequence,
-                    draw.key,
-                    benchmark.own(scenario, sequence, hyperparameter),
-                )
-            )
-        return units
-
-    def _drawn_units(
-        self,
-        scenario: str,
-        method: Method,
-        use: Use,
-        hyperparameters: Sequence[float],
-        count: int,
-    ) -> Iterator[tuple[str, float, Draw]]:
-        """Name, hyperparameter and draw of each."""
-        for hyperparameter in hyperparameters:
-            for number in range(count):
-                draw = Draw(use, self.seed, number)
-                label = f"{scenario}-{method.label}-{draw.order}"
-                name = f"hyperparameter-{label}-{hyperparameter:g}" if use == "tuning" else label
-                yield f"{self._prefix}{name}", hyperparameter, draw
-
-    def _train(
-        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
-    ) -> list[Arrays]:
-        """What the runs keep, and the seconds that they took."""
-        kept = self._train_units(scenario, method, units, use)
+            sequence = benchmark.sequence(method, draw)
+            own = benchmark.own(sequence, hyperparameter)
+            units.append(Unit(name, facts | benchmark.facts(method), sequence, draw.key, own))
+            draws.append(draw)
+        kept = self._train_units(method, units, use)
         took = {
             event["unit"]: event["seconds"]
             for event in self._folder.logged()
             if "seconds" in event and "unit" in event
         }
         return [
-            {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)}
-            for arrays, unit in zip(kept, units, strict=True)
+            Trained(
+                {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
+                unit.sequence,
+                draw,
+                method,
+            )
+            for arrays, unit, draw in zip(kept, units, draws, strict=True)
         ]
 
-    def _train_units(
-        self, scenario: str, method: Method, units: Sequence[Unit], use: Use
-    ) -> list[Arrays]:
+    def _train_units(self, method: Method, units: Sequence[Unit], use: Use) -> list[Arrays]:
         benchmark = self.benchmark
 
         def keep(result: SequenceResult) -> dict[str, Any]:
-            kept = benchmark.keep(scenario, method, result)
+            kept = benchmark.keep(method, result)
             return {**kept, "losses": result.losses, **result.usage._asdict()}
 
+        after_task = None
+        if self._keep_nets and use == "evaluation":
+            after_task = keeper(self._folder.path, self._part, benchmark.setting, method)
         parts = (
             self._folder,
             units,
-            self.build(scenario, method),
-            self.protocol(scenario, method),
-            benchmark.shared(scenario, method),
+            self.build(method),
+            self.protocol(method),
+            benchmark.shared(method),
             keep,
+            RunData,
+            after_task,
         )
-        store, after_task = benchmark.store, self._keeper(scenario, method, use)
         if benchmark.one_by_one:
-            return train_one_by_one(*parts, RunData, after_task)
-        if store is None:
-            return train_units(*parts, RunData, after_task)
-        with naming_files(store):
-            return train_units(*parts, RunData, after_task, store.announce)
-
-    def _keeper(self, scenario: str, method: Method, use: Use) -> AfterTask | None:
-        """Writes the nets of reported runs where they are to be kept, each once."""
-        if not self._keep_nets or use == "tuning":
-            return None
-
-        def keep(unit: Unit, task: int, result: SequenceResult) -> None:
-            tasks = unit.sequence.tasks.id.shape[0]
-            order = unit.facts["order"]
-            path = nets_folder(self._folder.path, self._part, scenario, method, order)
-            Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
-
-        return keep
-
-    def _by_type(
-        self, kept: Sequence[Arrays], units: Sequence[Unit]
-    ) -> dict[str, Float[np.ndarray, "seeds"]]:
-        if self.benchmark.by_type is None:
-            return {}
-        found = [
-            {}
-            if has_diverged(arrays)
-            else self.benchmark.by_type(Draw("reported", self.seed, number), arrays, unit.sequence)
-            for number, (arrays, unit) in enumerate(zip(kept, units, strict=True))
-        ]
-        kinds = dict.fromkeys(kind for each in found for kind in each)
-        return {kind: np.array([each.get(kind, np.nan) for each in found]) for kind in kinds}
-
-    def _scores(self, scenario: str, arrays: Arrays, unit: Unit) -> Scores:
-        sequence = unit.sequence
-        if not has_diverged(arrays):
-            return self.benchmark.scores(scenario, arrays, sequence)
-        tasks = sequence.tasks.id.shape[0]
-        return Scores(np.full(tasks, np.nan), np.full((tasks, tasks), np.nan))
+            return train_one_by_one(*parts)
+        if benchmark.store is None:
+            return train_units(*parts)
+        with naming_files(benchmark.store):
+            return train_units(*parts, benchmark.store.announce)
 
 
 def _sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
-    """Samples that each task trains on."""
+    """Return the number of training samples of each task."""
     return np.sum(np.asarray(sequence.tasks.train.mask), axis=1)
 
 
 def _padded(values: Int[np.ndarray, "some"], tasks: int) -> Int[np.ndarray, "t"]:
-    """What learns everything as one task took it all at the last."""
+    """Pad the values of joint training, whose only task stands for the last one."""
     return np.pad(values, (tasks - len(values), 0))

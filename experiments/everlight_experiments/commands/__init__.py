@@ -1,0 +1,1 @@
+"""Commands of continual learning that work on every benchmark: run, grid, tune, compare."""

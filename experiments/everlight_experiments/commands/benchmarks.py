@@ -1,0 +1,118 @@
+"""The registry of benchmarks: configurations by preset, and what composes them."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everlight_data.errors import DataError
+from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
+from everlight_experiments.commands.options import SETTINGS, BenchmarkOptions
+from everlight_experiments.common.settings import Preset, check_name
+from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.config import CONFIGS
+from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.core50.benchmark import core50_benchmarks
+from everlight_experiments.core50.config import PRESETS as CORE50
+from everlight_experiments.facts.benchmark import facts_benchmarks
+from everlight_experiments.facts.config import PRESETS as FACTS
+from everlight_experiments.iirc.benchmark import iirc_benchmarks
+from everlight_experiments.iirc.config import PRESETS as IIRC
+
+
+class Request(NamedTuple):
+    """What is asked of a benchmark."""
+
+    name: str
+    config: Any
+    settings: tuple[str, ...]
+    """Settings to run; benchmarks with their own ignore them."""
+    seed: int
+    seeds: int
+    validation_seeds: int
+    runs: Path
+    """Folder of run folders; computed features are kept there."""
+
+
+class Entry(NamedTuple):
+    """A row of the registry."""
+
+    configs: Mapping[Preset, Any]
+    make: Callable[[Request], Benchmarks]
+    """Benchmarks by setting."""
+    own_settings: bool = False
+    """Whether it has settings of its own."""
+
+
+def composed(request: Request) -> Benchmarks:
+    """Return a benchmark of images with classes."""
+    name, config, settings, seed, _, _, runs = request
+    return image_benchmarks(name, config, settings, seed, runs)
+
+
+BENCHMARKS: dict[str, Entry] = {
+    **{name: Entry(configs, composed) for name, configs in CONFIGS.items()},
+    "icifar": Entry(ICIFAR, composed),
+    "iirc": Entry(IIRC, iirc_benchmarks, True),
+    "core50-ni": Entry(CORE50, partial(core50_benchmarks, "NI"), True),
+    "core50-nc": Entry(CORE50, partial(core50_benchmarks, "NC"), True),
+    "core50-nic": Entry(CORE50, partial(core50_benchmarks, "NIC"), True),
+    "facts": Entry(FACTS, facts_benchmarks, True),
+}
+
+
+def named(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
+    """Return the benchmark and preset of NAME or NAME:PRESET.
+
+    Raises:
+      DataError: there is no such benchmark or preset.
+    """
+    name, colon, own = text.partition(":")
+    if not name:
+        raise DataError(f"name a benchmark; there are {', '.join(BENCHMARKS)}")
+    check_name("benchmark", name, list(BENCHMARKS))
+    if colon:
+        check_name("preset", own, list(BENCHMARKS[name].configs))
+    return name, own or preset
+
+
+def default_config(text: str, preset: Preset = "demo") -> Any:
+    """Return the configuration of NAME or NAME:PRESET."""
+    name, preset = named(text, preset)
+    return BENCHMARKS[name].configs[preset]
+
+
+def load(options: BenchmarkOptions, config: Any = None) -> Benchmarks:
+    """Return the benchmarks that options ask for, by setting.
+
+    Args:
+      options: of a command, with the field `config`.
+      config: another configuration in its place.
+
+    Raises:
+      DataError: data that cannot be read, parts that do not fit together, or a setting that the
+        benchmark does not have.
+    """
+    name, _ = named(options.benchmark)
+    entry = BENCHMARKS[name]
+    if entry.own_settings and options.setting is not None:
+        raise DataError(f"--setting is not for {name}, which has its own")
+    asked = ("class-incremental",) if options.setting is None else options.setting
+    return entry.make(
+        Request(
+            name,
+            options.config if config is None else config,
+            tuple(each for each in SETTINGS if each in asked),
+            options.seed,
+            getattr(options, "seeds", 1),
+            options.validation_seeds,
+            options.runs,
+        )
+    )
+
+
+def without(options: Any, *names: str) -> dict[str, Any]:
+    """Return a dataclass's fields but for some."""
+    every = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {name: value for name, value in every.items() if name not in names}

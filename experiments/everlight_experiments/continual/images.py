@@ -1,0 +1,363 @@
+"""Benchmarks composed from a configuration: images, or their features, with one class each."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from everlight.continual import (
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    flax_setup,
+    softmax_objective,
+)
+from everlight.metrics.accuracy_matrix import accuracy
+from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
+from everlight_data.errors import DataError
+from everlight_data.images.image_set import ImageSet
+from everlight_data.images.registry import ImageRequest, load_images
+from everlight_experiments.common.checkpoint import checksums_of
+from everlight_experiments.common.plots import plot_samples
+from everlight_experiments.common.report import Column, Figure, Section, Table
+from everlight_experiments.common.sequences import store_images
+from everlight_experiments.continual.benchmark import (
+    Benchmark,
+    Benchmarks,
+    RunData,
+    Trained,
+    Use,
+)
+from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.features import (
+    LITE0,
+    TRUNK_SIDE,
+    Features,
+    features_alone,
+    load_features,
+    stored_features,
+)
+from everlight_experiments.continual.methods import Demand, Method, Needs
+from everlight_experiments.continual.metrics import (
+    MATRIX,
+    PREDICTED,
+    class_metrics,
+    needs_predictions,
+    with_predictions,
+)
+from everlight_experiments.continual.networks import Network, Wanted, feature_head, network
+from everlight_experiments.continual.optimizers import Optimizer, optimizer
+
+MOST_LISTED = 200
+"""Classes that a report lists."""
+NAME = 24
+"""Characters of a class's name that a picture shows."""
+
+
+class Learned(NamedTuple):
+    """Data and network of a configuration."""
+
+    images: ImageSet
+    stored: StoredImages
+    """Images, or features, as networks read them."""
+    note: str
+    net: Network
+
+
+def image_benchmarks(
+    name: str, config: Config, settings: tuple[str, ...], seed: int, runs: Path
+) -> Benchmarks:
+    """Return the benchmark of a configuration in every setting.
+
+    Args:
+      name: of the benchmark, in reports.
+      config: data, tasks, network, optimizer, protocol, memory and metrics.
+      settings: task-incremental, class-incremental, online.
+      seed: of the run, from which the procedural world is drawn.
+      runs: where run folders are made; computed features are kept there.
+
+    Raises:
+      DataError: data that cannot be read, or parts that do not fit together.
+    """
+    data, note, features = _load(config, seed, runs)
+    classes = len(data.class_names)
+    _check_sizes(config, classes)
+    if features is None:
+        side = data.images.shape[1]
+        wanted = Wanted(classes, side, config.dtype, config.dropout)
+        net = network(config.net, wanted)
+        learned = Learned(data, store_images(data, unit=config.pixels == "unit"), note, net)
+    else:
+        stored = stored_features(features, slice(len(data.train_labels)))
+        learned = Learned(data, stored, note, feature_head(features.note, classes))
+    found = optimizer(config.optimizer, config.learning_rate)
+    sequences = sequences_of(data, config)
+    content = [data.images, data.train_labels, data.test_labels]
+    if features is not None:
+        content.append(np.asarray(learned.stored.pieces))
+    checksums = checksums_of(*content)
+    parts = name, config, learned, found, sequences, checksums
+    return {setting: _bound(setting, *parts) for setting in settings}
+
+
+def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
+    if not config.data and config.features not in (None, LITE0):
+        features, images, note = features_alone(config.features, config.test_every)
+        return images, note, features
+    if not config.data:
+        raise DataError(
+            "give --data: the name of an image set, tfds:NAME, a folder with one sub-folder per "
+            "class, a .csv of file and label, an .npz of images and labels, or a folder of IDX "
+            "files"
+        )
+    side = config.side
+    if config.features is not None and Path(config.data).exists():
+        side = side or TRUNK_SIDE
+    images, note = load_images(
+        ImageRequest(
+            config.data,
+            # A pretrained network has its own size, to which it enlarges small images.
+            side if config.features is None or Path(config.data).exists() else None,
+            config.classes,
+            config.per_class,
+            config.test_every,
+            config.test_data,
+            seed,
+        )
+    )
+    features = None if config.features is None else load_features(config.features, images, runs)
+    return images, note, features
+
+
+def _check_sizes(config: Config, classes: int) -> None:
+    tasks = config.tasks
+    if not tasks:
+        raise DataError("--tasks without a number; give how many tasks there are")
+    if len(tasks) == 1 and tasks[0] > classes:
+        raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
+    if len(tasks) > 1 and sum(tasks) != classes:
+        raise DataError(
+            f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
+            "sizes that sum to the number of classes, or the number of tasks alone"
+        )
+    size = config.buffer_size
+    if size is not None and size < classes:
+        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")
+
+
+def _bound(
+    setting: str,
+    name: str,
+    config: Config,
+    learned: Learned,
+    found: Optimizer,
+    sequences: Callable[[int, Use], TaskSequence],
+    checksums: tuple[int, ...],
+) -> Benchmark:
+    images, net = learned.images, learned.net
+    given = setting == "task-incremental"
+    predicts = needs_predictions(config.metrics)
+    classes, tasks = len(images.class_names), number_of_tasks(config)
+    facts = facts_of(name, config, net, checksums)
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        group = data.own.class_group
+        objective = softmax_objective(group, True)
+        if predicts:
+            objective = with_predictions(objective, given)
+        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
+        return setup, Needs(
+            tasks,
+            classes,
+            config.exemplars_per_class,
+            reach=found.implicit_rate,
+            layers=net.layers if method.trains == "net" else (),
+            class_group=group,
+            replay_batch_size=config.replay_batch_size,
+            buffer_size=config.buffer_size,
+        )
+
+    def protocol(method: Method) -> Protocol:
+        if setting == "online":
+            return Protocol(epochs=1, batch_size=config.online_batch, select="last")
+        return config.protocol
+
+    def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
+        accuracies = result.evaluation[0] if predicts else result.evaluation
+        matrix = accuracies.task_masked if given else accuracies.class_incremental
+        kept = {MATRIX: matrix, "validation": result.validation}
+        return kept | ({PREDICTED: result.evaluation[1]} if predicts else {})
+
+    return Benchmark(
+        name=name,
+        setting=setting,
+        note=learned.note,
+        draws="order of classes" if config.order == "seeded" else "initial network",
+        training=training_words(config, net, found),
+        chosen=config.chosen,
+        checksums=checksums,
+        capabilities=capabilities_of(net, given),
+        metrics=class_metrics(config.metrics, images.class_names),
+        facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
+        shared=lambda method: learned.stored,
+        begin=begin,
+        protocol=protocol,
+        sequence=lambda method, draw: sequences(draw.order, draw.use),
+        keep=keep,
+        criterion=over_all_times if config.criterion != "final accuracy" else None,
+        criterion_name=config.criterion if config.criterion != "final accuracy" else "",
+        hyperparameters=config.grids,
+        counts=_counts(images, config, sequences(0, "evaluation")),
+        images=images,
+        # Settings differ in their data and protocol alone, unless predictions are kept.
+        program=setting if predicts else "",
+        config=config,
+        sections=lambda folder: [data_section(folder, images)],
+    )
+
+
+def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
+    """Return what methods may require of images with classes."""
+    found: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}
+    if net.named:
+        found.add("named head")
+    if net.layers:
+        found.add("hidden layers")
+    if task_given:
+        found.add("task-incremental")
+    return frozenset(found)
+
+
+def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
+    """Return what identifies the runs of a configuration."""
+    apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
+    kept = {key: value for key, value in dataclasses.asdict(config).items() if key not in apart}
+    return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
+
+
+def training_words(config: Config, net: Network, found: Optimizer) -> str:
+    """Return network, optimizer, length and memory in words, for the report."""
+    memory = f"{config.exemplars_per_class} exemplars per class"
+    if config.buffer_size is not None:
+        memory = f"{config.buffer_size} stored samples in total"
+    replay = config.replay_batch_size
+    replayed = "" if replay is None else f", replayed in batches of {replay}"
+    protocol = config.protocol
+    restarted = ", restarted at every task" if protocol.new_optimizer else ""
+    return (
+        f"{net.note}; {found.note}{restarted}; {protocol.epochs} epochs per task in batches of "
+        f"{protocol.batch_size}; online one pass in batches of {config.online_batch}; "
+        f"{memory}{replayed}"
+    )
+
+
+def over_all_times(run: Trained) -> float:
+    """Return the accuracy over all times (A); of joint training that after its only task."""
+    matrix = jnp.asarray(run.arrays[MATRIX])
+    at_once = not np.any(run.arrays["steps"][:-1])
+    return float(jnp.mean(matrix[-1]) if at_once else accuracy(matrix))
+
+
+def number_of_tasks(config: Config) -> int:
+    """Return the number of tasks of a configuration."""
+    return config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
+
+
+def split_classes(order: np.ndarray, tasks: tuple[int, ...]) -> list[list[int]]:
+    """Return the classes of every task: of as equal sizes as possible, or of the given sizes."""
+    parts = tasks[0] if len(tasks) == 1 else np.cumsum(tasks)[:-1]
+    return [part.tolist() for part in np.array_split(order, parts)]
+
+
+def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
+    """Return the sequence of every seed and use, all of one shape."""
+    classes = len(images.class_names)
+    counts = np.bincount(images.train_labels, minlength=classes)
+    fraction: Any = config.validation_fraction
+    if fraction:
+        # Every class has one that validates, whatever rounding makes of one over its size.
+        fraction = np.maximum(fraction, (1 + 1e-6) / counts)
+    protocol = config.protocol
+    validates = protocol.select == "best" or protocol.plateau_factor != 1
+
+    def ordered(order: np.ndarray) -> TaskSequence:
+        cut = split_classes(order, config.tasks)
+        return class_incremental(images.train_labels, images.test_labels, cut, classes, fraction)
+
+    natural = np.arange(classes)
+    # The largest classes first make the largest task that any order can have.
+    largest = ordered(natural if config.order == "natural" else np.argsort(-counts, kind="stable"))
+    shapes = [largest, tested_on_validation(largest)] if np.any(fraction) else [largest]
+
+    @functools.cache
+    def sequence(order: int, use: Use) -> TaskSequence:
+        drawn = natural
+        if config.order == "seeded":
+            drawn = np.random.default_rng(order).permutation(classes)
+        found = ordered(drawn)
+        if use == "validation":
+            if not np.any(fraction):
+                raise DataError(
+                    "--validation-fraction 0 leaves nothing to select hyper-parameters on; give "
+                    "each method's value, as in --hyperparameters EWC=100, or a fraction"
+                )
+            found = tested_on_validation(found)
+        found = same_shapes([found, *shapes])[0]
+        return found if validates else _not_validating(found)
+
+    return sequence
+
+
+def _not_validating(sequence: TaskSequence) -> TaskSequence:
+    """Remove in-task validation, for which GDumb would train its network."""
+    valid = sequence.tasks.valid
+    none = valid._replace(mask=jnp.zeros_like(valid.mask))
+    return sequence._replace(tasks=sequence.tasks._replace(valid=none))
+
+
+def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
+    held_out = len(images.train_labels) - int(np.sum(sequence.tasks.train.mask))
+    sizes = np.bincount(np.asarray(sequence.class_task))
+    epochs = "epochs and " if config.protocol.select == "best" else ""
+    if len(config.tasks) == 1:
+        of = f"{len(sizes)} tasks of {' or '.join(map(str, sorted(set(sizes.tolist()))))} classes"
+    else:
+        of = f"{len(sizes)} tasks of {', '.join(map(str, sizes))} classes"
+    return (
+        f"; {len(images.train_labels) - held_out:,} training images, {held_out:,} select "
+        f"{epochs}hyper-parameters, {len(images.test_labels):,} test images; {of}"
+    )
+
+
+def short_name(name: str) -> str:
+    """Return a class's name as a picture shows it."""
+    return name if len(name) <= NAME else f"{name[: NAME - 1]}…"
+
+
+def data_section(folder: Path, images: ImageSet) -> Section:
+    """Return the images per class and some samples."""
+    classes = len(images.class_names)
+    train, test = (
+        np.bincount(labels, minlength=classes)
+        for labels in (images.train_labels, images.test_labels)
+    )
+    rows = [
+        [name, f"{train[label]:,}", f"{test[label]:,}"]
+        for label, name in enumerate(images.class_names[:MOST_LISTED])
+    ]
+    caption = "Images per class; validation images are among the training images."
+    if classes > MOST_LISTED:
+        caption += f" The first {MOST_LISTED} of {classes:,}."
+    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
+    if not images.images.size:
+        return Section("The data", [], [table])
+    said = "Training images of some classes at the network's resolution."
+    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
+    return Section("The data", [], [samples, table])

@@ -1,0 +1,59 @@
+"""Where a run keeps its networks, and what of them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from everlight.continual import Learner, SequenceResult
+from everlight.continual.base import Memory
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.many_runs import AfterTask, Unit
+from everlight_experiments.continual.methods import Method
+
+NETS = "models"
+"""Folder of the networks that a run keeps."""
+BESIDE = 85_000
+"""Bytes of a checkpoint beside its arrays, as measured."""
+
+
+class Net(NamedTuple):
+    """What is kept of a run after a task: the learner without the optimizer's state, the memory."""
+
+    learner: Learner
+    memory: Memory
+
+
+def net_of(result: SequenceResult) -> Net:
+    """Return the network as it is evaluated."""
+    return Net(result.learner._replace(opt_state=()), result.memory)
+
+
+def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) -> Path:
+    """Return the folder of a run's networks, each a checkpoint with its task's number, from 0."""
+    return run / NETS / part / setting / method.label / str(order)
+
+
+def keeper(run: Path, part: str, setting: str, method: Method) -> AfterTask:
+    """Return what writes the network of a run after every task, once."""
+
+    def keep(unit: Unit, task: int, result: SequenceResult) -> None:
+        tasks = unit.sequence.tasks.id.shape[0]
+        path = nets_folder(run, part, setting, method, unit.facts["order"])
+        Checkpoints(path, keep=tasks).renew(task, net_of(result), unit.facts)
+
+    return keep
+
+
+def bytes_of_nets(methods: Sequence[tuple[Callable[[], Net], int]], seeds: int) -> int:
+    """Return about how many bytes all kept networks take.
+
+    Args:
+      methods: shapes of each method's network, and its number of tasks.
+      seeds: number of runs of each method.
+    """
+    return sum(
+        seeds * tasks * (BESIDE + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(net())))
+        for net, tasks in methods
+    )

@@ -1,0 +1,111 @@
+"""Results of a method on a benchmark: named metrics over seeds, and what the runs cost."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight_experiments.common.many_runs import has_diverged
+from everlight_experiments.continual.benchmark import Metric, Trained
+from everlight_experiments.continual.selection import Choice
+
+BY_TASK = "{} by task"
+"""Name of the metric that is the score after the task of the row on the task of the column."""
+
+
+class Cost(NamedTuple):
+    """Costs that are the same for every run of a method."""
+
+    parameters: int
+    parameter_copies: int
+    """Copies held from the second task on, counted as in the metrics' paper."""
+    memory_bytes: int
+    """Bytes of the strategy's memory."""
+    sample_bytes: int
+    """Bytes of a stored sample; 0 where images are streamed."""
+    batch_size: int
+    """Samples per step."""
+    operations: float
+    """Floating-point operations of one step, from its program's cost analysis."""
+
+
+class Outcome(NamedTuple):
+    """A method in a setting; the first axis of every array is over seeds."""
+
+    score: str
+    """Name of the metric that is the score over time."""
+    metrics: Mapping[str, np.ndarray]
+    """Metrics by name; NaN where a run diverged."""
+    diverged_at: Int[np.ndarray, "seeds 2"]
+    """Task and epoch; -1 and -1 for a run that did not diverge."""
+    steps: Int[np.ndarray, "seeds t"]
+    """Steps from the beginning to the end of each task."""
+    stored_samples: Int[np.ndarray, "seeds t"]
+    """Samples of earlier tasks that are stored while a task is learned."""
+    samples: Int[np.ndarray, "seeds t"]
+    """Training samples of each task."""
+    seconds: Float[np.ndarray, "seeds"]
+    """Seconds of training and evaluation, the first run's with compilation; NaN if not known."""
+    cost: Cost
+    choice: Choice
+    settings: Mapping[str, Any] = {}
+    """Arguments of the strategy, among them the selected hyper-parameter."""
+    replayed: int = 0
+    """Samples from memory that every step learns beside its own."""
+
+    @property
+    def over_time(self) -> Float[np.ndarray, "seeds t"]:
+        """Score on all tasks so far, after every task; NaN before joint training's only one."""
+        return self.metrics[self.score]
+
+    @property
+    def matrices(self) -> Float[np.ndarray, "seeds t t"]:
+        """Score after task i on task j."""
+        return self.metrics[BY_TASK.format(self.score)]
+
+    @property
+    def final(self) -> Float[np.ndarray, "seeds"]:
+        """Score on all tasks after the last one."""
+        return self.over_time[:, -1]
+
+    @property
+    def diverged(self) -> int:
+        """Number of diverged runs."""
+        return int(np.sum(self.diverged_at[:, 0] >= 0))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All measured values by plain names."""
+        own = ("diverged_at", "steps", "stored_samples", "samples", "seconds")
+        return (
+            dict(self.metrics)
+            | {name: getattr(self, name) for name in own}
+            | self.cost._asdict()
+            | self.choice._asdict()
+        )
+
+
+Outcomes = Mapping[str, Mapping[str, Outcome]]
+"""Outcomes by column (setting, or part and setting) and method."""
+
+
+def measured(metric: Metric, runs: Sequence[Trained]) -> np.ndarray:
+    """Return a metric of all runs, `[runs, *axes]`; NaN for those that diverged."""
+    values = [
+        np.full(metric.shape(run.tasks), np.nan)
+        if has_diverged(run.arrays)
+        else np.asarray(metric.compute(run))
+        for run in runs
+    ]
+    return np.stack(values)
+
+
+def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:
+    """Return all values as `column/method/name`."""
+    return {
+        f"{column}/{name}/{field}": value
+        for column, by_name in outcomes.items()
+        for name, outcome in by_name.items()
+        for field, value in outcome.arrays.items()
+    }

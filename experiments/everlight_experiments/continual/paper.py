@@ -1,0 +1,199 @@
+"""A paper as a value, and the one function that runs it.
+
+A paper declares presets, benchmarks, methods, published numbers, findings and special sections;
+`run_paper` opens the folder, trains, saves and writes the report.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool
+
+from everlight_data.errors import DataError
+from everlight_experiments.common.configs import option_value, with_config
+from everlight_experiments.common.report import (
+    Column,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import Preset, RunSettings
+from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.methods import Method
+from everlight_experiments.continual.outcome import Outcome, Outcomes
+from everlight_experiments.continual.report import report_sections, report_summary
+from everlight_experiments.continual.report_tables import NOTHING_PUBLISHED, Published
+from everlight_experiments.continual.train import (
+    Job,
+    Training,
+    runners_of,
+    save_outcomes,
+    train_jobs,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperOptions(RunSettings):
+    """Options of a paper's command; `with_config` adds those of its configuration."""
+
+
+class Experiment(NamedTuple):
+    """What a paper trains with one configuration."""
+
+    benchmarks: Benchmarks
+    """By column."""
+    jobs: Sequence[Job]
+    """Methods by column, each with its number of seeds."""
+    parts: Mapping[str, str] = {}
+    """What begins the names of a column's units, where there are several benchmarks."""
+    aside: frozenset[str] = frozenset()
+    """Columns that only the paper's own sections show."""
+    data: Any = None
+    """What the paper's own sections need besides outcomes."""
+
+    @property
+    def shown(self) -> list[str]:
+        """Columns of the general report."""
+        return [column for column in self.benchmarks if column not in self.aside]
+
+    @property
+    def rows(self) -> list[Method]:
+        """Methods of the general report, each once."""
+        found = {job.method.name: job.method for job in self.jobs if job.column in self.shown}
+        return list(found.values())
+
+
+class Results(NamedTuple):
+    """A trained experiment."""
+
+    folder: Path
+    config: Any
+    experiment: Experiment
+    outcomes: Outcomes
+    """By column and method, those of columns aside too."""
+    seed: int
+
+    def of(self, column: str) -> Mapping[str, Outcome]:
+        """Return the outcomes of a column by method."""
+        return self.outcomes[column]
+
+
+Holds = Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
+
+
+class Finding(NamedTuple):
+    """A claim of a paper, checked in every run."""
+
+    claim: str
+    needs: frozenset[str]
+    """Methods that the check reads."""
+    test: Holds
+    """From outcomes by method to whether it holds for each seed, and the numbers in words."""
+
+
+class Paper(NamedTuple):
+    """Everything that is particular to a paper."""
+
+    name: str
+    """Of the command and the run's folder."""
+    citation: str
+    title: Callable[[Any], str]
+    """From the configuration to the report's title."""
+    presets: Mapping[Preset, Any]
+    """Configurations, dataclass instances whose fields are options of the command."""
+    experiment: Callable[[Any, RunFolder, PaperOptions], Experiment]
+    """From the configuration to benchmarks and methods."""
+    sections: Callable[[Results], Sequence[Section]] = lambda results: ()
+    """Sections before those of the general report."""
+    summary: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
+    """Facts beside those that every report states."""
+    published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
+    rule: str | None = None
+    """Selection rule; None is the common one, on one validation seed."""
+    first: Callable[[FirstScreen, Results], FirstScreen] = lambda first, results: first
+    """Changes to the first screen."""
+
+
+def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
+    """Return the options of a paper's command, with the defaults of the preset that is named."""
+    preset = option_value(arguments, "--preset") or "demo"
+    if preset not in paper.presets:
+        raise DataError(f"--preset {preset!a}; there are {', '.join(paper.presets)}")
+    found = with_config(PaperOptions, paper.presets[preset])
+    found.__doc__ = f"{paper.citation}."
+    return found
+
+
+def run_paper(paper: Paper, options: PaperOptions) -> Path:
+    """Train what a paper's configuration asks for and write the report; returns its path.
+
+    Args:
+      paper: the paper.
+      options: its command's options, with the field `config`.
+
+    Raises:
+      DataError: data that are missing or wrong, or settings that cannot be.
+    """
+    folder = RunFolder("paper", paper.name, options, shared=True)
+    results, summary, first, sections = paper_parts(paper, folder, options)
+    title = paper.title(results.config)
+    return write_report(folder.path, title, summary, sections, first)
+
+
+def paper_parts(
+    paper: Paper, folder: RunFolder, options: PaperOptions
+) -> tuple[Results, list[tuple[str, str]], FirstScreen, list[Section]]:
+    """Train everything; return the results and the report's summary, first screen and sections."""
+    experiment = paper.experiment(options.config, folder, options)
+    opened = {name: each.opened(folder) for name, each in experiment.benchmarks.items()}
+    experiment = experiment._replace(benchmarks=opened)
+    runners = runners_of(Training(folder, options.seed), opened, experiment.parts)
+    outcomes = train_jobs(runners, experiment.jobs)
+    results = Results(folder.path, options.config, experiment, outcomes, options.seed)
+    seeds = max(job.seeds for job in experiment.jobs)
+    save_outcomes(folder, opened, options.seed, seeds, outcomes)
+    shown = {name: opened[name] for name in experiment.shown}
+    first, sections = report_sections(
+        folder.path,
+        shown,
+        {name: outcomes[name] for name in shown},
+        experiment.rows,
+        paper.published(results),
+    )
+    benchmark = next(iter(shown.values()))
+    rule = 1 if paper.rule is None else paper.rule
+    summary = [
+        ("Paper", paper.citation),
+        *report_summary(benchmark, options.seed, seeds, rule, folder.duration()),
+        *paper.summary(results),
+    ]
+    own = paper.sections(results)
+    return results, summary, paper.first(first, results), [*own, *sections]
+
+
+def findings_section(
+    findings: Sequence[Finding], outcomes: Mapping[str, Outcome], source: str
+) -> Section:
+    """Return a table of claims with the number of seeds for which each holds.
+
+    Args:
+      findings: of the paper.
+      outcomes: by method.
+      source: sentence on what the claims are about in the paper.
+    """
+    rows = []
+    for claim, needs, test in findings:
+        missing = sorted(needs - outcomes.keys())
+        if missing:
+            rows.append([claim, "–", f"not run: {', '.join(missing)}"])
+            continue
+        holds, numbers = test(outcomes)
+        rows.append([claim, f"{np.sum(holds)} of {len(holds)}", numbers])
+    columns = [Column("finding"), Column("holds in"), Column("means")]
+    table = Table("Findings of the paper and results of this run.", columns, rows)
+    return Section("The paper's findings", [source], [table])

@@ -1,0 +1,99 @@
+"""Tables and pictures of any metric, from its declaration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from everlight_experiments.common.cells import dash, spread
+from everlight_experiments.common.plots import new_canvas, plot_curves, plot_matrices, save
+from everlight_experiments.common.report import Column, Figure, Table
+from everlight_experiments.continual.benchmark import Benchmark, Metric
+from everlight_experiments.continual.outcome import Outcome
+
+MOST_COLUMNS = 50
+"""Names of an axis that a table shows as columns."""
+
+
+def metric_items(
+    folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
+) -> list[Table | Figure]:
+    """Return a table or a picture of every metric that has a meaning, but for the score.
+
+    Args:
+      folder: where pictures go.
+      column: name of the benchmark among those of the report.
+      benchmark: whose metrics are shown.
+      by_name: outcomes by method.
+    """
+    return [
+        _item(folder, column, metric, {k: each.metrics[metric.name] for k, each in by_name.items()})
+        for metric in benchmark.metrics[2:]
+        if metric.meaning and by_name
+    ]
+
+
+def _item(
+    folder: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
+) -> Table | Figure:
+    path = folder / f"{_file_name(column)}_{_file_name(metric.name)}.png"
+    title = metric.name[:1].upper() + metric.name[1:]
+    caption = f"{title}. {metric.meaning}"
+    axes = metric.axes
+    if axes == ("time",):
+        return Figure(caption, plot_curves(path, {column: dict(values)}, metric.name))
+    if axes == ("time", "task"):
+        means = {name: value.mean(axis=0) for name, value in values.items()}
+        return Figure(caption, plot_matrices(path, means, metric.name))
+    if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
+        return Figure(caption, _plot_squares(path, metric, values))
+    if axes[:1] == ("time",):
+        values = {name: value[:, -1] for name, value in values.items()}
+        axes = axes[1:]
+    if not axes:
+        rows = [[name, dash(spread(value))] for name, value in values.items()]
+        return Table(caption, [Column("method"), Column(metric.name)], rows)
+    (names,) = axes
+    return _by_name(caption, metric.name, names, values)
+
+
+def _by_name(
+    caption: str, metric: str, names: tuple[str, ...], values: Mapping[str, np.ndarray]
+) -> Table:
+    if len(names) > MOST_COLUMNS:
+        caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
+    rows = [
+        [name, *(dash(spread(value[:, place])) for place in range(min(len(names), MOST_COLUMNS)))]
+        for name, value in values.items()
+    ]
+    return Table(
+        caption,
+        [Column("method"), *(Column(name, metric) for name in names[:MOST_COLUMNS])],
+        rows,
+    )
+
+
+def _plot_squares(path: Path, metric: Metric, values: Mapping[str, np.ndarray]) -> Path:
+    """Draw matrices over named rows and columns, as shares of each row, of the first seed."""
+    columns = -(-len(values) // 2)
+    canvas, axes = new_canvas(columns, 3.4, 3.4, rows=min(2, len(values)))
+    for axis in axes:
+        axis.set_axis_off()
+    for place, (axis, (name, value)) in enumerate(zip(axes, values.items(), strict=False)):
+        axis.set_axis_on()
+        square = value[0].astype(float)
+        total = square.sum(axis=1, keepdims=True)
+        shares = np.divide(square, total, out=np.full_like(square, np.nan), where=total > 0)
+        picture = axis.imshow(shares, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
+        axis.set(title=name, xlabel="predicted class")
+        axis.set_ylabel("" if place % columns else "true class")
+        for direction in (axis.xaxis, axis.yaxis):
+            direction.set_major_locator(MaxNLocator(5, integer=True))
+        axis.grid(False)
+    canvas.colorbar(picture, ax=axes, label="share of the true class, first seed", shrink=0.6)
+    return save(canvas, path)
+
+
+def _file_name(name: str) -> str:
+    return "".join(char if char.isalnum() else "_" for char in name.lower())

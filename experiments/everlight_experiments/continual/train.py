@@ -1,0 +1,133 @@
+"""Training of all methods of a run, and what it saves."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from everlight_data.writing import amount
+from everlight_experiments.common.checkpoint import checksums_of
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
+from everlight_experiments.continual.kept_nets import NETS, bytes_of_nets
+from everlight_experiments.continual.methods import METHODS, Method, why_not
+from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
+from everlight_experiments.continual.runner import Programs, Runner
+
+
+class Job(NamedTuple):
+    """A method on a benchmark."""
+
+    column: str
+    """Name of the benchmark among those of the run."""
+    method: Method
+    seeds: int
+
+
+class Training(NamedTuple):
+    """How the jobs of a run are trained."""
+
+    folder: RunFolder
+    seed: int
+    validation_seeds: int = 1
+    keep_nets: bool = False
+
+
+def runners_of(
+    training: Training, benchmarks: Benchmarks, parts: Mapping[str, str] = {}
+) -> dict[str, Runner]:
+    """Return a runner for every benchmark; those of one part share their programs.
+
+    Args:
+      training: folder and seeds.
+      benchmarks: by column.
+      parts: what begins the names of a column's units, where a folder has several benchmarks.
+    """
+    programs: dict[str, Programs] = {}
+    folder, seed, validation_seeds, keep_nets = training
+    return {
+        column: Runner(
+            folder,
+            benchmark,
+            seed,
+            validation_seeds,
+            parts.get(column, ""),
+            keep_nets,
+            programs.setdefault(parts.get(column, ""), Programs()),
+        )
+        for column, benchmark in benchmarks.items()
+    }
+
+
+def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
+    """Return every method on every benchmark that it applies to.
+
+    Settings follow each other within a method: they may share programs.
+    """
+    return [
+        Job(column, benchmark.row(method), seeds)
+        for method in rows
+        for column, benchmark in benchmarks.items()
+        if why_not(method, benchmark.capabilities) is None
+    ]
+
+
+def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
+    """Train all jobs; what other processes are training comes last.
+
+    Returns:
+      outcomes by column and method, in the order of the runners and jobs.
+    """
+    for column, method, _ in jobs:
+        # A user's own strategy is built before anything is trained.
+        if method.version:
+            runners[column].strategy(method)
+    found: dict[tuple[str, str], Outcome] = {}
+    left = list(jobs)
+    while left:
+        free = (job for job in left if not runners[job.column].is_elsewhere(job.method, job.seeds))
+        job = next(free, left[0])
+        left.remove(job)
+        column, method, seeds = job
+        outcome = found[column, method.name] = runners[column].outcome(method, seeds)
+        score = outcome.final.mean()
+        print(f"{column}, {method.name}: final {outcome.score} {score:.3f}", flush=True)
+    return {
+        column: {
+            method.name: found[column, method.name] for where, method, _ in jobs if where == column
+        }
+        for column in runners
+    }
+
+
+def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
+    """Print, before anything is trained, how much space the kept networks take."""
+    needed = 0
+    for column, method, seeds in jobs:
+        runner = runners[column]
+        tasks = runner.parts(method).sequence.tasks.id.shape[0]
+        needed += bytes_of_nets([(lambda r=runner, m=method: r.net(m), tasks)], seeds)
+    print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
+
+
+def save_outcomes(
+    folder: RunFolder, benchmarks: Benchmarks, seed: int, seeds: int, outcomes: Outcomes
+) -> None:
+    """Save all metrics as `column/method/name`, and what `compare` checks."""
+    first = next(iter(benchmarks.values()))
+    every = list(benchmarks.values())
+    folder.save_results(
+        draws=np.array([draw_checksum(every, Draw("evaluation", seed, n)) for n in range(seeds)]),
+        data=np.array(first.checksums),
+        measure=np.array(first.score),
+        tested=np.array(first.tested),
+        **arrays_of(outcomes),
+    )
+
+
+def draw_checksum(benchmarks: Sequence[Benchmark], draw: Draw) -> int:
+    """Return a checksum of which samples come when; equal seeds may number different orders."""
+    sequences = [benchmark.sequence(METHODS["naive"], draw) for benchmark in benchmarks]
+    (checksum,) = checksums_of(np.array(checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))))
+    return checksum
