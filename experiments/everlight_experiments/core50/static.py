@@ -101,8 +101,9 @@ def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Pat
         ),
         (
             "Selection rule",
-            f"last step; C was not tuned; steps and learning rates of the networks: {plan.chosen}",
+            "The networks after the last step are evaluated. The C of the SVM was not tuned.",
         ),
+        ("Selection of network and training", plan.chosen),
         ("Duration", folder.duration()),
     ]
     title = f"CORe50, static: {frames.name} ({settings.preset})"
