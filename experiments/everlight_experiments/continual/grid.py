@@ -22,18 +22,25 @@ from everlight_data.errors import DataError
 from everlight_experiments.common.cells import dash, spread
 from everlight_experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import Column, Figure, Section, Table, write_report
+from everlight_experiments.common.report import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, check_methods, check_name
 from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.intervals import interval_cell
+from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.plan import Option, Seeds
 from everlight_experiments.continual.report_tables import (
     choices_of,
-    forgetting_cell,
     hyperparameters_table,
     left_out_table,
-    median_seconds,
 )
 from everlight_experiments.continual.run import (
     NETS_KEPT,
@@ -145,9 +152,8 @@ def run_grid(settings: GridRun) -> Path:
         *([NETS_KEPT] if settings.keep_nets else []),
     ]
     title = f"Continual learning: {len(rows)} methods on {', '.join(benchmarks)}"
-    return write_report(
-        folder.path, title, summary, _sections(folder.path, benchmarks, outcomes, rows)
-    )
+    first, sections = _sections(folder.path, benchmarks, outcomes, rows)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
@@ -204,7 +210,8 @@ def _sections(
     benchmarks: Mapping[str, Benchmark],
     outcomes: Mapping[str, Outcomes],
     rows: Sequence[Method],
-) -> list[Section]:
+) -> tuple[FirstScreen, list[Section]]:
+    """Return the first screen and the sections after the summary."""
     columns: dict[Place, Mapping[str, Outcome]] = {
         Place(name, scenario): by_name
         for name, found in outcomes.items()
@@ -223,10 +230,9 @@ def _sections(
         (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
     )
     table = Table(
-        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure; in "
-        "brackets the rank within the column, diverged methods being last. –: not applicable, see "
-        "below. The mean rank is over the benchmarks where a method ran; compare only methods with "
-        "equally many.",
+        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
+        "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
+        "ran.",
         [
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
@@ -245,11 +251,15 @@ def _sections(
             ]
             for name in order
         ],
+        marks={
+            "–": "–: not applicable, see below; compare mean ranks of equally many benchmarks only.",
+            "diverged": "Diverged methods have the last rank.",
+        },
     )
     forgotten = Table(
-        "Forgetting, the loss since each task's best score, in the same measure and order; – where "
-        "it is not defined. Seconds are the median run's, summed over the benchmarks where the "
-        "method ran, with compilation, on a machine that may be shared; – where not known.",
+        "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
+        "measure. Seconds per run: median over runs, compilation included, on a machine that may "
+        "be shared; the sum is over the benchmarks where the method ran.",
         [
             Column("method"),
             *(Column(place.title, "forgetting") for place in columns),
@@ -267,6 +277,7 @@ def _sections(
             ]
             for name in order
         ],
+        marks={"–": "–: not defined, or not known."},
     )
     picture = _plot(
         path / "grid.png",
@@ -275,7 +286,7 @@ def _sections(
         np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
         np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
     )
-    figure = Figure("Mean final scores; colours are ranks within a column.", picture)
+    figure = Figure("Mean final scores. Colours: rank within a column.", picture)
     titled = {place.title: by_name for place, by_name in columns.items()}
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
@@ -285,10 +296,33 @@ def _sections(
             hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
         ),
     )
-    return [
-        Section("Every strategy on every benchmark", items=[figure, table, forgotten]),
+    first = FirstScreen(_headline(found, rows), figure, table)
+    return first, [
+        Section("Forgetting and time", items=[forgotten]),
         *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
+
+
+def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> tuple[str, ...]:
+    """Return the question, the method of the best mean rank with its interval, and the baseline.
+
+    Methods compete that ran on the most benchmarks; those with all data at once are references.
+    """
+    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
+    most = max(map(len, ranks.values()))
+    full = [name for name, own in ranks.items() if len(own) == most]
+    ranked = [name for name in full if name not in references] or full
+    best = min(ranked, key=lambda name: np.mean(ranks[name]))
+    among = f"{most} benchmark{'s' * (most > 1)}"
+    said = f"{best}, {np.mean(ranks[best]):.2f}"
+    if most > 1:
+        highest = float(max(max(own, default=1) for own in ranks.values()))
+        said = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
+    return (
+        f"Which continual-learning method has the best mean rank over {among}?",
+        f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
+        f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
+    )
 
 
 def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
