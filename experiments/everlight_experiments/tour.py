@@ -56,9 +56,9 @@ def run_tour(settings: TourRun) -> Path:
         for section in body
     ]
     said = (
-        "How well do two-camera illuminant estimation and continual learning work on demo data?",
-        f"Two cameras. {first.sentences[1]}",
-        f"Continual learning. {also.sentences[1]}",
+        "Which methods are best on the demo data of both topics?",
+        f"Illuminants: {first.sentences[1]}",
+        f"Continual learning: {also.sentences[1]}",
     )
     below = (*first.sentences[2:], *first.below, *also.sentences[2:], *also.below)
     both = replace(first, sentences=said, below=below)

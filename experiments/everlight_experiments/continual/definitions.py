@@ -34,7 +34,7 @@ COSTS: Mapping[str, str] = {
     "held in the last task": "Stored samples and steps of the optimizer are means over runs.",
     "MFLOP per step": "MFLOP per step: operations of one step's program, without importances.",
     "seconds per run": "Seconds per run: median over runs on a machine that may be shared. They "
-    "include compilation, except where hyper-parameters were selected before.",
+    "include compilation, unless selection or another setting compiled the same program before.",
 }
 """Columns of the table of costs."""
 ARGUMENTS: Mapping[str, str] = {

@@ -138,13 +138,11 @@ def run_grid(settings: GridRun) -> Path:
         (
             "Seeds",
             f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
-            "its own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+            "its own " + ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items()),
         ),
         (
             "Selection rule",
-            RULE.format(
-                criterion=criterion, draws=settings.validation_seeds, what="data of the benchmark"
-            ),
+            RULE.format(criterion=criterion, draws=settings.validation_seeds, what="data"),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
@@ -252,7 +250,7 @@ def _sections(
             for name in order
         ],
         marks={
-            "–": "–: not applicable, see below; compare mean ranks of equally many benchmarks only.",
+            "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
             "diverged": "Diverged methods have the last rank.",
         },
     )
@@ -326,11 +324,11 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
 
 
 def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
-    """By which hyperparameters are chosen, where benchmarks differ of each."""
+    """Return what selects hyper-parameters, for each benchmark where they differ."""
     by_name = {name: each.criterion for name, each in benchmarks.items()}
     if len(set(by_name.values())) == 1:
         return next(iter(by_name.values()))
-    return ", ".join(f"{criterion} of {name}" for name, criterion in by_name.items())
+    return " and ".join(f"{criterion} ({name})" for name, criterion in by_name.items())
 
 
 def _final(outcome: Outcome | None) -> float:

@@ -11,8 +11,7 @@ from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.common.cells import spread
 from everlight_experiments.continual.runner import Outcome
 
-METRICS: Mapping[str, Callable] = {
-    "forgetting": forgetting,
+TRANSFERS: Mapping[str, Callable] = {
     "backward transfer": backward_transfer,
     "forward transfer": forward_transfer,
 }

@@ -9,7 +9,7 @@ from everlight_experiments.common.cells import deviation, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.definitions import PUBLISHED
+from everlight_experiments.continual.definitions import PUBLISHED, SCORES
 from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import (
     drawn_matrix,
@@ -244,7 +244,10 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
 def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
     columns, rows = [Column("method")], []
     for scenario in outcomes:
-        columns += [Column(f"final {benchmark.measure}", scenario), Column("forgetting", scenario)]
+        columns += [
+            Column(f"final {benchmark.measure}", scenario),
+            Column("forgetting", scenario, SCORES["forgetting"].format(measure=benchmark.measure)),
+        ]
     for name in dict.fromkeys(name for by_name in outcomes.values() for name in by_name):
         row = [name]
         for by_name in outcomes.values():
@@ -253,7 +256,10 @@ def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
                 ["–"] * 2 if outcome is None else [spread(outcome.final), forgetting_cell(outcome)]
             )
         rows.append(row)
-    caption = f"{benchmark.note}. Mean ± standard deviation over seeds, after the last task."
+    caption = (
+        f"{sentence(benchmark.note)}. Mean ± standard deviation over seeds, after the last task, "
+        "on all tasks."
+    )
     return Table(caption, columns, rows, marks=PUBLISHED)
 
 

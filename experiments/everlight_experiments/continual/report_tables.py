@@ -34,7 +34,7 @@ from everlight_experiments.continual.definitions import (
     weightings,
 )
 from everlight_experiments.continual.matrix_scores import (
-    METRICS,
+    TRANSFERS,
     known_cell,
     learns_at_once,
     mean_or_nan,
@@ -71,20 +71,21 @@ NOTHING_PUBLISHED = Published()
 
 
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
-    """Of every method: the measure in the end and over time, forgetting and transfer.
+    """Return the average over time, transfer and differences in the end of every method.
+
+    The first screen has the measure in the end and forgetting.
 
     Differences are from `naive`, where that is among them.
     """
     measure = benchmark.measure
     columns = [
         Column("method"),
-        Column(f"final {measure}", meaning=f"Final {measure}: after the last task, on all tasks."),
         Column(
             f"average incremental {measure}",
             meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
             f"{benchmark.tested}, measured after every task.",
         ),
-        *(Column(name, meaning=SCORES[name].format(measure=measure)) for name in METRICS),
+        *(Column(name, meaning=SCORES[name].format(measure=measure)) for name in TRANSFERS),
     ]
     if naive in by_name:
         columns += [
@@ -95,8 +96,8 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
     for name, outcome in by_name.items():
         over_time = outcome.over_time.mean(axis=1)
         over_time = np.where(learns_at_once(outcome), np.nan, over_time)
-        row = [name, spread(outcome.final), known_cell(outcome, over_time)]
-        row += [known_cell(outcome, of_runs(metric, outcome)) for metric in METRICS.values()]
+        row = [name, known_cell(outcome, over_time)]
+        row += [known_cell(outcome, of_runs(metric, outcome)) for metric in TRANSFERS.values()]
         if name == naive:
             row += ["–", "–"]
         elif naive in by_name:
