@@ -57,9 +57,14 @@ def run_tour(settings: TourRun) -> Path:
     ]
     said = (
         "Which methods are best on the demo data of both topics?",
-        f"Illuminants: {first.sentences[1]}",
+        f"Illuminants: {_first_part(first.sentences[1])}",
         f"Continual learning: {also.sentences[1]}",
     )
-    below = (*first.sentences[2:], *first.below, *also.sentences[2:], *also.below)
+    below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
     both = replace(first, sentences=said, below=below)
     return write_report(folder.path, "everlight: a tour", summary, every, both)
+
+
+def _first_part(sentence: str) -> str:
+    """Return a sentence up to its first semicolon: the best of the first condition alone."""
+    return sentence.partition(";")[0].rstrip(".") + "."
