@@ -137,7 +137,7 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
 def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys, command):
     with pytest.raises(SystemExit):
         cli.main(["continual", command, "--help"])
-    head = capsys.readouterr().out.split("╭")[0]
+    head = capsys.readouterr().out.partition("Methods:")[2].partition(" -h, ")[0]
     words = shlex.split(head)
     assert set(METHODS) <= {word.rstrip(",") for word in words}
     candidates = given_hyperparameters([word for word in words if "=" in word], METHODS.values())

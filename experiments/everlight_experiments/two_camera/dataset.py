@@ -97,7 +97,7 @@ class DatasetRun(RunSettings):
     """Cross-validation: three folds within each camera, or each camera held out in turn."""
     folds: Path | None = None
     """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
-    text, or MATLAB with `indices`. None draws the folds from --seed."""
+    text, or MATLAB with `indices`. Without it the folds are random, from --seed."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
     methods: tuple[str, ...] | None = None
