@@ -13,13 +13,16 @@ from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.icifar import ICifarRun, icifar_sections
 from everlight_experiments.common.report import Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.common.settings import Preset, RunSettings
 from everlight_experiments.two_camera.radiometric import RadiometricRun, radiometric_sections
 
 
 @dataclass(frozen=True)
 class TourRun(RunSettings):
     """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
+
+    preset: Preset = "demo"
+    """Size of both parts, which can only be demo here."""
 
 
 def run_tour(settings: TourRun) -> Path:

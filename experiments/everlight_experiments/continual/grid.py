@@ -68,20 +68,24 @@ class GridRun(PlannedRun):
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
     """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods; quote names that contain spaces. None is all. naive always runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is all. The
+    baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
-    """Settings of benchmarks without scenarios of their own, and of icifar; None is
-    class-incremental."""
+    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
+    this one) or online. Other benchmarks run in their own settings."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids that replace the default ones, as in EWC=1e2,1e4; a single number is used as it is."""
+    """Values to try instead of those in the list above, one entry per method, as in EWC=1e2,1e4
+    SI=0.1. A single value is used without tuning."""
     seeds: Seeds = 3
-    """Number of evaluation seeds per method and benchmark."""
+    """Number of evaluation seeds per method and benchmark, counted up from --seed."""
     features: str | None = None
     """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Number of validation seeds that select hyper-parameters, apart from evaluation seeds."""
+    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
+    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
     keep_nets: bool = False
-    """Keep the trained network after every task in the run's folder, for `load_net`."""
+    """Save every trained network after every task, in the folder models/ of the run; the Python
+    function `load_net` loads them."""
 
 
 class Place(NamedTuple):

@@ -58,21 +58,23 @@ class ContinualRun(StrategiesRun):
     """Name of the benchmark: digits, procedural, tiny-imagenet, cifar100, icifar, iirc,
     core50-ni, core50-nc, core50-nic, facts, or images for your own."""
     images: Path | None = None
-    """Path of your own images: a folder with one sub-folder per class, a .csv of file and label,
-    or an .npz."""
+    """Path of your own images, for the benchmark images: a folder with one sub-folder per class,
+    a .csv of file and label, or an .npz."""
     data: str | None = None
-    """Image set prepared by TFDS as array_record, tfds:NAME, instead of --images."""
+    """Image set prepared by TensorFlow Datasets (TFDS) as array_record, tfds:NAME, instead of
+    --images."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
-    runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is every
+    method that the benchmark supports. The baseline naive always runs."""
     preset: Preset = "demo"
-    """Size of procedural, tiny-imagenet and cifar100: demo has 20 classes of 100 training images
-    at 16 pixels, small 100 of 200, paper 100 of 500 at 32; papers' benchmarks have their own
-    presets."""
+    """Size of the benchmark, which is another for each (table in docs/guide/runner.md); digits and
+    images have one size."""
     tasks: Count | None = None
-    """Number of tasks into which the classes are split as equally as possible."""
+    """Number of tasks into which the classes are split as equally as possible. None is the
+    benchmark's own value."""
     side: Side | None = None
-    """Side of the images in pixels; your own images default to 32, or 224 for features."""
+    """Side of the images in pixels. None is the preset's; for your own images it is 32, or 224 for
+    features."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Every N-th image of each class of your own images is a test image."""
 
