@@ -103,7 +103,8 @@ def image_benchmarks(
     if features is not None:
         content.append(np.asarray(learned.stored.pieces))
     checksums = checksums_of(*content)
-    parts = name, config, learned, found, sequences, checksums
+    training = training_words(config, learned.net, found, settings)
+    parts = name, config, learned, found, sequences, checksums, training
     return {setting: _bound(setting, *parts) for setting in settings}
 
 
@@ -160,6 +161,7 @@ def _bound(
     found: Optimizer,
     sequences: Callable[[int, Use], TaskSequence],
     checksums: tuple[int, ...],
+    training: str,
 ) -> Benchmark:
     images, net = learned.images, learned.net
     given = setting == "task-incremental"
@@ -200,7 +202,7 @@ def _bound(
         setting=setting,
         note=learned.note,
         draws="order of classes" if config.order == "seeded" else "initial network",
-        training=training_words(config, net, found),
+        training=training,
         chosen=config.chosen,
         checksums=checksums,
         capabilities=capabilities_of(net, given),
@@ -242,20 +244,23 @@ def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]
     return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
 
 
-def training_words(config: Config, net: Network, found: Optimizer) -> str:
+def training_words(
+    config: Config, net: Network, found: Optimizer, settings: tuple[str, ...]
+) -> str:
     """Return network, optimizer, length and memory in words, for the report."""
-    memory = f"{config.exemplars_per_class} exemplars per class"
-    if config.buffer_size is not None:
-        memory = f"{config.buffer_size} stored samples in total"
+    held, each = config.buffer_size, ""
+    if held is None:
+        held = config.exemplars_per_class * net.classes
+        each = f" ({config.exemplars_per_class} per class)"
     replay = config.replay_batch_size
-    replayed = "" if replay is None else f", replayed in batches of {replay}"
     protocol = config.protocol
-    restarted = ", restarted at every task" if protocol.new_optimizer else ""
-    return (
-        f"{net.note}; {found.note}{restarted}; {protocol.epochs} epochs per task in batches of "
-        f"{protocol.batch_size}; online one pass in batches of {config.online_batch}; "
-        f"{memory}{replayed}"
-    )
+    parts = [net.note, found.note + ", restarted at every task" * protocol.new_optimizer]
+    if set(settings) - {"online"}:
+        parts.append(f"{protocol.epochs} epochs per task in batches of {protocol.batch_size}")
+    if "online" in settings:
+        parts.append(f"online one pass in batches of {config.online_batch}")
+    parts.append(f"replay memory of {held:,} samples in total{each}")
+    return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 
 
 def over_all_times(run: Trained) -> float:
@@ -284,8 +289,7 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     if fraction:
         # Every class has one that validates, whatever rounding makes of one over its size.
         fraction = np.maximum(fraction, (1 + 1e-6) / counts)
-    protocol = config.protocol
-    validates = protocol.select == "best" or protocol.plateau_factor != 1
+    validates = _validates(config)
 
     def ordered(order: np.ndarray) -> TaskSequence:
         cut = split_classes(order, config.tasks)
@@ -315,6 +319,11 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     return sequence
 
 
+def _validates(config: Config) -> bool:
+    """Return whether validation within a task selects its epoch or learning rate."""
+    return config.protocol.select == "best" or config.protocol.plateau_factor != 1
+
+
 def _not_validating(sequence: TaskSequence) -> TaskSequence:
     """Remove in-task validation, for which GDumb would train its network."""
     valid = sequence.tasks.valid
@@ -325,14 +334,13 @@ def _not_validating(sequence: TaskSequence) -> TaskSequence:
 def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
     held_out = len(images.train_labels) - int(np.sum(sequence.tasks.train.mask))
     sizes = np.bincount(np.asarray(sequence.class_task))
-    epochs = "epochs and " if config.protocol.select == "best" else ""
-    if len(config.tasks) == 1:
-        of = f"{len(sizes)} tasks of {' or '.join(map(str, sorted(set(sizes.tolist()))))} classes"
-    else:
-        of = f"{len(sizes)} tasks of {', '.join(map(str, sizes))} classes"
+    selects = "epochs and hyper-parameters" if _validates(config) else "hyper-parameters"
+    several = " or ".join(map(str, sorted(set(sizes.tolist()))))
+    each = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
     return (
-        f"; {len(images.train_labels) - held_out:,} training images, {held_out:,} select "
-        f"{epochs}hyper-parameters, {len(images.test_labels):,} test images; {of}"
+        f"; {len(images.train_labels):,} training images, of which {held_out:,} are for "
+        f"validation only (they select {selects}), and {len(images.test_labels):,} test images; "
+        f"{len(sizes)} tasks of {each} classes"
     )
 
 
@@ -352,7 +360,7 @@ def data_section(folder: Path, images: ImageSet) -> Section:
         [name, f"{train[label]:,}", f"{test[label]:,}"]
         for label, name in enumerate(images.class_names[:MOST_LISTED])
     ]
-    caption = "Images per class; validation images are among the training images."
+    caption = "Images per class. The training images include those for validation."
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
     table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)

@@ -9,10 +9,15 @@ from everlight_experiments.common.cells import deviation, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.intervals import paired_interval
+from everlight_experiments.continual.definitions import PUBLISHED, SCORES
+from everlight_experiments.continual.intervals import interval_cell
+from everlight_experiments.continual.matrix_scores import (
+    drawn_matrix,
+    forgetting_cell,
+    why_white,
+)
 from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.outcome import Outcome, Outcomes
-from everlight_experiments.continual.plots import plot_finals
 from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
@@ -21,7 +26,6 @@ from everlight_experiments.continual.report_tables import (
     costs_table,
     criteria_tables,
     expected_table,
-    forgetting_cell,
     hyperparameters_table,
     left_out_table,
     own_table,
@@ -61,7 +65,8 @@ def report_summary(
             f"{seeds} evaluation seeds ({seed} to {seed + seeds - 1}), each with its own {what}; ± "
             "is the standard deviation over seeds",
         ),
-        ("Selection rule", f"{rule}; network, learning rate and epochs: {benchmark.chosen}"),
+        ("Selection rule", rule),
+        ("Selection of network and training", benchmark.chosen),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]
@@ -80,16 +85,16 @@ def report_sections(
       folder: where pictures go.
       benchmarks: by column.
       outcomes: by column and method.
-      rows: all methods, those that make no sense somewhere too.
+      rows: all methods, also those that do not apply somewhere.
       published: a paper's numbers.
     """
     benchmark = next(iter(benchmarks.values()))
     offers = {column: each.capabilities for column, each in benchmarks.items()}
     sections = [
-        _overview(folder, benchmark, outcomes),
+        *_overview(outcomes),
         *(
-            _scenario(folder, benchmarks[scenario], scenario, by_name, _naive(rows), published)
-            for scenario, by_name in outcomes.items()
+            _column(folder, benchmarks[column], column, by_name, _naive(rows), published)
+            for column, by_name in outcomes.items()
         ),
         *(
             Section(title, [], [table])
@@ -122,15 +127,15 @@ def _first_screen(
     rows: Sequence[Method],
     published: Published,
 ) -> FirstScreen:
-    run = {scenario: by_name for scenario, by_name in outcomes.items() if by_name}
+    run = {column: by_name for column, by_name in outcomes.items() if by_name}
     naive = _naive(rows)
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
-        scenario: {
+        column: {
             name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
             for name, outcome in by_name.items()
         }
-        for scenario, by_name in outcomes.items()
+        for column, by_name in outcomes.items()
     }
     picture = plot_curves(
         folder / "accuracy_over_time.png",
@@ -152,7 +157,7 @@ def _first_screen(
         _headline(benchmark, run, rows),
         Figure(caption, picture),
         _finals(benchmark, outcomes),
-        tuple(_sentence(benchmark, scenario, by_name, rows) for scenario, by_name in run.items()),
+        tuple(_sentence(benchmark, column, by_name, rows) for column, by_name in run.items()),
     )
 
 
@@ -161,13 +166,13 @@ def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) 
     measure, naive = benchmark.score, _naive(rows)
     question = f"Which method has the highest final {measure} after the last task?"
     best = [
-        f"{_ranked(by_name, rows)[0]} {_interval(by_name[_ranked(by_name, rows)[0]])} ({scenario})"
-        for scenario, by_name in outcomes.items()
-        if _ranked(by_name, rows)
+        f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})"
+        for column, by_name in outcomes.items()
+        if (ranked := ranked_methods(by_name, rows))
     ]
     baseline = [
-        f"{spread(by_name[naive].final)} ({scenario})"
-        for scenario, by_name in outcomes.items()
+        f"{spread(by_name[naive].final)} ({column})"
+        for column, by_name in outcomes.items()
         if naive in by_name
     ]
     said = [question, f"Best, with 95% interval: {'; '.join(best) or 'none, all diverged'}."]
@@ -176,18 +181,7 @@ def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) 
     return tuple(said)
 
 
-def _interval(outcome: Outcome) -> str:
-    """Return the mean over seeds and its interval by Student's distribution, cut at 0 and 1.
-
-    For one seed it is the mean alone.
-    """
-    mean, half = paired_interval(outcome.final)
-    if np.isnan(half):
-        return f"{mean:.3f}" if len(outcome.final) > 1 else f"{mean:.3f} [one seed]"
-    return f"{mean:.3f} [{max(mean - half, 0):.3f}, {min(mean + half, 1):.3f}]"
-
-
-def _ranked(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
+def ranked_methods(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
     """Return sequential methods from the best; references only where there is no other.
 
     A diverged method is last; where every method diverged, none is returned.
@@ -203,12 +197,12 @@ def _ranked(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]
 
 
 def _sentence(
-    benchmark: Benchmark, scenario: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
+    benchmark: Benchmark, column: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
 ) -> str:
-    """Return the best sequential method of a scenario, its runner-up and the references."""
-    ranked = _ranked(by_name, rows)
+    """Return the best sequential method of a column, its runner-up and the references."""
+    ranked = ranked_methods(by_name, rows)
     if not ranked:
-        return f"{sentence(scenario)}: every method has a diverged run and none is ranked."
+        return f"{sentence(column)}: every method has a diverged run and none is ranked."
     best, *_ = ranked
     made = {row.name: row.made for row in rows}
     # A method's other hyperparameter is no other method.
@@ -226,7 +220,7 @@ def _sentence(
     among = "highest final" if len(by_name) > 1 else "final"
     ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
     return (
-        f"{sentence(scenario)}: {best} has {which} {among} {benchmark.score} of "
+        f"{sentence(column)}: {best} has {which} {among} {benchmark.score} of "
         f"{spread(by_name[best].final)}.{ahead}{beside}"
     )
 
@@ -250,8 +244,11 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
 
 def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
     columns, rows = [Column("method")], []
-    for scenario in outcomes:
-        columns += [Column(f"final {benchmark.score}", scenario), Column("forgetting", scenario)]
+    for column in outcomes:
+        columns += [
+            Column(f"final {benchmark.score}", column),
+            Column("forgetting", column, SCORES["forgetting"].format(measure=benchmark.score)),
+        ]
     for name in dict.fromkeys(name for by_name in outcomes.values() for name in by_name):
         row = [name]
         for by_name in outcomes.values():
@@ -260,58 +257,54 @@ def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
                 ["–"] * 2 if outcome is None else [spread(outcome.final), forgetting_cell(outcome)]
             )
         rows.append(row)
-    caption = f"{benchmark.note}. Mean ± standard deviation over seeds, after the last task."
-    return Table(caption, columns, rows)
+    caption = (
+        f"{sentence(benchmark.note)}. Mean ± standard deviation over seeds, after the last task, "
+        "on all tasks."
+    )
+    return Table(caption, columns, rows, marks=PUBLISHED)
 
 
-def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section:
-    finals = {
-        scenario: {name: outcome.final for name, outcome in by_name.items()}
-        for scenario, by_name in outcomes.items()
-    }
+def _overview(outcomes: Outcomes) -> list[Section]:
+    """Return the section on settings and diverged runs; none where nothing is to be said."""
     gone = [
-        f"{name}, {scenario}: {outcome.diverged} of {len(outcome.matrices)} runs"
-        for scenario, by_name in outcomes.items()
+        f"{name}, {column}: {outcome.diverged} of {len(outcome.matrices)} runs"
+        for column, by_name in outcomes.items()
         for name, outcome in by_name.items()
         if outcome.diverged
     ]
-    said = [" ".join(_MEANING[scenario] for scenario in outcomes if scenario in _MEANING)]
+    said = [" ".join(_MEANING[column] for column in outcomes if column in _MEANING)]
     if any("joint" in by_name for by_name in outcomes.values()):
-        said.append("joint trains once, on all tasks together, at the last task.")
+        said.append("Method joint trains once, on all tasks together, at the last task.")
     if gone:
         said.append(
             f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
         )
-    picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.score)
-    caption = (
-        f"{sentence(benchmark.score)} on all tasks after the last; bars are one standard deviation."
-    )
     said = [each for each in said if each]
-    return Section(f"Final {benchmark.score}", said, [Figure(caption, picture)])
+    return [Section("Settings of continual learning", said)] if said else []
 
 
-def _scenario(
+def _column(
     folder: Path,
     benchmark: Benchmark,
-    scenario: str,
+    column: str,
     by_name: Mapping[str, Outcome],
     naive: str,
     published: Published,
 ) -> Section:
-    matrices = {name: outcome.matrices.mean(axis=0) for name, outcome in by_name.items()}
-    path = folder / f"matrices_{scenario.replace(', ', '_').replace(' ', '_')}.png"
+    matrices = {name: drawn_matrix(outcome) for name, outcome in by_name.items()}
+    path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [
         scores_table(benchmark, by_name, naive),
-        *criteria_tables(by_name, naive, published, scenario),
-        *metric_items(folder, scenario, benchmark, by_name),
+        *criteria_tables(by_name, naive, published, column),
+        *metric_items(folder, column, benchmark, by_name),
         Figure(
-            f"{sentence(benchmark.score)}, mean over seeds: after the task of the "
-            "row, on the task of the column; white where there is no value or a run diverged.",
+            f"{sentence(benchmark.score)}, mean over seeds: after learning the task of the row, "
+            f"on the test data of the task of the column.{why_white(by_name.values())}",
             plot_matrices(path, matrices, benchmark.score),
         ),
         costs_table(by_name),
     ]
-    return Section(sentence(scenario), [], items)
+    return Section(sentence(column), [], items)
 
 
 def sentence(name: str) -> str:

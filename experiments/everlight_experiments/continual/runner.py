@@ -304,7 +304,10 @@ class Runner:
             }
             sequence = benchmark.sequence(method, draw)
             own = benchmark.own(sequence, hyperparameter)
-            units.append(Unit(name, facts | benchmark.facts(method), sequence, draw.key, own))
+            of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
+            shown = f"{benchmark.setting}, {method.name}, {of}"
+            facts |= benchmark.facts(method)
+            units.append(Unit(name, facts, sequence, draw.key, own, shown))
             draws.append(draw)
         kept = self._train_units(method, units, use)
         took = {
