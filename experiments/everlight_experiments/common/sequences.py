@@ -52,7 +52,10 @@ def store_images(images: ImageSet, channels: Channels | None = None) -> StoredIm
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
     train = images.images[: len(images.train_labels)]
     # Channel by channel and by counts of values, since a float copy would be four times the data.
-    counts = [np.bincount(train[..., channel].ravel(), minlength=256) for channel in range(3)]
+    counts = [
+        np.bincount(train[..., channel].ravel(), minlength=256)
+        for channel in range(train.shape[-1])
+    ]
     values = np.arange(256)
     mean = np.array([np.average(values, weights=count) for count in counts])
     square = np.array([np.average(values**2, weights=count) for count in counts])

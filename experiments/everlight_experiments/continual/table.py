@@ -16,9 +16,11 @@ from everlight.models import MLP, PlainCNN, ReducedResNet
 from everlight_data.errors import DataError
 from everlight_data.images.cifar100 import load_cifar100
 from everlight_data.images.digits import load_digits
+from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet, first_classes, first_per_class, shrink_images
 from everlight_data.images.tfds_sets import load_tfds
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.images.user_images import load_user_images
 from everlight_data.procedural.world import World, load_procedural
 from everlight_experiments.cl_metrics.record import icifar
 from everlight_experiments.common.sequences import store_images
@@ -26,13 +28,10 @@ from everlight_experiments.common.settings import Count, Preset
 from everlight_experiments.continual.benchmark import Benchmark, Net, Training, head_or, of_classes
 from everlight_experiments.continual.features import (
     LITE0,
-    Features,
-    features_alone,
     linear_net,
     load_features,
     stored_features,
 )
-from everlight_experiments.continual.own_images import load_own_images
 from everlight_experiments.continual.plan import (
     Plan,
     StrategiesRun,
@@ -131,7 +130,7 @@ def digits(settings: StrategiesRun) -> Benchmark:
     note = f"{images.name} of 8×8 pixels"
     if settings.features is not None:
         return on_features("digits", note, images, settings)
-    values = jnp.asarray(images.images[..., :1])
+    values = jnp.asarray(images.images)
     train = values[: len(images.train_labels)]
     stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
     plan = _without_blocks(planned(DIGITS, settings))
@@ -179,7 +178,7 @@ def own_images(settings: ContinualRun) -> Benchmark:
             "the benchmark 'images' needs --images: a folder with one sub-folder per class, a .csv "
             "of file and label, or an .npz with images and labels; or --data tfds:NAME"
         )
-    images, note = load_own_images(settings.images, side, settings.test_every)
+    images, note = load_user_images(str(settings.images), side, settings.test_every)
     return of_pictures("images", images, settings, note)
 
 
