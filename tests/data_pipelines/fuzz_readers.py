@@ -44,8 +44,10 @@ from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.files import read_csv, read_json
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.core50 import load_core50, prepare_core50
+from everlight_data.images.idx import load_idx
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.images.user_images import load_user_images
 from everlight_data.matlab import read_mat
 from everlight_data.preparing import MANIFEST, read_manifest
 from everlight_data.torch_state import read_torch_state

@@ -67,7 +67,8 @@ def test_their_test_images_can_test_others(folder, tmp_path):
     images, note = load_user_images(str(arrays), 4, 5, folder)
     np.testing.assert_array_equal(images.images[6:, ..., 0], pixels(3, 100))
     np.testing.assert_array_equal(images.test_labels, [2, 0, 1])
-    assert note.endswith("not used") and ": 9 images of 3 classes" in note
+    assert note.endswith("not used")
+    assert ": 9 images of 3 classes" in note
     assert "6 training images of" in note
     # In the other direction, the folder trains and all of the npz tests.
     images, note = load_user_images(str(folder), None, 5, arrays)
