@@ -5,6 +5,7 @@ as it is or with `.gz`. A file is a header of big-endian 32-bit numbers and the 
 """
 
 import math
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -57,7 +58,7 @@ def load_mnist() -> ImageSet:
 
 def is_idx_folder(folder: Path) -> bool:
     """Return True if a folder holds at least one of the four files."""
-    return any((folder / f"{file}{end}").exists() for file in _FILES for end in ("", ".gz"))
+    return any(os.path.lexists(folder / f"{file}{end}") for file in _FILES for end in ("", ".gz"))
 
 
 def load_idx(

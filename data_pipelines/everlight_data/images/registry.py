@@ -4,6 +4,7 @@ A new data set is one function and one row of `IMAGE_SETS`.
 """
 
 import difflib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -137,7 +138,7 @@ def _check_request(request: ImageRequest) -> None:
 def _check_source(data: str) -> None:
     """Refuse text that is neither a name nor looks like a path."""
     path = Path(data)
-    if data.startswith(TFDS) or path.exists() or path.suffix or len(path.parts) > 1:
+    if data.startswith(TFDS) or os.path.lexists(path) or path.suffix or len(path.parts) > 1:
         return
     near = difflib.get_close_matches(data.casefold(), IMAGE_SETS, n=3, cutoff=0.5)
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else "."

@@ -113,6 +113,7 @@ def test_a_path_may_have_a_test_set(own):
         ({"data": "xyz"}, "give --data a folder with one sub-folder per class, a .csv"),
         ({"data": "./xyz/a"}, "xyz/a does not exist. For --data give a folder with one"),
         ({"data": "xyz.csv"}, "xyz.csv does not exist"),
+        ({"data": "x" * 300}, "no data 'xxx"),
         ({"data": "digits", "side": 3}, "side=3; images of 8x8 shrink by integer factors only"),
         ({"data": "digits", "side": 16}, "side=16; images of 8x8 shrink by integer factors only"),
         ({"data": "digits", "side": 0}, "--side 0; give 1 or more"),
