@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -206,7 +207,7 @@ def test_a_network_from_a_file(tmp_path):
     assert net.named
     assert "tiny of mine.py" in net.note
     shapes = jax.eval_shape(
-        lambda key: net.shape.init(key, np.zeros((1, 8, 8, 1), np.float32), False),
+        lambda key: net.shape.init(key, jnp.zeros((1, 8, 8, 1)), False),
         jax.random.key(0),
     )
     assert shapes["params"]["head"]["kernel"].shape == (3, 4)

@@ -22,7 +22,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
 from everlight_data.writing import check_room
 from everlight_experiments.common.processes import from_all, is_first, meet
-from everlight_experiments.common.run_folder import as_json, name_differences
+from everlight_experiments.common.run_config import as_json, name_differences
 
 SECONDS_AT_STAKE = 10.0
 """Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a

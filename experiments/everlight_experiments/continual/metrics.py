@@ -128,4 +128,3 @@ def with_predictions(plain: Objective, task_incremental: bool) -> Objective:
         return plain.evaluate(sequence, per_sample[0], seen), per_sample[1] - 1
 
     return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
-
