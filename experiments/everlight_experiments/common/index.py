@@ -1,4 +1,4 @@
-"""`everlight reports`: one page over all runs below a folder, with links."""
+"""`everlight report`: one page over all runs below a folder, with links."""
 
 import datetime
 import html
