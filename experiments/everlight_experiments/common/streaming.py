@@ -12,7 +12,7 @@ from everlight_data.images.jpeg_store import JpegStore
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
-"""Of ImageNet's channels, by which photographs are normalised."""
+"""Mean and deviation of ImageNet's channels, by which photographs are normalized."""
 
 Channels = tuple[Float[Array, "3"], Float[Array, "3"]]
 """Mean and deviation on the device: all that compiled parts are given of streamed images."""
