@@ -235,7 +235,7 @@ def _claimed(
 
 
 def _which(wave: Sequence[Unit]) -> str:
-    """Return a checksum of a wave's units: after a stop, other waves may begin with the same unit."""
+    """Return a checksum of a wave's units: after a stop, other waves may begin alike."""
     if len(wave) == 1:
         return ""
     return f" {zlib.crc32(json.dumps([unit.name for unit in wave]).encode()):08x}"
