@@ -267,7 +267,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
     spy = Learner(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
     monkeypatch.setattr(image_methods, "every_learner", lambda data: {"spy": spy})
-    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given: None)
+    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given, **settings: None)
     monkeypatch.setattr(
         image_methods, "estimate_all", lambda look, images, *given: np.ones((len(images), 3))
     )
