@@ -561,6 +561,14 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "epsilon": 10.0,
     },
     "metrics.confusion_matrix": lambda: {**labelled(4, 5), "shown": jnp.arange(2)},
+    "metrics.sequence_costs": lambda: {
+        "parameters": 5,
+        "parameter_copies": 2,
+        "stored_samples": floats(2, 3),
+        "task_samples": floats(2, 3),
+        "operations": floats(2, 3),
+        "pass_operations": floats(2, 3),
+    },
     "metrics.counted_model_memory": lambda: {
         "parameters": 5,
         "regulariser_copies": 2,
@@ -701,6 +709,26 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "pieces": PIECES,
         "vectors": host(np.eye(2), float),
     },
+    "scenarios.divide_classes": lambda: {"order": [0, 1, 2], "tasks": 2},
+    "scenarios.seeded_class_incremental": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "seed": 0,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.largest_class_incremental": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.validation_fractions": lambda: {
+        "train_labels": np.arange(16) % 4,
+        "classes": 4,
+        "fraction": 0.1,
+    },
+    "scenarios.without_validation": lambda: {"sequence": sequence()},
     "scenarios.equal_tasks": lambda: {"order": range(4), "count": 2},
     "scenarios.fact_sequence": lambda: {
         "fact_task": host([0, 1]),

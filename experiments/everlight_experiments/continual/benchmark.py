@@ -23,7 +23,14 @@ from everlight.continual import (
 )
 from everlight.models import MLP
 from everlight.models.heads import HeadKind
-from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
+from everlight.scenarios import (
+    largest_class_incremental,
+    same_shapes,
+    seeded_class_incremental,
+    tested_on_validation,
+    validation_fractions,
+    without_validation,
+)
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
@@ -361,34 +368,21 @@ def head_or(shape: nn.Module, classes: int) -> Callable[[Trains, HeadKind], nn.M
 
 def _sequences(images: ImageSet, tasks: int, validates: bool) -> Callable[[int, Use], TaskSequence]:
     classes = len(images.class_names)
-    counts = np.bincount(images.train_labels, minlength=classes)
-    # Every class has one that validates, whatever rounding makes of one over its size.
-    fraction = np.maximum(VALID, (1 + 1e-6) / counts)
-
-    def ordered(order: np.ndarray) -> TaskSequence:
-        cut = [part.tolist() for part in np.array_split(order, tasks)]
-        return class_incremental(images.train_labels, images.test_labels, cut, classes, fraction)
-
-    # The largest classes first make the largest task that any order can have.
-    largest = ordered(np.argsort(-counts, kind="stable"))
+    given = images.train_labels, images.test_labels, tasks, classes
+    fraction = validation_fractions(images.train_labels, classes, VALID)
+    largest = largest_class_incremental(*given, fraction)
     shapes = largest, tested_on_validation(largest)
 
     @functools.cache
     def sequence(order: int, use: Use) -> TaskSequence:
-        drawn = ordered(np.random.default_rng(order).permutation(classes))
+        drawn = seeded_class_incremental(*given, order, fraction)
         if use == "tuning":
             drawn = tested_on_validation(drawn)
         found = same_shapes([drawn, *shapes])[0]
-        return found if validates else _not_validating(found)
+        # Nothing is chosen by validation within a task, which would train GDumb's nets for it.
+        return found if validates else without_validation(found)
 
     return sequence
-
-
-def _not_validating(sequence: TaskSequence) -> TaskSequence:
-    """Nothing is chosen by validation within a task, which would train GDumb's nets for it."""
-    valid = sequence.tasks.valid
-    none = valid._replace(mask=jnp.zeros_like(valid.mask))
-    return sequence._replace(tasks=sequence.tasks._replace(valid=none))
 
 
 def _data(folder: Path, images: ImageSet) -> Section:
