@@ -142,7 +142,7 @@ def channel_statistics(
         axes = tuple(range(images.ndim - 1)) if images.ndim == 4 else None
         mean = images.mean(axis=axes, dtype=np.float64)
         deviation = images.std(axis=axes, dtype=np.float64)
-    return mean, np.where(deviation > 0, deviation, 1)
+    return np.asarray(mean), np.where(deviation > 0, deviation, 1)
 
 
 def _statistics_of_bytes(
