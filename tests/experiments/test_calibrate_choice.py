@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.chromagenic import LinearRegression
+from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_experiments.two_camera import calibrate_choice
 from everlight_experiments.two_camera.calibrate_choice import CANDIDATES, Choice, choose

@@ -267,7 +267,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
     spy = Learner(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
     monkeypatch.setattr(image_methods, "every_learner", lambda data: {"spy": spy})
-    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given: None)
+    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given, **settings: None)
     monkeypatch.setattr(
         image_methods, "estimate_all", lambda look, images, *given: np.ones((len(images), 3))
     )
@@ -345,8 +345,8 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
 
 def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
-    monkeypatch.setattr(image_methods, "fit_dual_mapping", lambda *given: given[4])
-    monkeypatch.setattr(image_methods, "dual_mapping_estimate", lambda model, shares: model[3])
+    monkeypatch.setattr(image_methods, "fit_dual_mapping", lambda *given: given[3])
+    monkeypatch.setattr(image_methods, "dual_mapping_estimate", lambda model, seen: model[3])
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     images = jnp.ones((4, 2, 2, 4))
     whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromagenic import LinearRegression
+from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings

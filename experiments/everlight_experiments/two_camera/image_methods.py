@@ -9,19 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from everlight.color.bias_correction import (
+from everlight.color.baselines.bias_correction import (
+    TrainingEstimates,
     correct_bias,
     correct_bias_locally,
     fit_bias_correction,
 )
-from everlight.color.confidence_pooling import (
+from everlight.color.baselines.confidence_pooling import (
     confidence_pooled_estimate,
     fit_confidence_pooling,
 )
-from everlight.color.cross_camera import ADDITIONAL_IMAGES, cross_camera_estimate, fit_cross_camera
-from everlight.color.dual_mapping import dual_mapping_estimate, fit_dual_mapping, four_colors
-from everlight.color.estimators import ESTIMATORS
-from everlight.color.fourier_constancy import (
+from everlight.color.baselines.cross_camera import (
+    ADDITIONAL_IMAGES,
+    cross_camera_estimate,
+    fit_cross_camera,
+)
+from everlight.color.baselines.dual_mapping import (
+    dual_mapping_estimate,
+    fit_dual_mapping,
+)
+from everlight.color.baselines.fourier_constancy import (
     FOURIER_SETTINGS,
     ROUNDS,
     FourierSettings,
@@ -29,13 +36,15 @@ from everlight.color.fourier_constancy import (
     fourier_estimate,
     log_chroma_histograms,
 )
-from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import color_moments, edge_moments, reilluminate_moments
-from everlight.color.reillumination import von_kries
-from everlight.color.sensor_independent import (
+from everlight.color.baselines.gamut import fit_gamut, gamut_estimate
+from everlight.color.baselines.protocol import ObservedImage
+from everlight.color.baselines.sensor_independent import (
     fit_sensor_independent,
     sensor_independent_estimate,
 )
+from everlight.color.estimators import ESTIMATORS
+from everlight.color.moments import color_moments, edge_moments, reilluminate_moments
+from everlight.color.reillumination import von_kries
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.errors import MissingDataError
 from everlight_data.images.efficientnet import check_efficientnet_lite0
@@ -134,11 +143,8 @@ def _correct(lesson: Lesson) -> Float[Array, "k 3"]:
 
 @jax.jit
 def _correct_locally(lesson: Lesson) -> Float[Array, "k 3"]:
-    return jax.lax.map(
-        lambda one: correct_bias_locally(lesson.seen, lesson.lights, one),
-        lesson.asked,
-        batch_size=32,
-    )
+    model = TrainingEstimates(lesson.seen, lesson.lights)
+    return jax.lax.map(partial(correct_bias_locally, model), lesson.asked, batch_size=32)
 
 
 def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Array:
@@ -149,7 +155,7 @@ def _histograms(image: Float[Array, "h w 3"], mask: Float[Array, "h w"]) -> Arra
 
 @jax.jit
 def _fourier(settings: FourierSettings, lesson: Lesson) -> Float[Array, "k 3"]:
-    model = fit_fourier_constancy(lesson.seen, lesson.lights, settings, *FOURIER_ROUNDS)
+    model = fit_fourier_constancy(lesson.seen, lesson.lights, None, settings, *FOURIER_ROUNDS)
     return jax.vmap(fourier_estimate, (None, 0))(model, lesson.asked)
 
 
@@ -165,14 +171,15 @@ def _shrunk(image: Float[Array, "h w 3"], mask: Float[Array, "h w"], side: int) 
     return jnp.concatenate([total / jnp.maximum(counted, 1), counted > 0], axis=-1)
 
 
+def _observed(shrunk: Float[Array, "n h w 4"]) -> ObservedImage:
+    return ObservedImage(shrunk[..., :3], shrunk[..., 3])
+
+
 @partial(jax.jit, static_argnums=0)
 def _sensor_independent(steps: int, lesson: Lesson) -> Float[Array, "k 3"]:
-    key, seen = jax.random.key(0), lesson.seen
-    model = fit_sensor_independent(key, seen[..., :3], seen[..., 3], lesson.lights, steps)
+    model = fit_sensor_independent(_observed(lesson.seen), lesson.lights, jax.random.key(0), steps)
     return jax.lax.map(
-        lambda one: sensor_independent_estimate(model, one[..., :3], one[..., 3]),
-        lesson.asked,
-        batch_size=32,
+        partial(sensor_independent_estimate, model), _observed(lesson.asked), batch_size=32
     )
 
 
@@ -181,15 +188,12 @@ def _dual_mapping(
     steps: int, whites: Float[Array, "cameras 3"], lesson: Lesson
 ) -> Float[Array, "k 3"]:
     mapped = lesson.lights * whites[lesson.camera] / whites[lesson.cameras]
-    seen = lesson.seen
     model = fit_dual_mapping(
-        jax.random.key(0), seen[..., :3], seen[..., 3], lesson.lights, mapped, steps
+        _observed(lesson.seen), lesson.lights, jax.random.key(0), mapped, steps
     )
-
-    def told(one: Float[Array, "h w 4"]) -> Float[Array, "3"]:
-        return dual_mapping_estimate(model, four_colors(one[..., :3], one[..., 3]))
-
-    return jax.lax.map(told, lesson.asked, batch_size=32)
+    return jax.lax.map(
+        partial(dual_mapping_estimate, model), _observed(lesson.asked), batch_size=32
+    )
 
 
 @partial(jax.jit, static_argnums=0)
@@ -344,8 +348,10 @@ def single_image_estimates(
         return pooled
 
     def gamut(order: int, train: np.ndarray, test: np.ndarray) -> Array:
-        fitted = fit_gamut(images[train], masks[train], lights[train], order)
-        return estimate_all(gamut_estimate, images[test], masks[test], fitted)
+        fitted = fit_gamut(ObservedImage(images[train], masks[train]), lights[train], order=order)
+        return estimate_all(
+            lambda *seen: gamut_estimate(fitted, ObservedImage(*seen)), images[test], masks[test]
+        )
 
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
         estimates[name] = by_fold(partial(gamut, order))

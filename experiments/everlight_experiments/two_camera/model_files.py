@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from everlight.color.chromagenic import LinearRegression, linear_estimate
+from everlight.color.baselines.linear_regression import LinearRegression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.feature_distribution import FeatureDistribution, feature_distance
 from everlight.color.moments import color_moments

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.cross_camera import ADDITIONAL_IMAGES
+from everlight.color.baselines.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_experiments.common.report import Figure, FirstScreen, Section
@@ -70,15 +70,16 @@ METHODS = (
     "thumbnail settings of another camera, since they tuned them on each camera's test images; a "
     "row with the camera's own settings is marked. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
-    "SIIE is a smaller version (see everlight.color.sensor_independent), trained once on all "
-    "training images for a fixed number of steps; in folds it trains on the tested camera, which "
-    "its authors exclude.",
+    "SIIE is a smaller version (see everlight.color.baselines.sensor_independent), trained once on "
+    "all training images for a fixed number of steps; in folds it trains on the tested camera, "
+    "which its authors exclude.",
     "DMCC is its authors' net of 783 parameters on four colours of an image (bright, max, mean, "
     "dark), with their loss, learning rate and re-lit images, trained for a fixed number of "
     "steps. Across cameras, training illuminants are mapped to the tested camera by both cameras' "
     "white under daylight of 6500 K, as its authors measured it.",
-    "C5 is a smaller version (see everlight.color.cross_camera). Its input is the histogram of the "
-    f"tested image and of {ADDITIONAL_IMAGES} unlabelled images of the same camera.",
+    "C5 is a smaller version (see everlight.color.baselines.cross_camera). Its input is the "
+    f"histogram of the tested image and of {ADDITIONAL_IMAGES} unlabelled images of the same "
+    "camera.",
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     f"ImageNet, at {SIDE}x{SIDE} pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.color.chromagenic import (
+from everlight.color.baselines.linear_regression import (
     LinearRegression,
     fit_linear_regression,
     linear_estimate,

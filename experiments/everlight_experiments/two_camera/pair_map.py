@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from everlight.color.chromagenic import fit_linear_regression, linear_estimate
+from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
 from everlight.color.transforms import fit_color_transform

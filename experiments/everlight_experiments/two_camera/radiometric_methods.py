@@ -9,15 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.color.chromagenic import (
-    chromagenic_estimate,
-    fit_chromagenic,
-    fit_linear_regression,
-    linear_estimate,
-)
+from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
+from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.estimators import ESTIMATORS
-from everlight.color.gamut import fit_gamut, gamut_estimate
 from everlight.color.moments import color_moments
 from everlight.color.radiometry import Sensor, patch_means, patch_thumbnail, take_photograph
 from everlight.color.transform_prior import (
@@ -292,15 +289,21 @@ def compare_methods(
     examples = pair.main.images(sample)
     for order, name in enumerate(("Gamut Pixel", "Gamut Edge")):
         gamut = fit_gamut(
-            examples, jnp.ones(examples.shape[:3]), pair.main.illuminants[sample], order
+            ObservedImage(examples, jnp.ones(examples.shape[:3])),
+            pair.main.illuminants[sample],
+            order=order,
         )
-        estimates[name] = _estimates(gamut_estimate, images, gamut)
+        estimates[name] = _estimates(_gamut_estimate, images, gamut)
     for name, given in REGRESSIONS.items():
         inputs, targets = _whole(pair, given, train)
         linear = fit_linear_regression(jnp.asarray(inputs), jnp.asarray(targets))
         estimates[name] = from_chromaticity(linear_estimate(linear, test.inputs[given][rows]))
     estimates["Chromagenic"] = _chromagenic(pair, test, rows)
     return {name: np.asarray(value) for name, value in estimates.items()}
+
+
+def _gamut_estimate(gamut: Gamut, *seen: Array) -> Float[Array, "3"]:
+    return gamut_estimate(gamut, ObservedImage(*seen))
 
 
 def _chromagenic(pair: PairData, test: PairData, rows: slice) -> Float[Array, "n 3"]:

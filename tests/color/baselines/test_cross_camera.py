@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.cross_camera import (
+from everlight.color.baselines.cross_camera import (
     CrossCameraModel,
     GeneratorNet,
     cross_camera_estimate,
     fit_cross_camera,
 )
-from everlight.color.fourier_constancy import BIN_WIDTH, log_chroma_histograms
+from everlight.color.baselines.fourier_constancy import BIN_WIDTH, log_chroma_histograms
 from everlight.metrics.angular import angular_error
 
 estimate = jax.jit(cross_camera_estimate)

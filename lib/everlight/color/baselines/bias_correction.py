@@ -7,9 +7,11 @@ Gong and Fisher 2019, PAMI). As-projective-as-possible (APAP; Afifi, Punnappurat
 Brown 2019, JOSA A) fits a homography for every estimate.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.color.estimators import Illuminant, unit_illuminant
@@ -21,10 +23,18 @@ changes the mean errors of homographies by 0.01 degrees and those of moments by 
 either direction."""
 
 
+class TrainingEstimates(NamedTuple):
+    """Estimates of the training images by a statistical method, and the true illuminants."""
+
+    estimates: Float[Array, "n 3"]
+    illuminants: Float[Array, "n 3"]
+
+
 @checked
 def fit_bias_correction(
     features: Float[Array, "n f"],
     illuminants: Float[Array, "n 3"],
+    key: PRNGKeyArray | None = None,
     weights: Float[Array, "n"] | None = None,
     iterations: PositiveInt = ITERATIONS,
 ) -> Float[Array, "f 3"]:
@@ -38,6 +48,7 @@ def fit_bias_correction(
       features: moments, or unit estimates of another method, `[n, f]`; rows that are not finite are
         ignored.
       illuminants: true illuminants, any scale, `[n, 3]`.
+      key: ignored.
       weights: non-negative weight of each image, `[n]`.
       iterations: number of alternations.
 
@@ -77,9 +88,25 @@ def correct_bias(matrix: Float[Array, "f 3"], features: Float[Array, "f"]) -> Il
 
 
 @checked
-def correct_bias_locally(
+def keep_training_estimates(
     estimates: Float[Array, "n 3"],
     illuminants: Float[Array, "n 3"],
+    key: PRNGKeyArray | None = None,
+) -> TrainingEstimates:
+    """Return the model of APAP, which fits to all training images for every estimate.
+
+    Args:
+      estimates: unit estimates of the training images by a statistical method, `[n, 3]`; rows that
+        are not finite are ignored.
+      illuminants: true illuminants of the training images, any scale, `[n, 3]`.
+      key: ignored.
+    """
+    return TrainingEstimates(estimates, illuminants)
+
+
+@checked
+def correct_bias_locally(
+    model: TrainingEstimates,
     estimate: Illuminant,
     width: PositiveFloat = 3.0,
     floor: UnitInterval = 0.065,
@@ -91,9 +118,7 @@ def correct_bias_locally(
     defaults are from there.
 
     Args:
-      estimates: unit estimates of the training images by a statistical method, `[n, 3]`; rows that
-        are not finite are ignored.
-      illuminants: true illuminants of the training images, any scale, `[n, 3]`.
+      model: model from `keep_training_estimates`.
       estimate: estimate of the same method on the image to correct, `[3]`.
       width: width of the kernel.
       floor: smallest factor; 1 gives one homography for all images.
@@ -101,10 +126,10 @@ def correct_bias_locally(
     Returns:
       The unit illuminant; NaN where the estimate is not finite.
     """
-    angles = jax.vmap(angular_error, (0, None))(estimates, estimate)
+    angles = jax.vmap(angular_error, (0, None))(model.estimates, estimate)
     kernel = jnp.maximum(jnp.exp(-angles / width**2), floor)
     # Rows that are not finite are ignored in the fit, but their weights must be finite.
-    matrix = fit_bias_correction(estimates, illuminants, jnp.where(kernel > 0, kernel, 0) ** 2)
+    matrix = fit_bias_correction(*model, weights=jnp.where(kernel > 0, kernel, 0) ** 2)
     return correct_bias(matrix, estimate)
 
 

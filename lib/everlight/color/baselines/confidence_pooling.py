@@ -24,7 +24,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
-from everlight.color.descent import descend
+from everlight.color.baselines.descent import descend
 from everlight.color.estimators import Illuminant, unit_illuminant
 from everlight.metrics.angular import angular_error
 

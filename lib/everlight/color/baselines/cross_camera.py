@@ -2,8 +2,8 @@
 
 Afifi et al. 2021, "Cross-camera convolutional color constancy" (ICCV). A network reads the
 log-chroma histograms of an image and of additional unlabelled images by the same camera. It
-generates the filters and the bias map with which FFCC (`everlight.color.fourier_constancy`) filters
-the image's histogram. The camera may be absent from training.
+generates the filters and the bias map with which FFCC (`fourier_constancy`) filters the image's
+histogram. The camera may be absent from training.
 
 Differences from the paper, for training in a minute on two CPU cores:
 
@@ -27,9 +27,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import PositiveInt, checked
-from everlight.color.descent import descend
-from everlight.color.estimators import Illuminant
-from everlight.color.fourier_constancy import (
+from everlight.color.baselines.descent import descend
+from everlight.color.baselines.fourier_constancy import (
     BIN_WIDTH,
     BINS,
     FourierModel,
@@ -38,6 +37,7 @@ from everlight.color.fourier_constancy import (
     fourier_estimate,
     illuminant_bins,
 )
+from everlight.color.estimators import Illuminant
 from everlight.metrics.angular import angular_error
 from everlight.models.convolution import Convolution
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.bias_correction import (
+from everlight.color.baselines.bias_correction import (
+    TrainingEstimates,
     correct_bias,
     correct_bias_locally,
     fit_bias_correction,
@@ -16,7 +17,7 @@ from everlight.metrics.angular import angular_error
 
 fit = jax.jit(fit_bias_correction, static_argnames="iterations")
 correct = jax.jit(jax.vmap(correct_bias, (None, 0)))
-correct_locally = jax.jit(jax.vmap(correct_bias_locally, (None, None, 0)))
+correct_locally = jax.jit(jax.vmap(correct_bias_locally, (None, 0)))
 degrees = jax.jit(jax.vmap(angular_error))
 
 
@@ -54,7 +55,7 @@ def test_the_fit_is_stationary_in_float64(world, rng):
     lights /= np.linalg.norm(lights, axis=1, keepdims=True)
     weights = rng.uniform(0.1, 1, 60)
     with jax.enable_x64(True):
-        matrix = np.asarray(fit(features, lights, weights, iterations=3_000))
+        matrix = np.asarray(fit(features, lights, weights=weights, iterations=3_000))
     least = squared_sines(matrix, features, lights, weights)
     for _ in range(20):
         change = 1e-3 * np.abs(matrix).mean() * rng.normal(size=matrix.shape)
@@ -70,7 +71,9 @@ def test_rows_without_weight_or_without_an_estimate_have_no_part(world):
     spoilt = features.at[50:55].set(jnp.nan)
     expected = correct(fit(features[:50], lights[:50]), features)
     given = lights.at[55:].set(lights[55:, ::-1])
-    np.testing.assert_allclose(correct(fit(spoilt, given, weights), features), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        correct(fit(spoilt, given, weights=weights), features), expected, atol=1e-4
+    )
     unweighted = fit(features.at[50:].set(jnp.nan), lights)
     np.testing.assert_allclose(correct(unweighted, features), expected, atol=1e-4)
 
@@ -96,13 +99,15 @@ def two_kinds(rng):
 def test_a_local_correction_follows_two_kinds_of_scenes(rng):
     estimates, lights = two_kinds(rng)
     one = degrees(correct(fit(estimates, lights), estimates), lights)
-    local = jax.vmap(lambda e: correct_bias_locally(estimates, lights, e, width=1.0, floor=0.0))
+    model = TrainingEstimates(estimates, lights)
+    local = jax.vmap(lambda e: correct_bias_locally(model, e, width=1.0, floor=0.0))
     assert degrees(local(estimates), lights).mean() < 0.1 * one.mean()
 
 
 def test_a_floor_of_one_is_the_homography(rng):
     estimates, lights = two_kinds(rng)
-    flat = jax.vmap(lambda e: correct_bias_locally(estimates, lights, e, floor=1.0))(estimates)
+    model = TrainingEstimates(estimates, lights)
+    flat = jax.vmap(lambda e: correct_bias_locally(model, e, floor=1.0))(estimates)
     np.testing.assert_allclose(flat, correct(fit(estimates, lights), estimates), atol=1e-4)
 
 
@@ -125,7 +130,8 @@ def test_nus_thumbnails_near_the_papers_table_2(real_data):
             for part in range(3):
                 train, test = fold != part, fold == part
                 if local:
-                    found = correct_locally(seen[train], lights[train], seen[test])
+                    model = TrainingEstimates(seen[train], lights[train])
+                    found = correct_locally(model, seen[test])
                 else:
                     found = correct(fit(seen[train], lights[train]), seen[test])
                 errors.append(degrees(found, lights[test]))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.color.confidence_pooling import (
+from everlight.color.baselines.confidence_pooling import (
     HIDDEN_UNITS,
     ConfidencePoolingHead,
     ConfidencePoolingModel,

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.sensor_independent import (
+from everlight.color.baselines.protocol import ObservedImage
+from everlight.color.baselines.sensor_independent import (
     BINS,
     SPAN,
     SensorIndependentNet,
@@ -93,9 +94,11 @@ def test_it_learns_a_world_whose_greys_mislead(rng):
     surfaces = rng.uniform(0.05, 1, (120, 6, 6, 3)) * [1.0, 0.6, 0.5]
     images = jnp.asarray(surfaces * lights[:, None, None], jnp.float32)
     masks = jnp.ones(images.shape[:3])
-    fit = jax.jit(fit_sensor_independent, static_argnums=4)
-    model = fit(jax.random.key(0), images[:90], masks[:90], jnp.asarray(lights[:90]), 200)
-    told = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, images[90:])
+    taught = ObservedImage(images[:90], masks[:90])
+    tested = ObservedImage(images[90:], masks[90:])
+    fit = jax.jit(fit_sensor_independent, static_argnums=3)
+    model = fit(taught, jnp.asarray(lights[:90]), jax.random.key(0), 200)
+    told = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, tested)
     errors = jax.vmap(angular_error)(told, jnp.asarray(lights[90:]))
     gray = jax.vmap(angular_error)(images[90:].mean((1, 2)), jnp.asarray(lights[90:]))
     assert gray.mean() > 10

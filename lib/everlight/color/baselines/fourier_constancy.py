@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.checks import PositiveInt, checked
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
@@ -138,6 +138,7 @@ def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 
 def fit_fourier_constancy(
     histograms: Float[Array, "n 2 64 64"],
     illuminants: Float[Array, "n 3"],
+    key: PRNGKeyArray | None = None,
     settings: FourierSettings = FOURIER_SETTINGS["NikonD5200"],
     crossentropy_steps: PositiveInt = ROUNDS[0],
     likelihood_steps: PositiveInt = ROUNDS[1],
@@ -153,6 +154,7 @@ def fit_fourier_constancy(
     Args:
       histograms: histograms from `log_chroma_histograms`, `[n, 2, 64, 64]`.
       illuminants: true illuminants, any scale, `[n, 3]`.
+      key: ignored.
       settings: weights of the losses and penalties.
       crossentropy_steps: L-BFGS steps of the first round.
       likelihood_steps: L-BFGS steps of the second round.

@@ -18,7 +18,7 @@ of the code. Differences:
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.color.descent import descend
+from everlight.checks import PositiveInt, Stacked, check_sizes, checked
+from everlight.color.baselines.descent import descend
+from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.color.moments import extreme_chromaticities
 from everlight.metrics.angular import angular_error
@@ -115,24 +116,27 @@ def draw_illuminants(
 
 @checked
 def fit_dual_mapping(
-    key: PRNGKeyArray,
-    images: Float[Array, "n h w 3"],
-    masks: Float[Array, "n h w"],
+    observations: Annotated[ObservedImage, Stacked],
     illuminants: Float[Array, "n 3"],
-    target_illuminants: Float[Array, "m 3"],
+    key: PRNGKeyArray,
+    target_illuminants: Float[Array, "m 3"] | None = None,
     steps: PositiveInt = 20_000,
 ) -> DualMappingModel:
     """Train the network with Adam on the angular error of batches of 32 re-illuminated images.
 
     Args:
-      key: key of re-illumination, initial parameters and batches.
-      images: linear colours of any cameras, `[n, h, w, 3]`; 64 pixels per side in the paper.
-      masks: validity masks, `[n, h, w]`; 0 excludes a pixel.
+      observations: images of any cameras and masks from `observe_image`, `[n, h, w, 3]` and
+        `[n, h, w]`; 64 pixels per side in the paper.
       illuminants: true illuminants in each image's own camera, any scale, `[n, 3]`.
-      target_illuminants: illuminants mapped to the target camera, any scale, `[m, 3]`; equal to
-        `illuminants` if it also took the images.
+      key: key of re-illumination, initial parameters and batches.
+      target_illuminants: illuminants mapped to the target camera, any scale, `[m, 3]`; None is
+        `illuminants`, for the camera that took the images.
       steps: number of optimizer steps; the last parameters are returned.
     """
+    check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
+    images, masks = observations
+    if target_illuminants is None:
+        target_illuminants = illuminants
     drawn, own, batches = jax.random.split(key, 3)
     times = max(1, TRAINING_IMAGES // len(images))
     targets = draw_illuminants(drawn, target_illuminants, times * len(images))
@@ -166,12 +170,12 @@ def _kernel(path: tuple, leaf: Array) -> Float[Array, ""]:
 
 
 @checked
-def dual_mapping_estimate(model: DualMappingModel, shares: Float[Array, "8"]) -> Illuminant:
-    """Return the unit illuminant of an image with these colours; NaN where it is not positive.
+def dual_mapping_estimate(model: DualMappingModel, observation: ObservedImage) -> Illuminant:
+    """Return the unit illuminant of an image; NaN where it is not positive.
 
     Args:
       model: model from `fit_dual_mapping`.
-      shares: shares from `four_colors`, `[8]`.
+      observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
     """
-    illuminant = _whole(DualMappingNet().apply(model.params, shares))
+    illuminant = _whole(DualMappingNet().apply(model.params, four_colors(*observation)))
     return unit_illuminant(jnp.where(jnp.all(illuminant > 0), illuminant, jnp.nan))

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.color.dual_mapping import (
+from everlight.color.baselines.dual_mapping import (
     RADIUS,
     DualMappingModel,
     DualMappingNet,
@@ -13,6 +13,7 @@ from everlight.color.dual_mapping import (
     fit_dual_mapping,
     four_colors,
 )
+from everlight.color.baselines.protocol import ObservedImage
 from everlight.metrics.angular import angular_error
 
 
@@ -70,10 +71,11 @@ def test_the_net_has_the_papers_size():
 def test_what_is_no_light_is_nan():
     params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
     zero = jax.tree.map(jnp.zeros_like, params)
-    told = dual_mapping_estimate(DualMappingModel(zero), jnp.full(8, 0.3))
+    grey = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
+    told = dual_mapping_estimate(DualMappingModel(zero), grey)
     assert np.isnan(told).all()
     zero["params"]["Dense_6"]["bias"] = jnp.array([0.2, 0.5])
-    told = dual_mapping_estimate(DualMappingModel(zero), jnp.full(8, 0.3))
+    told = dual_mapping_estimate(DualMappingModel(zero), grey)
     unit = np.array([0.2, 0.5, 0.3]) / np.sqrt(0.04 + 0.25 + 0.09)
     np.testing.assert_allclose(told, unit, rtol=1e-6)
 
@@ -89,12 +91,13 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
     images = surfaces * lights[:, None, None]
     masks = jnp.ones(images.shape[:3])
     own, theirs = jnp.float32(lights), jnp.float32(lights * ratio)
-    fit = jax.jit(fit_dual_mapping, static_argnums=5)
-    shares = jax.vmap(four_colors)(jnp.float32(images * ratio), masks)
+    fit = jax.jit(fit_dual_mapping, static_argnums=4)
+    tested = ObservedImage(jnp.float32(images * ratio), masks)
     means = {}
     for name, mapped in (("mapped", theirs), ("own", own)):
-        model = fit(jax.random.key(0), jnp.float32(images), masks, own, mapped, 400)
-        told = jax.vmap(dual_mapping_estimate, (None, 0))(model, shares)
+        seen = ObservedImage(jnp.float32(images), masks)
+        model = fit(seen, own, jax.random.key(0), mapped, 400)
+        told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
         means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
     gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
     print(gray, means)
@@ -106,7 +109,8 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
 def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
     images = jnp.float32(rng.uniform(0.1, 0.9, (3, 4, 4, 3))).at[1].set(0)
     lights = jnp.float32(rng.uniform(0.4, 1, (3, 3)))
-    fit = jax.jit(fit_dual_mapping, static_argnums=5)
-    model = fit(jax.random.key(0), images, jnp.ones((3, 4, 4)), lights, lights, 3)
+    fit = jax.jit(fit_dual_mapping, static_argnums=4)
+    seen = ObservedImage(images, jnp.ones((3, 4, 4)))
+    model = fit(seen, lights, jax.random.key(0), lights, 3)
     for leaf in jax.tree.leaves(model):
         assert np.isfinite(leaf).all()

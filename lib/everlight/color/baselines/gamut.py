@@ -25,15 +25,16 @@ choices:
 """
 
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.checks import checked
+from everlight.checks import Stacked, check_sizes, checked
+from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.estimators import (
     EDGE_SIGMA,
     Illuminant,
@@ -90,30 +91,42 @@ class Gamut:
 
 @checked
 def fit_gamut(
-    images: Float[Array, "n h w 3"],
-    masks: Float[Array, "n h w"],
+    observations: Annotated[ObservedImage, Stacked],
     illuminants: Float[Array, "n 3"],
-    order: Literal[0, 1],
+    key: PRNGKeyArray | None = None,
+    order: Literal[0, 1] = 0,
 ) -> Gamut:
-    """Fit the canonical gamut of training images; to be called outside of jit.
+    """Fit the canonical gamut of training images.
 
     Args:
-      images: linear raw colours, `[n, h, w, 3]`.
-      masks: validity masks, `[n, h, w]`, 0 excludes a pixel.
+      observations: images and masks from `observe_image`, `[n, h, w, 3]` and `[n, h, w]`.
       illuminants: illuminant of each image, `[n, 3]`, any scale; normalised to unit length.
+      key: ignored.
       order: 0 for Gamut Pixel, 1 for Gamut Edge.
 
     Raises:
       ValueError: an illuminant is not positive, or the unmasked images are not finite or are black
-        in a channel.
+        in a channel. Inside jit values are not checked; such a gamut gives NaN or useless
+        illuminants.
     """
-    if not bool(jnp.all(jnp.isfinite(illuminants) & (illuminants > 0))):
+    check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
+    if not _positive(illuminants):
         raise ValueError("illuminants: each needs three positive, finite channels")
 
-    peak, extent = _largest_responses(images, masks, illuminants, order)
-    if not bool(jnp.all(jnp.isfinite(peak) & (peak > 0))):
-        raise ValueError(f"images: the largest canonical response is {peak}, not positive")
+    peak, extent = _largest_responses(*observations, illuminants, order)
+    if not _positive(peak):
+        raise ValueError(
+            f"observations: the largest canonical response is {peak}, not positive and finite"
+        )
     return Gamut(peak, jnp.maximum(extent, 0) + GROWTH, order)
+
+
+def _positive(values: Float[Array, "..."]) -> bool:
+    """Return True if all values are positive and finite; traced values are not checked."""
+    if isinstance(values, jax.core.Tracer):
+        return True
+    known = np.asarray(values)
+    return bool(np.all(np.isfinite(known) & (known > 0)))
 
 
 @partial(jax.jit, static_argnames="order")
@@ -138,26 +151,25 @@ def _largest_responses(
 
 
 @checked
-def gamut_estimate(gamut: Gamut, image: Image, mask: Mask) -> Illuminant:
+def gamut_estimate(model: Gamut, observation: ObservedImage) -> Illuminant:
     """Estimate by Gamut Pixel or Gamut Edge, as the gamut was fitted: a unit illuminant or NaN.
 
     Args:
-      gamut: gamut from `fit_gamut`.
-      image: linear raw colours, `[h, w, 3]`.
-      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      model: gamut from `fit_gamut`.
+      observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
 
     Raises:
       ValueError: the image is smaller than the filter.
     """
-    magnitude, _ = response(image, mask, gamut.order, EDGE_SIGMA)
+    magnitude, _ = response(*observation, model.order, EDGE_SIGMA)
     magnitudes = magnitude.reshape(-1, 3)
     # The gradient of a maximum selects the elements equal to it. It may find none (NaN) where the
     # compiler rounds them differently the second time.
     peak = jnp.take_along_axis(magnitudes, jnp.argmax(magnitudes, axis=0)[None], axis=0)[0]
     colors = magnitudes / jnp.where(peak == 0, 1, peak)
     extremes = colors[jnp.argmax(_project(colors, PROBES), axis=0)]
-    largest_map = _largest_map(DIRECTIONS / gamut.extent[:, None], extremes)
-    return unit_illuminant(peak / (gamut.peak * largest_map))
+    largest_map = _largest_map(DIRECTIONS / model.extent[:, None], extremes)
+    return unit_illuminant(peak / (model.peak * largest_map))
 
 
 def _largest_map(

@@ -17,7 +17,7 @@ As in the paper, the kernel widths are learnt; they start at one bin.
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -25,9 +25,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.checks import PositiveInt, checked
-from everlight.color.descent import descend
-from everlight.color.estimators import Illuminant, Image, Mask, keep_observed, unit_illuminant
+from everlight.checks import PositiveInt, Stacked, check_sizes, checked
+from everlight.color.baselines.descent import descend
+from everlight.color.baselines.protocol import ObservedImage
+from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
 from everlight.metrics.angular import angular_error
 
 BINS = 33
@@ -155,21 +156,22 @@ def _unmapped(
 
 @checked
 def fit_sensor_independent(
-    key: PRNGKeyArray,
-    images: Float[Array, "n h w 3"],
-    masks: Float[Array, "n h w"],
+    observations: Annotated[ObservedImage, Stacked],
     illuminants: Float[Array, "n 3"],
+    key: PRNGKeyArray,
     steps: PositiveInt = 500,
 ) -> SensorIndependentModel:
     """Train both networks with Adam on the angular error of batches of 16 images.
 
     Args:
-      key: key of initial parameters and batches.
-      images: linear colours of any cameras, `[n, h, w, 3]`; 32 pixels per side suffice.
-      masks: validity masks, `[n, h, w]`; 0 excludes a pixel.
+      observations: images of any cameras and masks from `observe_image`, `[n, h, w, 3]` and
+        `[n, h, w]`; 32 pixels per side suffice.
       illuminants: true illuminants, any scale, `[n, 3]`.
+      key: key of initial parameters and batches.
       steps: number of optimizer steps; the last parameters are returned.
     """
+    check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
+    images, masks = observations
     pixels, weights = images.reshape(len(images), -1, 3), masks.reshape(len(masks), -1)
     kept = jnp.where(weights[..., None] > 0, pixels, 0)
     net, (own, drawn) = SensorIndependentNet(), jax.random.split(key)
@@ -187,17 +189,16 @@ def fit_sensor_independent(
 
 @checked
 def sensor_independent_estimate(
-    model: SensorIndependentModel, image: Image, mask: Mask = None
+    model: SensorIndependentModel, observation: ObservedImage
 ) -> Illuminant:
     """Return the unit illuminant of an image; NaN without usable pixels or a positive channel.
 
     Args:
       model: model from `fit_sensor_independent`.
-      image: linear colours, `[h, w, 3]`.
-      mask: validity mask, `[h, w]`; 0 excludes a pixel.
+      observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
     """
-    observed = keep_observed(image, mask)
-    weights = jnp.ones(image.shape[:2]) if mask is None else (mask > 0).astype(image.dtype)
+    observed = keep_observed(*observation)
+    weights = (observation.mask > 0).astype(observed.dtype)
     finite = jnp.all(jnp.isfinite(observed))
     outputs = SensorIndependentNet().apply(
         model.params,

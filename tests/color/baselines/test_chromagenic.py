@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression as SklearnRegression
 
-from everlight.color import chromagenic
-from everlight.color.chromagenic import fit_linear_regression, linear_estimate
+from everlight.color.baselines import chromagenic
+from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
 
 LIGHTS = 5
 fit_chromagenic = jax.jit(chromagenic.fit_chromagenic)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.fourier_constancy import (
+from everlight.color.baselines.fourier_constancy import (
     BIN_WIDTH,
     BINS,
     FOURIER_SETTINGS,
@@ -116,8 +116,8 @@ def test_learns_a_world_of_one_palette(rng):
     scenes = palette[rng.integers(0, 12, (60, 16, 16))] * lights[:, None, None] / 2
     seen = jax.jit(jax.vmap(log_chroma_histograms, (0, None)))(jnp.float32(scenes), None)
     lights = jnp.float32(lights)
-    model = jax.jit(fit_fourier_constancy, static_argnums=(3, 4))(
-        seen[:40], lights[:40], FOURIER_SETTINGS["NikonD5200"], 8, 40
+    model = jax.jit(fit_fourier_constancy, static_argnums=(4, 5))(
+        seen[:40], lights[:40], None, FOURIER_SETTINGS["NikonD5200"], 8, 40
     )
     estimates = jax.vmap(estimate_of, (None, 0))(model, seen[40:])
     errors = jax.vmap(angular_error)(estimates, lights[40:])
