@@ -38,15 +38,15 @@ from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import ListSettings, PrepareSettings, list_data, prepare
 from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
+from everlight_experiments.illuminant.dataset import DatasetRun, run_dataset
+from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.nus import NusRun, run_nus
+from everlight_experiments.illuminant.radiometric import RadiometricRun, run_radiometric
+from everlight_experiments.illuminant.s20 import S20Run, run_s20
+from everlight_experiments.illuminant.unseen import UnseenRun, run_unseen
 from everlight_experiments.plan import PlanSettings, run_plan
 from everlight_experiments.tour import TourRun, run_tour
-from everlight_experiments.two_camera.calibrate import CalibrateRun, run_calibrate
-from everlight_experiments.two_camera.dataset import DatasetRun, run_dataset
-from everlight_experiments.two_camera.estimate import EstimateSettings, estimate
-from everlight_experiments.two_camera.nus import NusRun, run_nus
-from everlight_experiments.two_camera.radiometric import RadiometricRun, run_radiometric
-from everlight_experiments.two_camera.s20 import S20Run, run_s20
-from everlight_experiments.two_camera.unseen import UnseenRun, run_unseen
 
 # Paper and run, its settings, and what runs it: a new run is one row.
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {

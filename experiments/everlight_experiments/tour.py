@@ -14,7 +14,7 @@ from everlight_experiments.cl_metrics.icifar import ICifarRun, icifar_sections
 from everlight_experiments.common.report import Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.two_camera.radiometric import RadiometricRun, radiometric_sections
+from everlight_experiments.illuminant.radiometric import RadiometricRun, radiometric_sections
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
-from everlight_experiments.two_camera import image_methods, s20
-from everlight_experiments.two_camera.nus import NusRun, run_nus
-from everlight_experiments.two_camera.radiometric import RadiometricRun, run_radiometric
+from everlight_experiments.illuminant import image_methods, s20
+from everlight_experiments.illuminant.nus import NusRun, run_nus
+from everlight_experiments.illuminant.radiometric import RadiometricRun, run_radiometric
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)

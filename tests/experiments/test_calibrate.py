@@ -16,15 +16,15 @@ from everlight_data.color.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.files import read_bytes
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.two_camera import calibrate_pairs
-from everlight_experiments.two_camera.calibrate import (
+from everlight_experiments.illuminant import calibrate_pairs
+from everlight_experiments.illuminant.calibrate import (
     CalibrateRun,
     deal_scenes,
     group_scenes,
     relit_inputs,
     run_calibrate,
 )
-from everlight_experiments.two_camera.calibrate_pairs import (
+from everlight_experiments.illuminant.calibrate_pairs import (
     VIEWS,
     _in_blocks,
     align_cameras,
@@ -33,13 +33,13 @@ from everlight_experiments.two_camera.calibrate_pairs import (
     measure_pairs,
     read_charts,
 )
-from everlight_experiments.two_camera.estimate import EstimateSettings, align_thumbnails, estimate
-from everlight_experiments.two_camera.sensor_views import (
+from everlight_experiments.illuminant.estimate import EstimateSettings, align_thumbnails, estimate
+from everlight_experiments.illuminant.sensor_views import (
     farthest_lights,
     made_of_pairs,
     sensor_differences,
 )
-from everlight_experiments.two_camera.tables import angular_errors
+from everlight_experiments.illuminant.tables import angular_errors
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 

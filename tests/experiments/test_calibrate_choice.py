@@ -8,10 +8,10 @@ import pytest
 
 from everlight.color.chromagenic import LinearRegression
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight_experiments.two_camera import calibrate_choice
-from everlight_experiments.two_camera.calibrate_choice import CANDIDATES, Choice, choose
-from everlight_experiments.two_camera.pair_folds import CHOSEN, CameraPairs, CrossValidation
-from everlight_experiments.two_camera.training import TrainedNets
+from everlight_experiments.illuminant import calibrate_choice
+from everlight_experiments.illuminant.calibrate_choice import CANDIDATES, Choice, choose
+from everlight_experiments.illuminant.networks import TrainedNets
+from everlight_experiments.illuminant.pair_folds import CHOSEN, CameraPairs, CrossValidation
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""

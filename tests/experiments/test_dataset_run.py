@@ -9,8 +9,8 @@ from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera import dataset, dataset_report, image_methods, pair_folds
-from everlight_experiments.two_camera.dataset import (
+from everlight_experiments.illuminant import dataset, dataset_report, image_methods, pair_folds
+from everlight_experiments.illuminant.dataset import (
     DatasetRun,
     across_cameras,
     expected_duration,
@@ -19,7 +19,7 @@ from everlight_experiments.two_camera.dataset import (
     read_folds,
     run_dataset,
 )
-from everlight_experiments.two_camera.image_methods import (
+from everlight_experiments.illuminant.image_methods import (
     DAYLIGHT,
     DUAL_MAPPING,
     MOMENTS,
@@ -33,10 +33,10 @@ from everlight_experiments.two_camera.image_methods import (
     moments_of,
     single_image_estimates,
 )
-from everlight_experiments.two_camera.image_sets import ImageSet
-from everlight_experiments.two_camera.nus_report import absent
-from everlight_experiments.two_camera.pair_folds import CameraPairs
-from everlight_experiments.two_camera.tables import Comparison
+from everlight_experiments.illuminant.image_sets import ImageSet
+from everlight_experiments.illuminant.nus_report import absent
+from everlight_experiments.illuminant.pair_folds import CameraPairs
+from everlight_experiments.illuminant.tables import Comparison
 
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 

@@ -42,9 +42,9 @@ from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, p
 from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.two_camera import estimate as estimate_module
-from everlight_experiments.two_camera.corrections import draw_correction
-from everlight_experiments.two_camera.estimate import (
+from everlight_experiments.illuminant import estimate as estimate_module
+from everlight_experiments.illuminant.corrections import draw_correction
+from everlight_experiments.illuminant.estimate import (
     EstimateSettings,
     choose_homography,
     described_view,
@@ -52,8 +52,8 @@ from everlight_experiments.two_camera.estimate import (
     estimate_pair,
     read_homography,
 )
-from everlight_experiments.two_camera.intervals import inside, intervals
-from everlight_experiments.two_camera.model_files import (
+from everlight_experiments.illuminant.intervals import inside, intervals
+from everlight_experiments.illuminant.model_files import (
     LightModel,
     LoadedModel,
     ToldLight,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from everlight_experiments.two_camera.intervals import cross_coverage
+from everlight_experiments.illuminant.intervals import cross_coverage
 
 THIRDS = np.split(np.arange(600), 3)
 

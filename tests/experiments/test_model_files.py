@@ -15,7 +15,7 @@ from everlight.models.illuminant_training import IlluminantModel
 from everlight.models.out_of_distribution import calibrate_distances
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera.model_files import (
+from everlight_experiments.illuminant.model_files import (
     LightModel,
     LoadedModel,
     load_model,

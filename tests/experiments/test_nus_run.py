@@ -13,28 +13,28 @@ from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera import image_methods, image_sets, pair_folds
-from everlight_experiments.two_camera.image_methods import (
+from everlight_experiments.illuminant import image_methods, image_sets, pair_folds
+from everlight_experiments.illuminant.image_methods import (
     Learner,
     compare_on_images,
     moments_of,
     single_image_estimates,
 )
-from everlight_experiments.two_camera.image_sets import (
+from everlight_experiments.illuminant.image_sets import (
     ImageSet,
     draw_folds,
     official_pairs,
     thumbnail_images,
 )
-from everlight_experiments.two_camera.nus import (
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight_experiments.illuminant.nus import (
     NusRun,
     augmentations_of,
     camera_pairs,
     run_nus,
 )
-from everlight_experiments.two_camera.nus_report import NusResults, correction_columns
-from everlight_experiments.two_camera.pair_folds import CHOSEN, DEPTHS, RULES, make_problem
-from everlight_experiments.two_camera.training import PARAMETERS
+from everlight_experiments.illuminant.nus_report import NusResults, correction_columns
+from everlight_experiments.illuminant.pair_folds import CHOSEN, DEPTHS, RULES, make_problem
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 # What its module prepares is prepared once.

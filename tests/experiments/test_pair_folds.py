@@ -7,15 +7,15 @@ import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera import pair_folds
-from everlight_experiments.two_camera.pair_folds import (
+from everlight_experiments.illuminant import pair_folds
+from everlight_experiments.illuminant.pair_folds import (
     CHOSEN,
     CameraPairs,
     Samples,
     cross_validate,
     repeat_samples,
 )
-from everlight_experiments.two_camera.s20 import AUGMENTATIONS, BOTH, WHITE_BALANCE
+from everlight_experiments.illuminant.s20 import AUGMENTATIONS, BOTH, WHITE_BALANCE
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 

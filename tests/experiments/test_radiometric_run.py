@@ -9,9 +9,9 @@ import pytest
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.spectra import embedded_library
 from everlight_data.errors import DataError
-from everlight_experiments.two_camera.model_files import load_model
-from everlight_experiments.two_camera.pair_map import map_of_pairs, sensitivity_distances
-from everlight_experiments.two_camera.radiometric import (
+from everlight_experiments.illuminant.model_files import load_model
+from everlight_experiments.illuminant.pair_map import map_of_pairs, sensitivity_distances
+from everlight_experiments.illuminant.radiometric import (
     NETS,
     TRAINING_NOISE,
     RadiometricRun,
@@ -20,8 +20,8 @@ from everlight_experiments.two_camera.radiometric import (
     prepare_data,
     run_radiometric,
 )
-from everlight_experiments.two_camera.radiometric_methods import Variant
-from everlight_experiments.two_camera.s20 import S20Run, run_s20
+from everlight_experiments.illuminant.radiometric_methods import Variant
+from everlight_experiments.illuminant.s20 import S20Run, run_s20
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")

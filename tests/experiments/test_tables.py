@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_experiments.common.report import Figure
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant.tables import (
     Comparison,
     Resampled,
     curves_with_least,

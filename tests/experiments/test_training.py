@@ -24,7 +24,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight_data.errors import DataError
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera.training import (
+from everlight_experiments.illuminant.networks import (
     BLOCKS,
     TrainedNets,
     best_of_rates,

@@ -6,9 +6,9 @@ import pytest
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
-from everlight_experiments.two_camera import unseen
-from everlight_experiments.two_camera.unseen import UnseenRun, draw_folds, run_unseen
-from everlight_experiments.two_camera.unseen_cameras import (
+from everlight_experiments.illuminant import unseen
+from everlight_experiments.illuminant.unseen import UnseenRun, draw_folds, run_unseen
+from everlight_experiments.illuminant.unseen_cameras import (
     Sensors,
     all_shots,
     between_known,

@@ -19,9 +19,7 @@ from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.trees import stacked
-from everlight_experiments.two_camera.radiometric_methods import Light
-from everlight_experiments.two_camera.tables import angular_errors
-from everlight_experiments.two_camera.training import (
+from everlight_experiments.illuminant.networks import (
     PARAMETERS,
     TrainedNets,
     best_of_rates,
@@ -30,6 +28,8 @@ from everlight_experiments.two_camera.training import (
     stack_problems,
     train_nets,
 )
+from everlight_experiments.illuminant.radiometric_methods import Light
+from everlight_experiments.illuminant.tables import angular_errors
 
 Selection = Literal["honest", "paper"]
 VALIDATION_SHARE = 0.15

@@ -8,10 +8,10 @@ import numpy as np
 
 from everlight_data.color.nus import CAMERAS
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.image_methods import TUNED_HERE
-from everlight_experiments.two_camera.image_sets import MAIN, ImageSet
-from everlight_experiments.two_camera.nus_report import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.image_methods import TUNED_HERE
+from everlight_experiments.illuminant.image_sets import MAIN, ImageSet
+from everlight_experiments.illuminant.nus_report import (
     METHODS,
     NusResults,
     absent,
@@ -19,8 +19,8 @@ from everlight_experiments.two_camera.nus_report import (
     look_section,
     paper_rows,
 )
-from everlight_experiments.two_camera.paper_tables import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant.paper import CROSS_SENSOR_NUS, FFCC_THUMBNAILS
+from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     Comparison,
     error_table,

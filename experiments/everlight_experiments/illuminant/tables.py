@@ -17,7 +17,7 @@ from everlight.metrics.angular import (
 )
 from everlight.metrics.bootstrap import grouped_mean_interval
 from everlight_experiments.common.report import PAPER, Column, Figure, FirstScreen, Table
-from everlight_experiments.two_camera.paper_tables import STATISTICS
+from everlight_experiments.illuminant.paper import STATISTICS
 
 # Statistics are taken within a fold and averaged over folds, as the paper does.
 Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]

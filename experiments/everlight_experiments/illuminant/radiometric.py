@@ -43,9 +43,15 @@ from everlight_experiments.common.report import FirstScreen, Section, write_repo
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, RunSettings, in_words
 from everlight_experiments.common.trees import rows_of, stacked
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.pair_map import PairMap, map_of_pairs
-from everlight_experiments.two_camera.radiometric_methods import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.networks import (
+    best_of_restarts,
+    predict_all,
+    stack_problems,
+    train_nets,
+)
+from everlight_experiments.illuminant.pair_map import PairMap, map_of_pairs
+from everlight_experiments.illuminant.radiometric_methods import (
     LIGHTS,
     REPORTED,
     REPORTED_NOISE,
@@ -59,23 +65,17 @@ from everlight_experiments.two_camera.radiometric_methods import (
     prior_of,
     views_of,
 )
-from everlight_experiments.two_camera.radiometric_models import (
+from everlight_experiments.illuminant.radiometric_models import (
     ENSEMBLE,
     PairCoverage,
     measure_coverage,
     save_models,
     train_models,
 )
-from everlight_experiments.two_camera.radiometric_report import (
+from everlight_experiments.illuminant.radiometric_report import (
     Condition,
     RadiometricResults,
     report_sections,
-)
-from everlight_experiments.two_camera.training import (
-    best_of_restarts,
-    predict_all,
-    stack_problems,
-    train_nets,
 )
 
 RESTARTS = 2

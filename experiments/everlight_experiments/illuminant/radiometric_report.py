@@ -12,17 +12,17 @@ from everlight.color.chromaticity import to_chromaticity
 from everlight_data.color.radiometric import PATCHES, SAME_ILLUMINANT_COSINE
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.pair_map import PairMap
-from everlight_experiments.two_camera.paper_tables import TABLE_1_RADIOMETRIC
-from everlight_experiments.two_camera.radiometric_methods import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.pair_map import PairMap
+from everlight_experiments.illuminant.paper import TABLE_1_RADIOMETRIC
+from everlight_experiments.illuminant.radiometric_methods import (
     REPORTED_NOISE,
     VARIANTS,
     PairData,
     Variant,
 )
-from everlight_experiments.two_camera.radiometric_models import PairCoverage, coverage_table
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant.radiometric_models import PairCoverage, coverage_table
+from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     Comparison,
     Resampled,

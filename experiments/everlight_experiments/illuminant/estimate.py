@@ -27,8 +27,8 @@ from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_json
 from everlight_data.writing import make_folder
-from everlight_experiments.two_camera.corrections import Format, write_correction, write_lights
-from everlight_experiments.two_camera.model_files import (
+from everlight_experiments.illuminant.corrections import Format, write_correction, write_lights
+from everlight_experiments.illuminant.model_files import (
     LoadedModel,
     PairInputs,
     ToldLight,

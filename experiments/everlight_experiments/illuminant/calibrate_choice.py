@@ -22,9 +22,10 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.two_camera.intervals import Coverage, cross_coverage
-from everlight_experiments.two_camera.model_files import WIDTHS, Given
-from everlight_experiments.two_camera.pair_folds import (
+from everlight_experiments.illuminant.intervals import Coverage, cross_coverage
+from everlight_experiments.illuminant.model_files import WIDTHS, Given
+from everlight_experiments.illuminant.networks import index_of_least
+from everlight_experiments.illuminant.pair_folds import (
     CHOSEN,
     TRANSFORM,
     Augment,
@@ -34,8 +35,7 @@ from everlight_experiments.two_camera.pair_folds import (
     net_name,
     regression_name,
 )
-from everlight_experiments.two_camera.tables import angular_errors
-from everlight_experiments.two_camera.training import index_of_least
+from everlight_experiments.illuminant.tables import angular_errors
 
 DEPTH = 5
 """Hidden layers of the nets."""

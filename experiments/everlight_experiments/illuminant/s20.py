@@ -47,15 +47,22 @@ from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, RunSettings, in_words
 from everlight_experiments.common.trees import rows_of
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.intervals import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.intervals import (
     Coverage,
     calibrate_all,
     cross_coverage,
     uninformed,
 )
-from everlight_experiments.two_camera.model_files import LightModel, LoadedModel, save_model
-from everlight_experiments.two_camera.pair_folds import (
+from everlight_experiments.illuminant.model_files import LightModel, LoadedModel, save_model
+from everlight_experiments.illuminant.networks import (
+    PARAMETERS,
+    index_of_least,
+    predict_all,
+    stack_problems,
+    train_nets,
+)
+from everlight_experiments.illuminant.pair_folds import (
     CHOSEN,
     RULES,
     TRANSFORM,
@@ -67,15 +74,8 @@ from everlight_experiments.two_camera.pair_folds import (
     net_name,
     repeat_samples,
 )
-from everlight_experiments.two_camera.s20_report import SECOND_LIGHT, S20Results, report_sections
-from everlight_experiments.two_camera.tables import Comparison
-from everlight_experiments.two_camera.training import (
-    PARAMETERS,
-    index_of_least,
-    predict_all,
-    stack_problems,
-    train_nets,
-)
+from everlight_experiments.illuminant.s20_report import SECOND_LIGHT, S20Results, report_sections
+from everlight_experiments.illuminant.tables import Comparison
 
 COPIES = 99
 """Re-illuminations of each pair, the paper's number."""

@@ -19,7 +19,7 @@ from everlight_data.color.radiometric import (
     photograph,
 )
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
-from everlight_experiments.two_camera.radiometric_methods import all_moments
+from everlight_experiments.illuminant.radiometric_methods import all_moments
 
 KNOWN_KELVIN = (2856.0, 6504.0)
 """Black bodies, a lamp's and daylight's, under which the two cameras are taken to be known."""

@@ -38,7 +38,7 @@ from everlight.models.out_of_distribution import (
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.common.checkpoint import Checkpoints, open_existing
-from everlight_experiments.two_camera.radiometric_methods import LIGHTS, Light
+from everlight_experiments.illuminant.radiometric_methods import LIGHTS, Light
 
 # How transforms are fitted: least squares, normalised, or the most probable given a prior.
 Fit = Normalization | Literal["probable"]

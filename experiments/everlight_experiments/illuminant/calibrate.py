@@ -53,9 +53,9 @@ from everlight_data.writing import written_whole
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, RunSettings, in_words
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.calibrate_choice import CANDIDATES, Choice, by_pair, choose
-from everlight_experiments.two_camera.calibrate_pairs import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.calibrate_choice import CANDIDATES, Choice, by_pair, choose
+from everlight_experiments.illuminant.calibrate_pairs import (
     LEAST_PAIRS,
     VIEWS,
     Measured,
@@ -64,20 +64,20 @@ from everlight_experiments.two_camera.calibrate_pairs import (
     measure_pairs,
     read_charts,
 )
-from everlight_experiments.two_camera.calibrate_report import (
+from everlight_experiments.illuminant.calibrate_report import (
     NESTED,
     CalibrationResults,
     report_sections,
 )
-from everlight_experiments.two_camera.estimate import described_view
-from everlight_experiments.two_camera.image_methods import look_at_all
-from everlight_experiments.two_camera.image_sets import ImageSet
-from everlight_experiments.two_camera.intervals import calibrate_all, uninformed
-from everlight_experiments.two_camera.model_files import Given, LightModel, LoadedModel, save_model
-from everlight_experiments.two_camera.nus import augmentations_of, camera_pairs
-from everlight_experiments.two_camera.pair_folds import CHOSEN, Augment, CameraPairs, Samples
-from everlight_experiments.two_camera.radiometric_methods import LIGHTS, Light
-from everlight_experiments.two_camera.tables import Comparison, angular_errors
+from everlight_experiments.illuminant.estimate import described_view
+from everlight_experiments.illuminant.image_methods import look_at_all
+from everlight_experiments.illuminant.image_sets import ImageSet
+from everlight_experiments.illuminant.intervals import calibrate_all, uninformed
+from everlight_experiments.illuminant.model_files import Given, LightModel, LoadedModel, save_model
+from everlight_experiments.illuminant.nus import augmentations_of, camera_pairs
+from everlight_experiments.illuminant.pair_folds import CHOSEN, Augment, CameraPairs, Samples
+from everlight_experiments.illuminant.radiometric_methods import LIGHTS, Light
+from everlight_experiments.illuminant.tables import Comparison, angular_errors
 
 MOST_FOLDS = 8
 """Above as many scenes several are left out together; every two folds are a training too."""

@@ -13,13 +13,14 @@ from everlight.color.cross_camera import ADDITIONAL_IMAGES
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_experiments.common.report import Figure, FirstScreen, Section
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.image_methods import left_out
-from everlight_experiments.two_camera.image_sets import MAIN, SECOND, ImageSet
-from everlight_experiments.two_camera.pair_folds import RULES, SELECTIONS
-from everlight_experiments.two_camera.paper_tables import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
-from everlight_experiments.two_camera.sensor_views import sensors_section
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.image_methods import left_out
+from everlight_experiments.illuminant.image_sets import MAIN, SECOND, ImageSet
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight_experiments.illuminant.pair_folds import RULES, SELECTIONS
+from everlight_experiments.illuminant.paper import TABLE_2_NUS, TABLE_4_NUS_NOT_AUGMENTED
+from everlight_experiments.illuminant.sensor_views import sensors_section
+from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     Comparison,
     Errors,
@@ -28,8 +29,7 @@ from everlight_experiments.two_camera.tables import (
     error_table,
     first_screen,
 )
-from everlight_experiments.two_camera.training import PARAMETERS
-from everlight_experiments.two_camera.trunk_views import SIDE
+from everlight_experiments.illuminant.trunk_views import SIDE
 
 SHOWN_NET = "Net, 1460 parameters, re-illuminated, ensemble"
 MOMENTS_NET = "Net on moments, chosen in the fold"

@@ -34,14 +34,14 @@ from everlight_data.errors import DataError
 from everlight_data.files import one_line, read_bytes, read_json
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.two_camera.estimate import (
+from everlight_experiments.illuminant.estimate import (
     MAX_CONDITION,
     align_thumbnails,
     read_homography,
 )
-from everlight_experiments.two_camera.image_sets import ImageSet
-from everlight_experiments.two_camera.model_files import nine_moments
-from everlight_experiments.two_camera.tables import angular_errors
+from everlight_experiments.illuminant.image_sets import ImageSet
+from everlight_experiments.illuminant.model_files import nine_moments
+from everlight_experiments.illuminant.tables import angular_errors
 
 VIEWS = ("main", "second")
 LEAST_PAIRS = 6

@@ -42,13 +42,13 @@ from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Preset, RunSettings, in_words
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.pair_map import sensitivity_distances
-from everlight_experiments.two_camera.radiometric import SPLITS
-from everlight_experiments.two_camera.radiometric_methods import thumbnails
-from everlight_experiments.two_camera.tables import Comparison, estimate_all
-from everlight_experiments.two_camera.training import predict_all, stack_problems, train_nets
-from everlight_experiments.two_camera.unseen_cameras import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_nets
+from everlight_experiments.illuminant.pair_map import sensitivity_distances
+from everlight_experiments.illuminant.radiometric import SPLITS
+from everlight_experiments.illuminant.radiometric_methods import thumbnails
+from everlight_experiments.illuminant.tables import Comparison, estimate_all
+from everlight_experiments.illuminant.unseen_cameras import (
     COMPONENTS,
     KNOWN_KELVIN,
     Sensors,
@@ -61,7 +61,7 @@ from everlight_experiments.two_camera.unseen_cameras import (
     principal_components,
     see_scenes,
 )
-from everlight_experiments.two_camera.unseen_report import UnseenResults, report_sections
+from everlight_experiments.illuminant.unseen_report import UnseenResults, report_sections
 
 JUDGES = 4
 """Cameras whose pairs choose the best step."""

@@ -12,11 +12,11 @@ from jaxtyping import Float, Int
 from everlight.models.illuminant_interval import COVERAGE
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.calibrate_choice import CANDIDATES, Choice, mean_error
-from everlight_experiments.two_camera.intervals import Coverage
-from everlight_experiments.two_camera.sensor_views import sensors_section
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.calibrate_choice import CANDIDATES, Choice, mean_error
+from everlight_experiments.illuminant.intervals import Coverage
+from everlight_experiments.illuminant.sensor_views import sensors_section
+from everlight_experiments.illuminant.tables import (
     Comparison,
     Resampled,
     error_table,

@@ -42,22 +42,22 @@ from everlight_experiments.common.progress import progress
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, RunSettings, check_name, in_words
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.dataset_report import DatasetResults, report_sections
-from everlight_experiments.two_camera.image_methods import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.dataset_report import DatasetResults, report_sections
+from everlight_experiments.illuminant.image_methods import (
     Keep,
     Lights,
     check_learners,
     compare_on_images,
     learners,
 )
-from everlight_experiments.two_camera.image_sets import (
+from everlight_experiments.illuminant.image_sets import (
     ImageSet,
     draw_folds,
     render_thumbnails,
     shrink_images,
 )
-from everlight_experiments.two_camera.tables import Comparison
+from everlight_experiments.illuminant.tables import Comparison
 
 Split = Literal["folds", "cross-camera"]
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]

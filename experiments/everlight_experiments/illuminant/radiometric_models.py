@@ -18,16 +18,16 @@ from everlight.models.out_of_distribution import calibrate_distances
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, Table
 from everlight_experiments.common.trees import rows_of
-from everlight_experiments.two_camera.intervals import (
+from everlight_experiments.illuminant.intervals import (
     Coverage,
     calibrate_all,
     inside,
     intervals,
     uninformed,
 )
-from everlight_experiments.two_camera.model_files import LightModel, LoadedModel, save_model
-from everlight_experiments.two_camera.radiometric_methods import LIGHTS, Light, PairData
-from everlight_experiments.two_camera.training import stack_problems, train_nets
+from everlight_experiments.illuminant.model_files import LightModel, LoadedModel, save_model
+from everlight_experiments.illuminant.networks import stack_problems, train_nets
+from everlight_experiments.illuminant.radiometric_methods import LIGHTS, Light, PairData
 
 ENSEMBLE = 4
 """Nets that tell one camera's light, trained from different initial parameters."""

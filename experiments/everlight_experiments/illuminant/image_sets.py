@@ -22,7 +22,7 @@ from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, p
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.locations import locate
 from everlight_experiments.common.progress import progress
-from everlight_experiments.two_camera.radiometric_methods import thumbnails
+from everlight_experiments.illuminant.radiometric_methods import thumbnails
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 

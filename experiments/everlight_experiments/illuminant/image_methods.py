@@ -42,15 +42,15 @@ from everlight_data.images.efficientnet import check_efficientnet_lite0
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.settings import check_methods
-from everlight_experiments.two_camera.image_sets import ImageSet
-from everlight_experiments.two_camera.pair_folds import (
+from everlight_experiments.illuminant.image_sets import ImageSet
+from everlight_experiments.illuminant.pair_folds import (
     CameraPairs,
     Samples,
     cross_validate,
     repeat_samples,
 )
-from everlight_experiments.two_camera.tables import Comparison, estimate_all
-from everlight_experiments.two_camera.trunk_views import TrunkViews, trunk_views
+from everlight_experiments.illuminant.tables import Comparison, estimate_all
+from everlight_experiments.illuminant.trunk_views import TrunkViews, trunk_views
 
 MOMENTS = "moments"
 

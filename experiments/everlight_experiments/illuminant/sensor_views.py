@@ -12,8 +12,8 @@ from everlight.color.reillumination import chart_transforms
 from everlight.color.rendering import encode_srgb, white_balance
 from everlight_data.color.quasi_real import QuasiReal
 from everlight_experiments.common.report import Figure, Section
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.tables import angular_errors
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.tables import angular_errors
 
 WHITE = 0.97
 """Quantile of an image's brightest channels that is shown as white."""

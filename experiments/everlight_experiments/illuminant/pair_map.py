@@ -15,14 +15,14 @@ from everlight.color.transforms import fit_color_transform
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_experiments.common.progress import progress
-from everlight_experiments.two_camera.radiometric_methods import (
+from everlight_experiments.illuminant.radiometric_methods import (
     BATCH,
     MISFIT,
     View,
     all_moments,
     view_scenes,
 )
-from everlight_experiments.two_camera.tables import angular_errors
+from everlight_experiments.illuminant.tables import angular_errors
 
 
 class PairMap(NamedTuple):

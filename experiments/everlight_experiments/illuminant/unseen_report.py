@@ -9,8 +9,8 @@ from jaxtyping import Int
 
 from everlight_data.color.radiometric import Split
 from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     Comparison,
     Resampled,

@@ -30,7 +30,7 @@ from everlight.models.illuminant_training import Problem
 from everlight_data.color.radiometric import PATCHES, Scenes, photograph
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.errors import DataError
-from everlight_experiments.two_camera.tables import estimate_all
+from everlight_experiments.illuminant.tables import estimate_all
 
 # What a net or a regression is given.
 Input = Literal["T", "T with exposure", "T of sum-normalised", "moments", "T and moments"]

@@ -9,18 +9,18 @@ from jaxtyping import Float
 
 from everlight.models.illuminant_interval import COVERAGE
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
-from everlight_experiments.two_camera import plots
-from everlight_experiments.two_camera.intervals import Coverage
-from everlight_experiments.two_camera.pair_folds import CHOSEN, RULES, SELECTIONS, CameraPairs
-from everlight_experiments.two_camera.paper_tables import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
-from everlight_experiments.two_camera.tables import (
+from everlight_experiments.illuminant import plots
+from everlight_experiments.illuminant.intervals import Coverage
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight_experiments.illuminant.pair_folds import CHOSEN, RULES, SELECTIONS, CameraPairs
+from everlight_experiments.illuminant.paper import TABLE_3_S20, TABLE_4_S20_NOT_AUGMENTED
+from everlight_experiments.illuminant.tables import (
     ABBREVIATIONS,
     Comparison,
     curves_with_least,
     error_table,
     first_screen,
 )
-from everlight_experiments.two_camera.training import PARAMETERS
 
 SECOND_LIGHT = "second illuminant, held-out selection"
 

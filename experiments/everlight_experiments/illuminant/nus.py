@@ -39,23 +39,23 @@ from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, RunSettings, in_words
-from everlight_experiments.two_camera import CITATION
-from everlight_experiments.two_camera.image_methods import (
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.image_methods import (
     MOMENTS,
     compare_on_images,
     in_folds,
     moments_of,
     single_image_estimates,
 )
-from everlight_experiments.two_camera.image_sets import (
+from everlight_experiments.illuminant.image_sets import (
     MAIN,
     SECOND,
     official_pairs,
     rendered_images,
     thumbnail_images,
 )
-from everlight_experiments.two_camera.nus_report import NusResults, report_sections
-from everlight_experiments.two_camera.pair_folds import (
+from everlight_experiments.illuminant.nus_report import NusResults, report_sections
+from everlight_experiments.illuminant.pair_folds import (
     RULES,
     TRANSFORM,
     Augment,
@@ -64,8 +64,8 @@ from everlight_experiments.two_camera.pair_folds import (
     cross_validate,
     repeat_samples,
 )
-from everlight_experiments.two_camera.radiometric_methods import Light
-from everlight_experiments.two_camera.tables import Comparison
+from everlight_experiments.illuminant.radiometric_methods import Light
+from everlight_experiments.illuminant.tables import Comparison
 
 REILLUMINATIONS = 99
 TRAINING = TrainingSettings(500_000, 1_024, 1e-3, "constant", validate_every=100)
