@@ -41,10 +41,7 @@ from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
 from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.illuminant.dataset import DatasetRun, run_dataset
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
-from everlight_experiments.illuminant.nus import NusRun, run_nus
-from everlight_experiments.illuminant.radiometric import RadiometricRun, run_radiometric
-from everlight_experiments.illuminant.s20 import S20Run, run_s20
-from everlight_experiments.illuminant.unseen import UnseenRun, run_unseen
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from everlight_experiments.plan import PlanSettings, run_plan
 from everlight_experiments.tour import TourRun, run_tour
 
@@ -52,13 +49,10 @@ from everlight_experiments.tour import TourRun, run_tour
 RUNS: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "demo": (TourRun, run_tour),
     "cost": (PlanSettings, run_plan),
-    "two_camera radiometric": (RadiometricRun, run_radiometric),
-    "two_camera nus": (NusRun, run_nus),
-    "two_camera dataset": (DatasetRun, run_dataset),
-    "two_camera s20": (S20Run, run_s20),
-    "two_camera unseen": (UnseenRun, run_unseen),
-    "two_camera calibrate": (CalibrateRun, run_calibrate),
-    "two_camera estimate": (EstimateSettings, estimate),
+    "paper two-camera": (TwoCameraRun, run_two_camera),
+    "illuminant dataset": (DatasetRun, run_dataset),
+    "illuminant calibrate": (CalibrateRun, run_calibrate),
+    "illuminant estimate": (EstimateSettings, estimate),
     "continual run": (ContinualRun, run_continual),
     "continual grid": (GridRun, run_grid),
     "continual tune": (TuneRun, run_tune),

@@ -2,7 +2,7 @@
 
     everlight demo
 
-Its parts are the runs `two_camera radiometric` and `cl_metrics icifar` at preset demo, each in its
+Its parts are the runs `paper two-camera` and `cl_metrics icifar` at their demo presets, each in its
 own folder, where it continues if it was stopped.
 """
 
@@ -14,7 +14,8 @@ from everlight_experiments.cl_metrics.icifar import ICifarRun, icifar_sections
 from everlight_experiments.common.report import Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.illuminant.radiometric import RadiometricRun, radiometric_sections
+from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, two_camera_sections
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,10 @@ def run_tour(settings: TourRun) -> Path:
         raise DataError(f"the tour has the preset demo only, not {settings.preset}; run its parts")
     folder = RunFolder("everlight", "tour", settings)
     shared = {"seed": settings.seed, "tag": settings.tag, "runs": settings.runs}
-    two_camera = RadiometricRun(**shared)
+    two_camera = TwoCameraRun(**shared)
     continual = ICifarRun(**shared)
-    facts, first, body = radiometric_sections(
-        RunFolder("two_camera", "radiometric", two_camera), two_camera
+    facts, first, body = two_camera_sections(
+        RunFolder("two-camera", "", two_camera), two_camera, PRESETS[two_camera.preset]
     )
     learnt, also, sections = icifar_sections(
         RunFolder("cl_metrics", "icifar", continual, shared=True), continual

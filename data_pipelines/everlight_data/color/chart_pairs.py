@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from everlight.color.alignment import area_downsample, fit_homography
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
+from everlight.metrics.angular import angular_error
 from everlight_data.color.chart import (
     CENTRES,
     MAX_RESIDUAL,

@@ -1,4 +1,4 @@
-"""What a calibration shows: how good what it keeps will be, and what each pair measured."""
+"""The report of a calibration: expected errors, and the measurements of each pair."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,25 +6,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int
 
+from everlight.color.rendering import white_balance
 from everlight.models.illuminant_interval import COVERAGE
 from everlight_data.color.quasi_real import QuasiReal
-from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.illuminant import plots
-from everlight_experiments.illuminant.calibrate_choice import CANDIDATES, Choice, mean_error
-from everlight_experiments.illuminant.intervals import Coverage
-from everlight_experiments.illuminant.sensor_views import sensors_section
-from everlight_experiments.illuminant.tables import (
-    Comparison,
-    Resampled,
-    error_table,
-    mean_interval,
-)
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
+from everlight_experiments.illuminant.comparison import Comparison, angular_errors, mean_interval
+from everlight_experiments.illuminant.cross_validation import View
+from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, mean_error
+from everlight_experiments.illuminant.tables import error_table
 
-NESTED = "Chosen without the scene"
-"""What `estimate` gets, as far as can be known: the choice itself is made without the scene."""
 RIVALS = (
     "SoG",
     "Linear regression on moments",
@@ -34,105 +29,98 @@ RIVALS = (
 FEW_SCENES = 20
 
 
-class CalibrationResults(NamedTuple):
-    """All that the report is made of.
+class Calibration(NamedTuple):
+    """Results of a calibration.
 
     Attributes:
-      names: of the pairs.
-      scenes: a number for each pair.
-      choices: what is kept and how it was chosen, by light.
-      compared: every method's lights, one fold of all pairs, by light.
-      coverage: how often intervals hold, by light.
-      uninformed: how far the interval reaches that the lights alone give, in degrees, by light.
-      grey_spread: largest angle between a grey patch and the light, in degrees.
-      residuals: of the alignment, in pixels.
+      names: names of the pairs.
+      scenes: scene number of each pair.
+      choices: kept candidate and its selection by camera.
+      comparisons: every method's estimates by camera.
+      uninformative: radius of the interval of the illuminants alone, in degrees, by camera.
+      grey_spread: largest angle between a grey patch and the illuminant, in degrees.
+      residuals: residuals of the alignment in pixels.
       fitted: whether the alignment was fitted to the charts.
-      quasi: transforms and lights.
-      images: each camera's small ones, "main" and "second".
-      cameras: names.
+      quasi: transforms and illuminants.
+      cameras: names of the cameras.
     """
 
     names: Sequence[str]
     scenes: Int[np.ndarray, "n"]
-    choices: Mapping[str, Choice]
-    compared: Mapping[str, Comparison]
-    coverage: Mapping[str, Coverage]
-    uninformed: Mapping[str, float]
+    choices: Mapping[View, Choice]
+    comparisons: Mapping[View, Comparison]
+    uninformative: Mapping[View, float]
     grey_spread: Float[np.ndarray, "n 2"]
     residuals: Float[np.ndarray, "n"]
     fitted: bool
     quasi: QuasiReal
-    images: Mapping[str, Float[np.ndarray, "n h w 3"]]
     cameras: tuple[str, str]
 
 
-def report_sections(folder: Path, results: CalibrationResults) -> list[Section]:
-    """The report's body; pictures are written into `folder`."""
-    count = results.scenes.max() + 1
-    tables = [
-        error_table(
-            f"Illuminant of {camera} ({light}) for {len(results.names)} pairs in {count} scenes, "
-            f"each by models trained without its scene. '{NESTED}': the method and its inputs were "
-            "selected without it too; the lowest of the other rows is optimistic.",
-            compared,
-            {},
-            "seeds",
-            Resampled("scenes", results.scenes[None]),
-        )
-        for camera, (light, compared) in zip(results.cameras, results.compared.items(), strict=True)
-    ]
-    lights = {
+def calibration_sections(
+    folder: Path, results: Calibration, note: str
+) -> tuple[FirstScreen, list[Section]]:
+    """Return the summary and body of the report."""
+    illuminants = {
         results.cameras[0]: results.quasi.illuminants_main,
         f"{results.cameras[1]} (second)": results.quasi.illuminants_second,
     }
-    return [
-        Section(
-            "Expected accuracy",
-            (*_verdict(results), _intervals(results)),
-            [
-                _choice_table(results),
-                *tables,
-                Figure(
-                    "Illuminants of all pairs, from their charts; the model has not seen "
-                    "illuminants outside them.",
-                    plots.plot_illuminants(folder / "lights.png", {"charts": lights}),
-                ),
-            ],
-        ),
-        sensors_section(folder, results.quasi, results.images, results.cameras),
-        Section("The pairs", _how_measured(results), [_pairs_table(results)]),
+    apart = sensor_differences(results.quasi)
+    notes = (
+        *(_verdict(view, results) for view in results.choices),
+        *_warn_of_few(int(results.scenes.max()) + 1),
+        _interval_notes(results),
+        "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
+        f"no information. Here they differ by {apart.mean():.1f} degrees per patch "
+        f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs).",
+        "The model has not seen illuminants outside those of the figure below.",
+    )
+    first, sections = compared_sections(
+        folder,
+        "How well does the kept model estimate the illuminants of these two cameras?",
+        note,
+        results.comparisons,
+        (NESTED, *RIVALS, "GW"),
+        {"charts": illuminants},
+        notes,
+        [_choice_table(results), *map(error_table, results.comparisons.values())],
+        headline=NESTED,
+        baselines=("SoG",),
+    )
+    return first, [*sections, Section("The pairs", _pair_notes(results), [_pairs_table(results)])]
+
+
+def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
+    """Return the mean angle between a patch's white-balanced colours in the two cameras."""
+    balanced: list[Float[Array, "n 24 3"]] = [
+        jax.vmap(white_balance)(jnp.asarray(charts, jnp.float32), jnp.asarray(truth, jnp.float32))
+        for charts, truth in (
+            (quasi.charts_main, quasi.illuminants_main),
+            (quasi.charts_second, quasi.illuminants_second),
+        )
     ]
+    return np.mean(angular_errors(*balanced), axis=1, where=quasi.usable)
 
 
-def _verdict(results: CalibrationResults) -> list[str]:
-    """What is kept beside its rivals, with the interval of the difference over scenes."""
-    return [
-        *(_verdict_of(light, results) for light in results.choices),
-        *_warn_of_few(results.scenes.max() + 1),
-    ]
-
-
-def _verdict_of(light: str, results: CalibrationResults) -> str:
-    compared = results.compared[light].errors()
-    errors = {name: each[:, 0].mean(axis=0) for name, each in compared.items()}
-    count = int(results.scenes.max() + 1)
+def _verdict(view: View, results: Calibration) -> str:
+    """Compare the kept model with its rivals, with intervals of the differences over scenes."""
+    errors = {
+        name: each[:, 0].mean(axis=0) for name, each in results.comparisons[view].errors().items()
+    }
     sentences = [
-        f"Illuminant of the {light} camera: {results.choices[light].kept.name} is kept. Selected "
+        f"Illuminant of the {view} camera: {results.choices[view].kept.name} is kept. Selected "
         f"without the scene, its mean error is {np.nanmean(errors[NESTED]):.2f} degrees."
     ]
+    count = int(results.scenes.max() + 1)
     for rival in RIVALS:
         better = errors[rival] - errors[NESTED]
         interval = mean_interval(jax.random.key(0), better, results.scenes, count=count)
-        if interval.low > 0:
-            said = "it is BETTER"
-        elif interval.high < 0:
-            said = "it is WORSE"
-        else:
-            said = "it is statistically tied"
+        verdict = "it is statistically tied"
+        if interval.low > 0 or interval.high < 0:
+            verdict = "it is BETTER" if interval.low > 0 else "it is WORSE"
         sentences.append(
-            f"Compared with {rival} ({np.nanmean(errors[rival]):.2f}) {said}: the difference of "
-            "errors "
-            f"is {np.nanmean(better):.2f} degrees (95% over scenes: {interval.low:.2f} to "
+            f"Compared with {rival} ({np.nanmean(errors[rival]):.2f}) {verdict}: the difference of "
+            f"errors is {np.nanmean(better):.2f} degrees (95% over scenes: {interval.low:.2f} to "
             f"{interval.high:.2f})."
         )
     return " ".join(sentences)
@@ -148,8 +136,28 @@ def _warn_of_few(count: int) -> list[str]:
     ]
 
 
-def _choice_table(results: CalibrationResults) -> Table:
-    """Each candidate's error, and how often it was chosen."""
+def _interval_notes(results: Calibration) -> str:
+    notes = []
+    for view, choice in results.choices.items():
+        each = choice.coverage()
+        if not np.isfinite(each.degrees):
+            notes.append(f"{view} illuminant: too few pairs for an interval.")
+            continue
+        loud = " THEY ARE TOO WIDE TO BE OF USE." if each.uninformative > 0.5 else ""
+        notes.append(
+            f"{view} illuminant: coverage {each.share:.0%}, mean radius {each.degrees:.1f} "
+            f"degrees, {each.uninformative:.0%} uninformative, since no smaller than the interval "
+            f"of the illuminants alone ({results.uninformative[view]:.1f}).{loud}"
+        )
+    return (
+        f"The intervals of estimate have a nominal coverage of {COVERAGE:.0%}. Coverage on each "
+        f"scene after selection and calibration on the others: {' '.join(notes)} Estimate warns of "
+        "uninformative intervals."
+    )
+
+
+def _choice_table(results: Calibration) -> Table:
+    """Return each candidate's error, and the number of folds that select it."""
     rows = []
     for candidate in CANDIDATES:
         row = [candidate.name]
@@ -161,10 +169,9 @@ def _choice_table(results: CalibrationResults) -> Table:
             row += [f"{error:.2f}", f"{times} of {len(choice.without)}", kept]
         rows.append(row)
     columns = [Column("Candidate")]
-    for light in results.choices:
-        columns += [
-            Column(name, f"{light} illuminant") for name in ("Mean", "Folds", "For estimate")
-        ]
+    for view in results.choices:
+        names = ("Mean", "Folds", "For estimate")
+        columns += [Column(name, f"{view} illuminant") for name in names]
     return Table(
         "Candidates for estimate. Mean: error of single trainings on held-out scenes, in degrees, "
         "the lowest of which is kept. Folds: the number of folds that select the candidate "
@@ -174,26 +181,7 @@ def _choice_table(results: CalibrationResults) -> Table:
     )
 
 
-def _intervals(results: CalibrationResults) -> str:
-    told = []
-    for light, each in results.coverage.items():
-        if not np.isfinite(each.degrees):
-            told.append(f"{light} illuminant: too few pairs for an interval.")
-            continue
-        loud = " THEY ARE TOO WIDE TO BE OF USE." if each.silent > 0.5 else ""
-        told.append(
-            f"{light} illuminant: coverage {each.share:.0%}, mean radius {each.degrees:.1f} "
-            f"degrees, {each.silent:.0%} uninformative, since no smaller than the interval of the "
-            f"illuminants alone ({results.uninformed[light]:.1f}).{loud}"
-        )
-    return (
-        f"The intervals of estimate have a nominal coverage of {COVERAGE:.0%}. Coverage on each "
-        f"scene after selection and calibration on the others: {' '.join(told)} Estimate warns of "
-        "uninformative intervals."
-    )
-
-
-def _how_measured(results: CalibrationResults) -> list[str]:
+def _pair_notes(results: Calibration) -> list[str]:
     where = "fitted to all charts" if results.fitted else "given"
     return [
         "Greys: largest angle between a grey patch and the illuminant; more than two degrees "
@@ -202,19 +190,19 @@ def _how_measured(results: CalibrationResults) -> list[str]:
     ]
 
 
-def _pairs_table(results: CalibrationResults) -> Table:
-    errors = [each.errors()[NESTED][0, 0] for each in results.compared.values()]
+def _pairs_table(results: Calibration) -> Table:
+    errors = [each.errors()[NESTED][0, 0] for each in results.comparisons.values()]
     rows = []
     for row, name in enumerate(results.names):
         cells = [name, str(results.scenes[row] + 1)]
-        for place, view in enumerate(("main", "second")):
+        for place, view in enumerate(results.comparisons):
             red, green, blue = getattr(results.quasi, f"illuminants_{view}")[row]
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
             cells += [f"{results.grey_spread[row, place]:.2f}", f"{errors[place][row]:.2f}"]
         usable = int(results.quasi.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]
-    for view, camera in zip(("main", "second"), results.cameras, strict=True):
+    for view, camera in zip(results.comparisons, results.cameras, strict=True):
         group = f"{camera} ({view}), degrees"
         columns += [Column(name, group) for name in ("R/G", "B/G", "Greys", "Error")]
     columns += [Column("Patches"), Column("Off")]

@@ -1,4 +1,4 @@
-"""What `estimate` writes of a photo whose light is known: a picture, a linear TIFF and a DNG."""
+"""Files that `estimate` writes for a corrected photo: a picture, a linear TIFF and a DNG."""
 
 import csv
 import io
@@ -27,10 +27,10 @@ PICTURE_SIDE = 900
 def write_correction(
     main: RawImage, illuminant: Float[np.ndarray, "3"], formats: Sequence[Format], stem: Path
 ) -> list[Path]:
-    """Writes the photo corrected by its light, a file a format, and returns their paths.
+    """Write the corrected photo, one file per format, and return the paths.
 
-    The PNG shows it small, before and after. The TIFF has all pixels, linear, 65535 where the
-    sensor saturates. The DNG has the sensor's numbers, and the light as AsShotNeutral.
+    The PNG shows a small version before and after. The TIFF has all pixels, linear, 65535 where the
+    sensor saturates. The DNG has the sensor's numbers, and the illuminant as AsShotNeutral.
     """
     written = []
     for kind in formats:
@@ -40,8 +40,8 @@ def write_correction(
             with written_whole(path) as unfinished:
                 picture.save(unfinished, format="PNG")
         elif kind == "tiff":
-            light = jnp.asarray(illuminant, jnp.float32)
-            linear = _render(jnp.asarray(main.image), light, camera_matrix(main))
+            neutral = jnp.asarray(illuminant, jnp.float32)
+            linear = _render(jnp.asarray(main.image), neutral, camera_matrix(main))
             write_linear_tiff(path, np.asarray(linear), f"linear {space_of(main)}")
         else:
             rewrite_with_illuminant(main, illuminant, path)
@@ -53,7 +53,7 @@ _render = jax.jit(render_linear)
 
 
 def write_lights(path: Path, rows: Sequence[dict[str, str]]) -> None:
-    """Writes a table of all lights as csv."""
+    """Write a table of all estimates as csv."""
     text = io.StringIO()
     table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     table.writeheader()
@@ -63,25 +63,25 @@ def write_lights(path: Path, rows: Sequence[dict[str, str]]) -> None:
 
 
 def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:
-    """XYZ under D65 to the photo's camera, where its file has it."""
+    """Return the matrix from XYZ under D65 to the photo's camera, if its file has one."""
     return None if photo.xyz_to_camera is None else jnp.asarray(photo.xyz_to_camera)
 
 
 def space_of(photo: RawImage) -> str:
-    """In which colours a correction of the photo is."""
+    """Return the name of the colour space of a corrected photo."""
     return "camera RGB" if photo.xyz_to_camera is None else "sRGB"
 
 
 def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
-    """The main view as it is (gamma only) beside itself corrected by the illuminant, labelled."""
+    """Draw the main view with a gamma only beside its corrected version, with labels."""
     shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
     small = area_downsample(jnp.asarray(main.image), shrink).image
-    light, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
-    # One exposure for both, such that a two-hundredth of the corrected pixels reach white.
-    brightest = jnp.max(full_scale_balance(small, light), axis=-1)
+    neutral, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
+    # With one exposure for both, 0.5% of the corrected pixels reach white.
+    brightest = jnp.max(full_scale_balance(small, neutral), axis=-1)
     exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
     before = encode_srgb(jnp.clip(exposed, 0, 1))
-    after = render(exposed, light, matrix)
+    after = render(exposed, neutral, matrix)
     labels = (
         "input: raw with gamma only",
         f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "

@@ -1,7 +1,7 @@
-"""Trained illuminant nets and regressions as files: what `estimate` loads.
+"""Files of trained illuminant networks and regressions, which `estimate` loads.
 
-A file says of each camera's light what it is told from: the transform between the two cameras (T),
-colour moments of the camera's own image, or both.
+A file states the inputs for each camera's illuminant: the transform between the cameras (T), colour
+moments of the camera's own image, or both.
 """
 
 from collections.abc import Mapping
@@ -38,99 +38,99 @@ from everlight.models.out_of_distribution import (
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.common.checkpoint import Checkpoints, open_existing
-from everlight_experiments.illuminant.radiometric_methods import LIGHTS, Light
+from everlight_experiments.illuminant.cross_validation import VIEWS, View
 
-# How transforms are fitted: least squares, normalised, or the most probable given a prior.
 Fit = Normalization | Literal["probable"]
+"""Fit of transforms: least squares, normalised, or the most probable under a prior."""
 
 Given = Literal["T", "moments", "T and moments"]
-"""What a light is told from; moments are those of the image whose light it is."""
+"""Inputs of an estimate; moments are those of the camera's own image."""
 WIDTHS: dict[Given, int] = {"T": 9, "moments": 9, "T and moments": 18}
 
 
 @dataclass(frozen=True)
-class LightModel:
-    """What tells one camera's light.
+class ViewModel:
+    """Estimator of the illuminant in one camera.
 
     Attributes:
-      given: its inputs.
-      depth: hidden layers of its nets; None for linear regressions.
-      members: nets or regressions, arrays with a leading axis over the ensemble.
-      interval: from their disagreement to an interval, calibrated on pairs they were not trained
-        on.
-      familiar: the inputs it was trained on, and how far others of their kind are from them.
-      uninformed: how far the interval reaches that the training lights alone give, in degrees;
-        infinite where they are too few for one.
+      given: inputs.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions, arrays with a leading axis over the ensemble.
+      interval: scale from their disagreement to an interval, calibrated on pairs outside their
+        training.
+      distances: distribution of the training inputs, and distances of validation inputs from it.
+      uninformative: radius in degrees of the interval of the training illuminants alone; infinite
+        where they are too few for one.
     """
 
     given: Given
     depth: int | None
     members: IlluminantModel | LinearRegression
     interval: IntervalScale
-    familiar: DistanceCalibration
-    uninformed: Float[Array, ""]
+    distances: DistanceCalibration
+    uninformative: Float[Array, ""]
 
 
 class PairInputs(NamedTuple):
-    """What lights can be told from; `told` is false where the pair has no transform.
+    """Inputs of a pair's estimates.
 
     Attributes:
-      transform: of main colours to second's, in the scale that the model knows.
-      told: whether the colours determine it.
-      distance: of a most probable transform, its colours' misfit included; else NaN.
+      transform: transform of main colours to second colours, in the model's scale.
+      valid: whether the colours determine the transform.
+      distance: distance of a most probable transform with its colours' misfit; otherwise NaN.
       moments: nine colour moments of each image.
     """
 
     transform: Float[Array, "3 3"]
-    told: Bool[Array, ""]
+    valid: Bool[Array, ""]
     distance: Float[Array, ""]
-    moments: Mapping[Light, Float[Array, "9"]]
+    moments: Mapping[View, Float[Array, "9"]]
 
-    def features(self, given: Given, light: Light) -> Float[Array, "f"]:
-        """The inputs of one camera's light."""
-        by_name = {"T": self.transform.reshape(9), "moments": self.moments[light]}
+    def features(self, given: Given, view: View) -> Float[Array, "f"]:
+        """Return the features for one camera's illuminant."""
+        by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
         return jnp.concatenate([by_name[name] for name in given.split(" and ")])
 
 
-class ToldLight(NamedTuple):
-    """A light (R/G, 1, B/G), the members' geometric mean, and what is known of it.
+class Estimate(NamedTuple):
+    """An estimated illuminant (R/G, 1, B/G), the geometric mean of the members.
 
     Attributes:
-      illuminant: the light.
-      interval: where R/G and B/G lie.
-      novelty: how far its inputs are from those of the training.
-      says_nothing: the interval reaches at least as far as that of the training lights alone.
+      illuminant: the estimate.
+      interval: interval of R/G and B/G.
+      score: out-of-distribution score of the inputs.
+      uninformative: whether the interval is no smaller than that of the training illuminants alone.
     """
 
     illuminant: Float[np.ndarray, "3"]
     interval: Interval
-    novelty: OutOfDistributionScore
-    says_nothing: bool
+    score: OutOfDistributionScore
+    uninformative: bool
 
 
-class ToldLights(NamedTuple):
-    """What a pair tells of both cameras' lights; None where nothing was asked or told."""
+class Estimates(NamedTuple):
+    """Estimates for both cameras; the second is None without a model for it."""
 
-    main: ToldLight
-    second: ToldLight | None
+    main: Estimate
+    second: Estimate | None
 
 
 @dataclass(frozen=True)
-class LoadedModel:
-    """What tells the lights of a pair of cameras, and how their transforms are to be fitted.
+class PairModel:
+    """Estimators for a pair of cameras, and the fit of their transforms.
 
     Attributes:
-      main: for the main camera's light.
-      second: for the second camera's, or None.
-      prior: of the most probable transforms, where these are what it was trained on.
-      fit: of the transforms it was trained on: "probable" (`fit_probable_transform`), or the
+      main: estimator for the main camera.
+      second: estimator for the second camera, or None.
+      prior: prior of the most probable transforms, where the fit is "probable".
+      fit: fit of the training transforms: "probable" (`fit_probable_transform`), or the
         `normalize` of `fit_color_transform`.
       cameras: names of the main and the second camera.
-      trained_on: the data set and the selection rule, in words.
+      trained_on: data set and selection rule in words.
     """
 
-    main: LightModel
-    second: LightModel | None
+    main: ViewModel
+    second: ViewModel | None
     prior: TransformPrior | None
     fit: Fit
     cameras: tuple[str, str]
@@ -138,17 +138,18 @@ class LoadedModel:
 
     @property
     def needs_transform(self) -> bool:
-        """Whether any light is told from T."""
-        told = (self.main, self.second)
-        return any(light is not None and light.given != "moments" for light in told)
+        """True if an estimate depends on T."""
+        return any(
+            view is not None and view.given != "moments" for view in (self.main, self.second)
+        )
 
-    def look(
+    def inputs(
         self,
         main: Float[Array, "n 3"],
         second: Float[Array, "n 3"],
         weights: Float[Array, "n"],
     ) -> PairInputs:
-        """What the colours of both images at the same places give, as the model knows it."""
+        """Return the inputs from both images' colours at the same places."""
         moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
         if self.fit == "probable":
             fit = _fit_probable(main, second, self.prior, weights)
@@ -156,20 +157,21 @@ class LoadedModel:
         fit = fit_color_transform(main, second, weights, self.fit)
         return PairInputs(fit.transform, fit.valid, jnp.array(jnp.nan), moments)
 
-    def tell(self, inputs: PairInputs) -> ToldLights:
-        """The lights of a pair with these inputs."""
-        second = None if self.second is None else self._tell("second", inputs)
-        return ToldLights(self._tell("main", inputs), second)
+    def estimate(self, inputs: PairInputs) -> Estimates:
+        """Return the estimates of a pair."""
+        second = None if self.second is None else self._estimate("second", inputs)
+        return Estimates(self._estimate("main", inputs), second)
 
-    def _tell(self, light: Light, inputs: PairInputs) -> ToldLight:
-        model: LightModel = getattr(self, light)
+    def _estimate(self, view: View, inputs: PairInputs) -> Estimate:
+        model: ViewModel = getattr(self, view)
         from_prior = self.fit == "probable" and model.given == "T"
         distance = inputs.distance if from_prior else None
-        features = inputs.features(model.given, light)
-        parts = model.members, model.interval, model.familiar, features, distance
-        illuminant, interval, found = jax.tree.map(np.asarray, _told(model.depth, *parts))
-        says_nothing = bool(np.isfinite(interval.degrees) and interval.degrees >= model.uninformed)
-        return ToldLight(illuminant, interval, found, says_nothing)
+        features = inputs.features(model.given, view)
+        parts = model.members, model.interval, model.distances, features, distance
+        illuminant, interval, score = jax.tree.map(np.asarray, _estimated(model.depth, *parts))
+        finite = np.isfinite(interval.degrees)
+        wide = bool(finite and interval.degrees >= model.uninformative)
+        return Estimate(illuminant, interval, score, wide)
 
 
 nine_moments = jax.jit(partial(color_moments, degree=2))
@@ -177,22 +179,22 @@ _fit_probable = jax.jit(fit_probable_transform)
 
 
 @partial(jax.jit, static_argnums=0)
-def _told(
+def _estimated(
     depth: int | None,
     members: IlluminantModel | LinearRegression,
     scale: IntervalScale,
-    familiar: DistanceCalibration,
+    distances: DistanceCalibration,
     features: Float[Array, "f"],
     distance: Float[Array, ""] | None,
 ) -> tuple[Float[Array, "3"], Interval, OutOfDistributionScore]:
-    """A light, its interval, and how new its inputs are; without a distance that of `features`."""
+    """Return an estimate, its interval and score; without a distance that of `features`."""
     estimates = members_estimates(depth, members, features)
     if distance is None:
-        distance = feature_distance(familiar.distribution, features)
+        distance = feature_distance(distances.distribution, features)
     return (
         from_chromaticity(ensemble_chromaticity(estimates)),
         chromaticity_interval(scale, estimates),
-        out_of_distribution_score(familiar, distance),
+        out_of_distribution_score(distances, distance),
     )
 
 
@@ -201,59 +203,61 @@ def members_estimates(
     members: IlluminantModel | LinearRegression,
     features: Float[Array, "*n f"],
 ) -> Float[Array, "m *n 2"]:
-    """[R/G, B/G] by every net, or every regression where there is no depth."""
-    tell = linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
-    return jax.vmap(tell, (0, None))(members, features)
+    """Return [R/G, B/G] of every network, or of every regression if there is no depth."""
+    predict = (
+        linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
+    )
+    return jax.vmap(predict, (0, None))(members, features)
 
 
 DESCRIBED = ("fit", "cameras", "trained_on")
-"""What the facts of a model's checkpoint say of it beside its two lights."""
-ARRAYS = ("members", "interval", "familiar", "uninformed")
+"""Description of a model in its checkpoint, beside its two estimators."""
+ARRAYS = ("members", "interval", "distances", "uninformative")
 
 
-def save_model(folder: Path, model: LoadedModel) -> None:
-    """Writes a model, in place of one the folder may hold; its checkpoint's facts describe it."""
+def save_model(folder: Path, model: PairModel) -> None:
+    """Write a model in place of one in the folder; its checkpoint's facts describe it."""
     facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
     arrays: dict[str, Any] = {"prior": model.prior}
-    for light in LIGHTS:
-        own: LightModel | None = getattr(model, light)
-        facts[light] = arrays[light] = None
+    for view in VIEWS:
+        own: ViewModel | None = getattr(model, view)
+        facts[view] = arrays[view] = None
         if own is not None:
             size = len(jax.tree.leaves(own.members)[0])
-            facts[light] = {"given": own.given, "depth": own.depth, "size": size}
-            arrays[light] = {name: getattr(own, name) for name in ARRAYS}
+            facts[view] = {"given": own.given, "depth": own.depth, "size": size}
+            arrays[view] = {name: getattr(own, name) for name in ARRAYS}
     checkpoints = Checkpoints(folder, keep=1)
     checkpoints.save((checkpoints.newest() or 0) + 1, arrays, facts)
 
 
-def load_model(folder: Path) -> LoadedModel:
-    """Reads a model.
+def load_model(folder: Path) -> PairModel:
+    """Read a model.
 
     Raises:
-      MissingDataError: the folder is missing or holds no whole checkpoint.
-      DataError: it holds something else, or tells a light from what this version does not know.
+      MissingDataError: the folder is missing or holds no complete checkpoint.
+      DataError: the folder holds something else, or the inputs are unknown to this version.
     """
     checkpoints = open_existing(folder)
     newest = checkpoints.newest()
     facts = checkpoints.facts(newest)
-    if facts.keys() != {*DESCRIBED, *LIGHTS} or facts["main"] is None:
+    if facts.keys() != {*DESCRIBED, *VIEWS} or facts["main"] is None:
         raise DataError(
             f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
             "wrote under models/ with this version"
         )
-    described = {light: facts.pop(light) for light in LIGHTS}
+    described = {view: facts.pop(view) for view in VIEWS}
     like: dict[str, Any] = {"prior": None}
-    for light, own in described.items():
-        like[light] = None if own is None else _arrays_of(own, folder)
+    for view, own in described.items():
+        like[view] = None if own is None else _arrays_of(own, folder)
     if facts["fit"] == "probable":
         like["prior"] = TransformPrior(_array(9), _array(9, 9), _array())
     arrays = checkpoints.restore(newest, like).state
-    lights = {
-        light: None if own is None else LightModel(own["given"], own["depth"], **arrays[light])
-        for light, own in described.items()
+    views = {
+        view: None if own is None else ViewModel(own["given"], own["depth"], **arrays[view])
+        for view, own in described.items()
     }
     facts["cameras"] = tuple(facts["cameras"])
-    return LoadedModel(**lights, prior=arrays["prior"], **facts)
+    return PairModel(**views, prior=arrays["prior"], **facts)
 
 
 def _array(*shape: int) -> jax.ShapeDtypeStruct:
@@ -261,15 +265,15 @@ def _array(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Shapes of the arrays of one camera's light.
+    """Return the shapes of one estimator's arrays.
 
     Raises:
-      DataError: it is told from something else than T and moments.
+      DataError: its inputs are unknown to this version.
     """
     given, depth, size = (described[name] for name in ("given", "depth", "size"))
     if given not in WIDTHS:
         raise DataError(
-            f"{folder} tells a light from {one_line(given)}, which estimate does not compute; it "
+            f"{folder} needs the input {one_line(given)}, which estimate does not compute; it "
             f"knows {', '.join(WIDTHS)}. Give a model of this version"
         )
     width = WIDTHS[given]
@@ -283,6 +287,6 @@ def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {
         "members": members,
         "interval": IntervalScale(_array(2), _array()),
-        "familiar": DistanceCalibration(known, _array(QUANTILES + 1)),
-        "uninformed": _array(),
+        "distances": DistanceCalibration(known, _array(QUANTILES + 1)),
+        "uninformative": _array(),
     }

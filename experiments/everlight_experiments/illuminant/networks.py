@@ -1,4 +1,4 @@
-"""Trains all nets of a table in one compiled program over all devices, with checkpoints."""
+"""Training of all networks of a table in one compiled program, with checkpoints."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,44 +28,43 @@ from everlight_experiments.common.progress import progress
 from everlight_experiments.common.trees import rows_of, stacked
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
-"""The paper names its nets by their number of parameters; keys are hidden layers."""
+"""Number of parameters, after which the paper names its networks, by number of hidden layers."""
 
 BLOCKS = 10
-"""Checkpoints of a training, evenly spaced."""
+"""Number of evenly spaced checkpoints of a training."""
 
 
-class TrainedNets(NamedTuple):
-    """By depth: the best models, leading axis problems, and losses `[validations, problems]`."""
+class TrainedNetworks(NamedTuple):
+    """The best models (leading axis: problems) and losses `[validations, problems]` by depth."""
 
     models: dict[int, IlluminantModel]
     losses: dict[int, Losses]
 
 
-def train_nets(
+def train_networks(
     problems: Problem,
     depths: Sequence[int],
     settings: TrainingSettings,
     seed: int,
     checkpoints: Checkpoints,
     width: int = IlluminantNet.width,
-) -> TrainedNets:
-    """Trains a net of every depth on every problem.
+) -> TrainedNetworks:
+    """Train a network of every depth on every problem.
 
-    Stopped at any moment and called again with the same arguments, it continues from the newest
-    checkpoint and ends with the same bits: batches are keyed by step, and every block runs in the
-    same compiled program.
+    After an interruption the same call continues from the newest checkpoint, with the same result
+    bit for bit: batches are keyed by step, and every block runs in the same compiled program.
 
     Args:
       problems: arrays with a leading axis over problems (folds, cameras, seeds).
-      depths: hidden layers of the nets.
-      settings: of the optimizer, shared by all.
-      seed: of initial parameters and batches.
-      checkpoints: where the state is saved after a block, where that is due, and at the end.
+      depths: numbers of hidden layers.
+      settings: optimizer settings, shared by all.
+      seed: random seed of initial parameters and batches.
+      checkpoints: where the state is saved after blocks and at the end.
       width: units of each hidden layer.
 
     Raises:
-      DataError: the steps do not divide into blocks of validations, or the checkpoints are of
-        another training; the message names the difference.
+      DataError: the steps do not divide into blocks of validations, all networks diverged, or the
+        checkpoints are of another training.
     """
     validations, rest = divmod(settings.steps, settings.validate_every)
     if rest or validations % BLOCKS or not validations:
@@ -85,7 +84,7 @@ def train_nets(
 
     mesh = runs_mesh()
     dealt = partial(pad_runs, missing=-count % mesh.size)
-    # One sharding for all that goes from block to block, or the second would be compiled anew.
+    # One sharding for all values passed between blocks, so that the second is not compiled anew.
     compiled = partial(jax.jit, out_shardings=NamedSharding(mesh, REPLICATED))
 
     @compiled
@@ -130,68 +129,68 @@ def train_nets(
                 _refuse_diverged(losses, block)
                 history = jax.tree.map(lambda h, new: h.at[block].set(new), saved["losses"], losses)  # noqa: B023
                 saved = {"states": states, "losses": history}
-                # The last one is what the run's next start reads the nets from.
+                # The last checkpoint is where the run's next start reads the networks.
                 if block + 1 == BLOCKS or checkpoints.due():
                     checkpoints.save(block + 1, saved, facts)
             bar.update(steps_per_block)
-    return TrainedNets(
+    return TrainedNetworks(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
     )
 
 
 def _refuse_diverged(losses: dict[int, Losses], block: int) -> None:
-    """Where no net of a depth learns any more; of some that do, the others are passed over.
+    """Refuse a training in which no network of a depth has a finite loss.
 
     Raises:
-      DataError: with the nets and the tenth of the training.
+      DataError: the message names the networks and the tenth of the training.
     """
     for depth, own in losses.items():
         # The gradient of an absolute value is finite where the value is not.
         if not (np.isfinite(own.train) & np.isfinite(own.valid)).any():
             raise DataError(
-                f"all {own.valid.shape[-1]} nets of {depth} hidden layers diverged in tenth "
+                f"all {own.valid.shape[-1]} networks of {depth} hidden layers diverged in tenth "
                 f"{block + 1} of {BLOCKS} of their training: no loss is a finite "
                 "number. Give a lower rate; the checkpoint before it is kept."
             )
 
 
-def best_of_restarts(nets: TrainedNets, restarts: int) -> TrainedNets:
-    """Of each problem's `restarts` neighbouring trainings the one with the least validation loss.
+def best_of_restarts(trained: TrainedNetworks, restarts: int) -> TrainedNetworks:
+    """Return the one of each problem's `restarts` adjacent trainings with the lowest loss.
 
-    Nets of nine units can die or get stuck, and which do is the initial parameters' doing.
+    Some initial parameters let networks of nine units die or get stuck.
     """
     models, losses = {}, {}
-    for depth, trained in nets.losses.items():
-        least = np.min(_or_infinite(trained.valid), axis=0).reshape(-1, restarts)
+    for depth, own in trained.losses.items():
+        least = np.min(_or_infinite(own.valid), axis=0).reshape(-1, restarts)
         chosen = np.arange(len(least)) * restarts + np.argmin(least, axis=1)
-        models[depth] = rows_of(nets.models[depth], chosen)
-        losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], trained)
-    return TrainedNets(models, losses)
+        models[depth] = rows_of(trained.models[depth], chosen)
+        losses[depth] = jax.tree.map(lambda curve, c=chosen: curve[:, c], own)
+    return TrainedNetworks(models, losses)
 
 
 class RateChoice(NamedTuple):
-    """Nets at the rate that each group of problems validates best with.
+    """Networks at the learning rate with each group's lowest validation loss.
 
     Attributes:
-      nets: the models and losses of every problem at its group's rate.
-      chosen: by depth, each group's rate.
+      networks: models and losses of every problem at its group's rate.
+      chosen: each group's rate by depth.
     """
 
-    nets: TrainedNets
+    networks: TrainedNetworks
     chosen: dict[int, Float[np.ndarray, "groups"]]
 
 
-def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
-    """Of trainings at several rates, by the mean validation loss of `group` neighbouring problems.
+def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: int) -> RateChoice:
+    """Select a learning rate for each `group` of adjacent problems by their mean validation loss.
 
-    Neighbours are trainings of one fold from several seeds, which say together what is good there.
+    Adjacent problems are trainings of one fold with several seeds.
     """
-    rates, trained = np.array(list(nets)), list(nets.values())
+    rates, trained = np.array(list(by_rate)), list(by_rate.values())
     models, losses, chosen = {}, {}, {}
     for depth in trained[0].models:
         valid = np.stack([np.asarray(each.losses[depth].valid) for each in trained])
-        # Of a net that diverged it is the least of what it had before.
+        # A network that diverged counts with its lowest loss before.
         least = np.min(_or_infinite(valid), axis=1)
         best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
         rows = np.repeat(best, group), np.arange(least.shape[1])
@@ -201,16 +200,16 @@ def best_of_rates(nets: Mapping[float, TrainedNets], group: int) -> RateChoice:
             *(each.losses[depth] for each in trained),
         )
         chosen[depth] = rates[best]
-    return RateChoice(TrainedNets(models, losses), chosen)
+    return RateChoice(TrainedNetworks(models, losses), chosen)
 
 
-def index_of_least(losses: Float[np.ndarray, "n *shape"]) -> Int[np.ndarray, "*shape"]:
-    """Along the first axis, NaN being no loss."""
+def index_of_lowest(losses: Float[np.ndarray, "n *shape"]) -> Int[np.ndarray, "*shape"]:
+    """Return the index of the lowest loss along the first axis; NaN counts as infinite."""
     return np.argmin(_or_infinite(losses), axis=0)
 
 
 def _or_infinite(losses: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-    """The losses with infinity for NaN, which argmin and min would take for the least."""
+    """Replace NaN, which argmin and min would select, by infinity."""
     return np.where(np.isnan(losses), np.inf, losses)
 
 
@@ -226,11 +225,11 @@ def predict_all(
     features: Float[Array, "p n f"],
     width: int = IlluminantNet.width,
 ) -> Float[Array, "p n 2"]:
-    """Each problem's model on its own samples."""
+    """Return each problem's predictions for its own samples."""
     net = IlluminantNet(depth, width)
     return jax.vmap(predict_chromaticity, (None, 0, 0))(net, models, features)
 
 
 def stack_problems(problems: Sequence[Problem]) -> Problem:
-    """Problems of equal sizes, stacked along a new leading axis."""
+    """Stack problems of equal sizes along a new leading axis."""
     return jax.tree.map(lambda *arrays: np.stack(arrays).astype(np.float32), *problems)

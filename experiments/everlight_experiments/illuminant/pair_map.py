@@ -1,4 +1,4 @@
-"""Which pairs of cameras tell the light, and what the second one adds to the first."""
+"""Errors of all pairs of cameras, and the gain of the second camera."""
 
 import itertools
 from typing import NamedTuple
@@ -13,24 +13,19 @@ from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
 from everlight.color.transforms import fit_color_transform
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
+from everlight_data.color.rendered_views import BATCH, View, view_scenes
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_experiments.common.progress import progress
-from everlight_experiments.illuminant.radiometric_methods import (
-    BATCH,
-    MISFIT,
-    View,
-    all_moments,
-    view_scenes,
-)
-from everlight_experiments.illuminant.tables import angular_errors
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.scenes import MISFIT, all_moments
 
 
 class PairMap(NamedTuple):
-    """Mean test errors of linear regression, degrees, by main camera (row) and second (column).
+    """Mean test errors of linear regression in degrees by main camera (row) and second (column).
 
-    Each with "exact" and "noisy" scenes as the leading axis; `distance` is that of the second
-    camera's sensitivities from the nearest that a 3x3 matrix makes of the main one's, as a share
-    of their length; `invalid` counts scenes without a transform.
+    The leading axis is "exact" and "noisy" scenes. `distance` is the residual of the second
+    camera's sensitivities from the best 3x3 transform of the main camera's, as a share of their
+    norm. `invalid` counts scenes without a transform.
     """
 
     transform: Float[np.ndarray, "2 c c"]
@@ -41,7 +36,7 @@ class PairMap(NamedTuple):
 
 
 def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: float) -> PairMap:
-    """Linear regression on every ordered pair, random split."""
+    """Fit linear regression to every ordered pair with seen illuminants."""
     drawn = draw_scenes(library, RadiometricSettings(scenes, "random", seed))
     names, count = library.camera_names, len(library.camera_names)
     exact = [view_scenes(library, name, drawn, seed) for name in names]
@@ -63,13 +58,14 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: f
                 batch_size=BATCH,
             )
         transforms, moments = fitted.transform.reshape(-1, 9), all_moments(main.colors)
-        lights = main.illuminants
         errors = []
         for inputs in (transforms, moments, jnp.concatenate([transforms, moments], axis=1)):
-            model = fit_linear_regression(inputs[drawn.train], to_chromaticity(lights[drawn.train]))
+            model = fit_linear_regression(
+                inputs[drawn.train], to_chromaticity(main.illuminants[drawn.train])
+            )
             estimate = from_chromaticity(linear_estimate(model, inputs[drawn.test]))
-            wrong = angular_errors(estimate, lights[drawn.test])
-            # An invalid fit is the identity: it stays in the training, and is not scored.
+            wrong = angular_errors(estimate, main.illuminants[drawn.test])
+            # An invalid fit is the identity: it is trained on, but not scored.
             errors.append(jnp.nanmean(jnp.where(fitted.valid[drawn.test], wrong, jnp.nan)))
         return jnp.stack(errors), jnp.sum(~fitted.valid)
 
@@ -84,7 +80,7 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: f
 
 
 def sensitivity_distances(library: SpectralLibrary) -> Float[np.ndarray, "c c"]:
-    """See `PairMap`; 0 on the diagonal."""
+    """Return the distances of `PairMap`; they are 0 on the diagonal."""
     distances = []
     for main in library.sensitivities:
         left = [second - second @ np.linalg.pinv(main) @ main for second in library.sensitivities]

@@ -1,262 +1,167 @@
-"""Tables of angular errors, with the paper's rows beside ours."""
+"""Tables of angular errors beside published ones, and the summary of a report."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
-from everlight.metrics.angular import (
-    ErrorSummary,
-    angular_error,
-    reproduction_error,
-    summarize_errors,
-)
-from everlight.metrics.bootstrap import grouped_mean_interval
+from everlight.metrics.angular import ErrorSummary
 from everlight_experiments.common.report import PAPER, Column, Figure, FirstScreen, Table
+from everlight_experiments.illuminant.comparison import Comparison, Errors, summarize_all
 from everlight_experiments.illuminant.paper import STATISTICS
-
-# Statistics are taken within a fold and averaged over folds, as the paper does.
-Errors = Mapping[str, Float[np.ndarray, "runs folds images"]]
 
 OURS = ("mean", "median", "trimean", "best25", "worst25", "q1", "q3", "max")
 OURS_NAMES = ("Mean", "95% interval", "Med", "Tri", "B25%", "W25%", "Q1", "Q3", "Max", "Invalid")
-
-LEADERS = 3
-"""Rows of the first screen's table that each condition gives."""
-BASELINES = ("GW", "The phone's white balance")
-"""What every method should be better than; of those that a run has the first is shown."""
-
-SPELLED = {"GW": "Gray World (GW)"}
+REPRODUCTION = "reproduction, degrees"
+REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
 ABBREVIATIONS = (
     "Methods: GW is Gray World, SoG Shades-of-Gray, WP White Patch, GE Gray Edge, WGE Weighted "
     "Gray Edge. T is the inter-camera colour transform, a 3x3 matrix; moments are the colour "
     "moments of one image."
 )
-"""Names that every section of angular errors explains."""
+"""Explanation of method names for every section of angular errors."""
+LEADERS = 3
+"""Number of methods per condition in the summary's table."""
+BASELINES = ("GW", "The phone's white balance")
+"""Baselines of the summary; the first available one is shown."""
+SPELLED = {"GW": "Gray World (GW)", "SoG": "Shades-of-Gray (SoG)"}
 MOST_CURVES = 8
-"""Curves of a panel."""
-
-REPRODUCTION = "reproduction, degrees"
-REPRODUCTION_NAMES = {"mean": "Mean", "median": "Med", "worst25": "W25%"}
-
-mean_interval = jax.jit(grouped_mean_interval, static_argnames="count")
-summarize_all = jax.jit(jax.vmap(jax.vmap(summarize_errors)))
-angular_errors = jax.jit(jnp.vectorize(angular_error, signature="(c),(c)->()"))
-reproduction_errors = jax.jit(jnp.vectorize(reproduction_error, signature="(c),(c)->()"))
+"""Maximum number of curves per panel."""
 
 
-@partial(jax.jit, static_argnums=0)
-def estimate_all(
-    estimator: Callable, images: Float[Array, "n h w 3"], masks: Float[Array, "n h w"], *fitted: Any
-) -> Float[Array, "n 3"]:
-    """`estimator(*fitted, image, mask)` on every image, a few at a time to bound memory.
+def error_table(compared: Comparison) -> Table:
+    """Return one row of statistics per method, and the published ones beside.
 
-    By forties, which many numbers of images are multiples of: a rest would be compiled too.
-    """
-    return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
-
-
-class Comparison(NamedTuple):
-    """Lights by method, `[runs, folds, k, 3]`, and what they are compared with."""
-
-    estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
-    truth: Float[np.ndarray, "*runs folds k 3"]
-
-    def errors(self) -> dict[str, Float[np.ndarray, "runs folds k"]]:
-        """Recovery angular errors in degrees."""
-        return {
-            name: np.asarray(angular_errors(lights, self.truth))
-            for name, lights in self.estimates.items()
-        }
-
-    def reproduction(self) -> dict[str, Float[np.ndarray, "runs folds k"]]:
-        """Reproduction angular errors in degrees."""
-        return {
-            name: np.asarray(reproduction_errors(lights, self.truth))
-            for name, lights in self.estimates.items()
-        }
-
-
-class Resampled(NamedTuple):
-    """What the interval's bootstrap draws: its name, and to which of them each image belongs."""
-
-    name: str
-    of_images: Int[np.ndarray, "folds images"]
-
-
-def error_table(
-    caption: str,
-    compared: Comparison,
-    paper: Mapping[str, Sequence[float]],
-    runs: str,
-    resampled: Resampled | None = None,
-    seed: int = 0,
-) -> Table:
-    """One row a method: our statistics over images, mean over runs, beside the paper's if any.
-
-    Methods that the paper alone has follow as "not run".
-
-    Args:
-      caption: what was measured, on which data.
-      compared: every method's lights, of the same images in every run.
-      paper: the paper's statistics by method, in the order of its columns.
-      runs: what a run is ("camera pairs", "seeds"), for the caption.
-      resampled: what is independent where images are not, such as lights.
-      seed: of the bootstrap.
+    Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.reproduction()
-    columns = [Column("Method")]
-    columns += [Column(name, "ours, degrees") for name in OURS_NAMES]
+    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in OURS_NAMES)]
     columns += [Column(name, REPRODUCTION) for name in REPRODUCTION_NAMES.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
     for name, values in errors.items():
-        ours = _statistics(values, resampled, seed) + _reproduced(reproduction[name])
-        rows.append([name, *ours, *_of_paper(paper.get(name, ()))])
-    silent = len(OURS_NAMES) + len(REPRODUCTION_NAMES) - 1
-    for name in paper:
+        ours = _statistics(compared, values) + _reproduced(reproduction[name])
+        rows.append([name, *ours, *_published(compared.published.get(name, ()))])
+    empty = len(OURS_NAMES) + len(REPRODUCTION_NAMES) - 1
+    for name, published in compared.published.items():
         if name not in errors:
-            rows.append([name, "not run", *["–"] * silent, *_of_paper(paper[name])])
-    several = max(len(values) for values in errors.values()) > 1
-    if several:
-        caption += f" Statistics are means over {runs}; ± is the standard deviation."
-    drawn = "images" if resampled is None else resampled.name
-    caption += f" The interval of the mean is a bootstrap over {drawn}."
+            rows.append([name, "not run", *["–"] * empty, *_published(published)])
+    caption = compared.caption
+    if max(len(values) for values in errors.values()) > 1:
+        caption += f" Statistics are means over {compared.runs}; ± is the standard deviation."
+    units = "images" if compared.units is None else compared.units.name
+    caption += f" The interval of the mean is a bootstrap over {units}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
 
 
-def first_screen(
+def summary(
+    question: str,
     data: str,
     figure: Figure,
-    conditions: Mapping[str, Errors],
-    paper: Mapping[str, Sequence[float]],
-    resampled: Mapping[str, Resampled] | None = None,
+    comparisons: Sequence[Comparison],
+    headline: str = "",
+    baselines: Sequence[str] = BASELINES,
 ) -> FirstScreen:
     """Return the best method of each condition with its interval, and the baseline.
 
     Args:
+      question: the report's question.
       data: name of the data.
       figure: figure beside the table.
-      conditions: angular errors in degrees by condition and method.
-      paper: the paper's statistics by method, the mean first.
-      resampled: units of each condition's bootstrap; None is images.
+      comparisons: one per condition.
+      headline: method reported in place of the best one, which selection would make optimistic.
+      baselines: methods to compare with; the first available one is shown.
     """
-    means = {
-        condition: {
-            name: np.nanmean(values, axis=2).mean(axis=1)
-            for name, values in by_method.items()
-            if np.isfinite(values).any(axis=2).all()
-        }
-        for condition, by_method in conditions.items()
-    }
-    ranked = {
-        condition: sorted(by_method, key=lambda name, of=by_method: np.mean(of[name]))
-        for condition, by_method in means.items()
-    }
-    names = dict.fromkeys(name for order in ranked.values() for name in order[:LEADERS])
-    every = next(iter(means.values()))
-    baseline = next((name for name in BASELINES if name in every), None)
+    errors = [compared.errors() for compared in comparisons]
+    means = [_means(each) for each in errors]
+    ranked = [sorted(each, key=lambda name, of=each: np.mean(of[name])) for each in means]
+    names = dict.fromkeys([headline] if headline else [])
+    names |= dict.fromkeys(name for order in ranked for name in order[:LEADERS])
+    baseline = next((name for name in baselines if name in means[0]), None)
     if baseline is not None:
         names[baseline] = None
     best, simple = [], []
-    for condition, order in ranked.items():
-        by_method, values = means[condition], conditions[condition][order[0]]
-        interval = _interval(values, (resampled or {}).get(condition))
-        best.append(f"{order[0]}, {np.mean(by_method[order[0]]):.2f} [{interval}] ({condition})")
+    for compared, values, by_method, order in zip(comparisons, errors, means, ranked, strict=True):
+        name = headline or order[0]
+        low, high = compared.interval(values[name])
+        mean = np.mean(by_method[name])
+        best.append(f"{name}, {mean:.2f} [{low:.2f}–{high:.2f}] ({compared.title})")
         if baseline in by_method:
-            simple.append(f"{spread(by_method[baseline])} ({condition})")
+            simple.append(f"{spread(by_method[baseline])} ({compared.title})")
+    published = comparisons[0].published
     rows = [
         [
             name,
-            *(spread(of[name]) if name in of else "–" for of in means.values()),
-            f"{paper[name][0]:.2f}" if name in paper else "–",
+            *(spread(each[name]) if name in each else "–" for each in means),
+            f"{published[name][0]:.2f}" if name in published else "–",
         ]
-        for name in sorted(names, key=lambda name: np.mean(every.get(name, np.inf)))
+        for name in sorted(names, key=lambda name: np.mean(means[0].get(name, np.inf)))
     ]
-    columns = [Column("Method"), *map(Column, conditions), Column("Mean", PAPER)]
+    titles = [Column(compared.title) for compared in comparisons]
     beside = "" if baseline is None else f", and {baseline}"
     caption = (
         f"{data}. Mean angular error in degrees of the {LEADERS} best methods of each "
         f"condition{beside}. The tables below have all methods."
     )
-    said = [
-        "Which method has the lowest mean angular error?",
-        f"Best, in degrees with 95% interval: {'; '.join(best)}.",
-    ]
+    kind = "Reported method" if headline else "Best"
+    sentences = [question, f"{kind}, in degrees with 95% interval: {'; '.join(best)}."]
     if simple:
-        said.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
-    return FirstScreen(tuple(said), figure, Table(caption, columns, rows))
+        sentences.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
+    table = Table(caption, [Column("Method"), *titles, Column("Mean", PAPER)], rows)
+    return FirstScreen(tuple(sentences), figure, table)
 
 
-def curves_with_least(
-    names: Sequence[str], conditions: Mapping[str, Errors]
-) -> dict[str, dict[str, np.ndarray]]:
-    """Return errors of the methods named, and of the best of each condition, by condition.
+def shown_curves(
+    names: Sequence[str], comparisons: Sequence[Comparison]
+) -> dict[str, dict[str, Errors]]:
+    """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` are kept, and none that some condition lacks.
+    At most `MOST_CURVES` methods are kept, all of which every condition has.
     """
-    common = [
-        name
-        for name in next(iter(conditions.values()))
-        if all(name in by_method for by_method in conditions.values())
-    ]
-    seen = [
-        name
-        for name in common
-        if all(np.isfinite(by_method[name]).any() for by_method in conditions.values())
-    ]
-    least = [
-        min(seen, key=lambda name, of=by_method: np.nanmean(of[name]))
-        for by_method in conditions.values()
-    ]
-    named = [name for name in names if name in common and name not in least]
-    few = {*named[: MOST_CURVES - len({*least})], *least}
-    shown = dict.fromkeys(name for name in (*names, *least) if name in few)
-    return {
-        condition: {name: by_method[name] for name in shown}
-        for condition, by_method in conditions.items()
-    }
+    errors = {compared.title: compared.errors() for compared in comparisons}
+    conditions = list(errors.values())
+    common = [name for name in conditions[0] if all(name in each for each in conditions)]
+    finite = [name for name in common if all(np.isfinite(each[name]).any() for each in conditions)]
+    best = [min(finite, key=lambda name, of=each: np.nanmean(of[name])) for each in conditions]
+    named = [name for name in names if name in common and name not in best]
+    few = {*named[: MOST_CURVES - len({*best})], *best}
+    shown = dict.fromkeys(name for name in (*names, *best) if name in few)
+    return {title: {name: each[name] for name in shown} for title, each in errors.items()}
 
 
 def spread(values: Float[np.ndarray, "runs"]) -> str:
-    """Mean, and sample deviation where there is one, of numbers in degrees."""
+    """Return the mean in degrees, with the sample deviation of several values."""
     mean = f"{np.mean(values):.2f}"
     return f"{mean} ± {np.std(values, ddof=1):.2f}" if len(values) > 1 else mean
 
 
-def _of_paper(theirs: Sequence[float]) -> list[str]:
-    return [f"{value:.2f}" for value in theirs] + ["–"] * (len(STATISTICS) - len(theirs))
+def _means(errors: Mapping[str, Errors]) -> dict[str, Float[np.ndarray, "runs"]]:
+    """Return mean errors of the methods that estimate an illuminant in every fold."""
+    return {
+        name: np.nanmean(values, axis=2).mean(axis=1)
+        for name, values in errors.items()
+        if np.isfinite(values).any(axis=2).all()
+    }
 
 
-def _reproduced(values: Float[np.ndarray, "runs folds images"]) -> list[str]:
+def _published(statistics: Sequence[float]) -> list[str]:
+    return [f"{value:.2f}" for value in statistics] + ["–"] * (len(STATISTICS) - len(statistics))
+
+
+def _reproduced(values: Errors) -> list[str]:
     per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
     return [f"{np.mean(getattr(per_fold, name)):.2f}" for name in REPRODUCTION_NAMES]
 
 
-def _interval(
-    values: Float[np.ndarray, "runs folds images"], resampled: Resampled | None, seed: int = 0
-) -> str:
-    """Return the bootstrap interval of the mean over images."""
-    images = jnp.nanmean(values, axis=0).ravel()
-    owners = np.arange(images.size) if resampled is None else resampled.of_images.ravel()
-    named, groups = np.unique(owners, return_inverse=True)
-    interval = mean_interval(jax.random.key(seed), images, groups, count=len(named))
-    return f"{interval.low:.2f}–{interval.high:.2f}"
-
-
-def _statistics(
-    values: Float[np.ndarray, "runs folds images"], resampled: Resampled | None, seed: int
-) -> list[str]:
+def _statistics(compared: Comparison, values: Errors) -> list[str]:
     per_fold: ErrorSummary = summarize_all(jnp.asarray(values))
     per_run = {name: np.mean(value, axis=1) for name, value in per_fold._asdict().items()}
+    low, high = compared.interval(values)
     return [
         spread(per_run["mean"]),
-        _interval(values, resampled, seed),
+        f"{low:.2f}–{high:.2f}",
         *[f"{np.mean(per_run[name]):.2f}" for name in OURS[1:]],
         str(int(np.sum(per_fold.invalid))),
     ]

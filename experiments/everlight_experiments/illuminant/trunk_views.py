@@ -1,9 +1,10 @@
-"""What a frozen net sees of images: its maps in several views of each, computed once.
+"""Features of a frozen network for several views of each image, computed once.
 
-Maps of EfficientNet-Lite0, learnt on ImageNet, at 128x128 pixels, to which thumbnails are enlarged
-and larger images averaged: those of its third and fifth stage (40 channels, averaged by twos, and
-112), 8x8 places. Of each image the first view is the image; the others are crops of half a side to
-a whole one, half of them mirrored, re-lit by factors of .6 to 1.4 a channel, as FC4 does it.
+The features are maps of EfficientNet-Lite0, pretrained on ImageNet, at 128x128 pixels; thumbnails
+are enlarged and larger images averaged. They are those of its third and fifth stage (40 channels,
+averaged by twos, and 112) at 8x8 places. The first view of an image is the image itself. The others
+are crops of half to all of a side, half of them mirrored, re-lit by factors of 0.6 to 1.4 per
+channel, as in FC4.
 """
 
 import zlib
@@ -28,13 +29,13 @@ FACTORS = 0.6, 1.4
 GAMMA = 2.2
 STAGES = ("block4", "block10")
 AT_ONCE = 16
-"""Images of a step."""
+"""Number of images per step."""
 
 
 class TrunkViews(NamedTuple):
-    """By image and view: maps, mean linear colours where a place has any, and the light's factors.
+    """Maps, mean linear colours and factors of the illuminant by image and view.
 
-    The first view is the image as it is.
+    The first view is the unchanged image.
     """
 
     maps: Float[np.ndarray, "n k 8 8 c"]
@@ -43,7 +44,7 @@ class TrunkViews(NamedTuple):
 
 
 class _View(NamedTuple):
-    """One view of an image: the window in shares of its sides, and the rest."""
+    """One view of an image; the window is in shares of its sides."""
 
     corner: Float[np.ndarray, "*n 2"]
     size: Float[np.ndarray, "*n"]
@@ -52,16 +53,16 @@ class _View(NamedTuple):
 
 
 _last: dict[int, TrunkViews] = {}
-"""Across cameras, the same images are asked for once a camera."""
+"""The last result; across cameras the same images are needed once per camera."""
 
 
 def trunk_views(
     images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h w"]
 ) -> TrunkViews:
-    """All views' maps.
+    """Return the maps of all views.
 
     Raises:
-      MissingDataError: the net's weights are not installed.
+      MissingDataError: the network's weights are not installed.
     """
     checksum = zlib.crc32(np.ascontiguousarray(masks), zlib.crc32(np.ascontiguousarray(images)))
     if checksum not in _last:
@@ -133,7 +134,7 @@ def _see(
 def _look(
     image: Float[Array, "h w 3"], mask: Float[Array, "h w"], view: _View
 ) -> Float[Array, "128 128 4"]:
-    """The view's pixels, 0 where masked, and what share of each is not."""
+    """Return the view's pixels, 0 where masked, and the unmasked share of each."""
     observed = (mask > 0)[..., None]
     kept = jnp.where(observed, image, 0) * view.factors
     both = jnp.concatenate([kept, observed.astype(image.dtype)], axis=-1)

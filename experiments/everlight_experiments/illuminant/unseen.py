@@ -1,53 +1,49 @@
-"""Nets for pairs of cameras that they never saw: the transform, and what the two sensors are.
+"""Networks for camera pairs that no training contains: the transform, and the two sensors.
 
-    EVERLIGHT_DATA=... everlight two_camera unseen
+Two of the 28 cameras of Jiang et al. are left out in turn, in both roles. Networks are trained on
+pairs of 22 of the other cameras; pairs of the remaining four select the step. Inputs are the
+transform T between the two views of a scene, the main view's moments, or both, with a description
+of the pair. The description is its transforms and whites under two known illuminants, which
+photographs of a chart give, or the principal components of its sensitivities. They are compared
+with networks of the same pair and camera, and with estimators that learn nothing.
 
-Of the 28 cameras of Jiang et al. two are left out in turn, in both roles. Nets are trained on pairs
-of the other 26: of 22 that teach, their best step chosen on pairs of four that do not. They get the
-transform T between the two views of a scene, its moments, or both, and with it a description of the
-pair: its transforms and whites under two known lights, which a photograph of a chart under each
-would give, or its sensitivities' first principal components. Beside them stand nets of the very
-pair and the very camera, which know what the others cannot, and what learns nothing.
-
-Between known lights T is given by its place: how far along the way from the one's to the other's,
-and what is left beside the way, in units of its length. The whites interpolated by that place are a
-light already; nets answer with the ratio of the true one to it. T and the known lights' transforms
-given as they are did worse on cameras and scenes that are not reported.
-
-Presets:
-  small: 5 pairs, 6,000 scenes, 4,000 steps.
-  paper: 18,000 scenes, 20,000 steps of larger batches. The paper has no such experiment.
-  demo: there is none, as no 28 cameras come with a package.
+Between known illuminants T is described by its position: the share of the way from one to the
+other, and the residual beside the way in units of its length. The whites interpolated at that
+position are an estimate, and networks predict the ratio of the truth to it. T and the known
+transforms as plain inputs were worse on validation cameras and scenes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.checks import Between
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import Problem, TrainingSettings
-from everlight_data.color.radiometric import (
-    Split,
-)
+from everlight_data.color.radiometric import Split
+from everlight_data.color.rendered_views import patch_thumbnails
 from everlight_data.color.spectra import SpectralLibrary, measured_library
 from everlight_data.errors import DataError
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.report import write_report
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import Preset, RunSettings, in_words
+from everlight_experiments.common.settings import in_words
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_nets
+from everlight_experiments.illuminant.comparison import (
+    Comparison,
+    Units,
+    estimate_all,
+    record_errors,
+)
+from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
+from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_networks
 from everlight_experiments.illuminant.pair_map import sensitivity_distances
-from everlight_experiments.illuminant.radiometric import SPLITS
-from everlight_experiments.illuminant.radiometric_methods import thumbnails
-from everlight_experiments.illuminant.tables import Comparison, estimate_all
+from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.scenes import SPLITS
 from everlight_experiments.illuminant.unseen_cameras import (
     COMPONENTS,
     KNOWN_KELVIN,
@@ -57,189 +53,161 @@ from everlight_experiments.illuminant.unseen_cameras import (
     all_shots,
     draw_shots,
     inputs_of,
-    known_lights,
+    known_illuminants,
     principal_components,
     see_scenes,
 )
-from everlight_experiments.illuminant.unseen_report import UnseenResults, report_sections
 
-JUDGES = 4
-"""Cameras whose pairs choose the best step."""
-LEAST_TEACHERS = COMPONENTS + 1
-"""Of fewer some component is nothing but rounding."""
+VALIDATION_CAMERAS = 4
+"""Number of cameras whose pairs select the best step."""
+LEAST_CAMERAS = COMPONENTS + 1
+"""Minimum number of training cameras; with fewer some component is rounding noise."""
 DEPTH, WIDTH = 5, 16
-"""Hidden layers of all nets, and their units."""
-SAMPLES, JUDGED = 20_000, 4_000
-"""Of a training on many pairs, and of the pairs that choose its step."""
-TRAINING = {
-    "small": TrainingSettings(4_000, 256, 1e-2, validate_every=40),
-    "paper": TrainingSettings(20_000, 512, 1e-2),
-}
-SCENES = {"small": 6_000, "paper": 18_000}
-
-OTHERS = {
-    "Net on T, other pairs": ("T",),
-    "Net on T and known lights, other pairs": ("known lights",),
-    "Net on T and sensitivities, other pairs": ("T", "sensitivities"),
-    "Net on moments, other cameras": ("moments",),
-    "Net on moments and known lights, other cameras": ("moments", "whites"),
-    "Net on T, moments and known lights, other pairs": ("moments", "known lights"),
-}
-"""Inputs of the nets that never saw the two cameras; T is in its place between known lights."""
+"""Hidden layers of all networks, and their units."""
+SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
+"""Training samples from many pairs, and validation samples."""
+TITLES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 INTERPOLATED = "Interpolated between the known lights"
-OWN = {
-    "Net on T, the very pair": ("T",),
-    "Net on moments, the very camera": ("moments",),
-    "Net on T and moments, the very pair": ("T", "moments"),
-}
-"""Of those that were trained on them."""
+HEADLINE = "Net on T and known lights, other pairs"
+OWN = "Net on T, the very pair"
+CURVES = (HEADLINE, OWN, "Net on moments and known lights, other cameras", "SoG")
 
 
-@dataclass(frozen=True)
-class UnseenRun(RunSettings):
-    """Train networks for camera pairs that were never seen, given their sensors' description."""
-
-    preset: Preset = "small"
-    """Configuration to run: small has 6,000 scenes and 4,000 steps, paper 18,000 and 20,000;
-    there is no demo."""
-    camera_pairs: Annotated[int, Between(1, 14)] = 5
-    """Number of randomly drawn, disjoint camera pairs that are held out in turn."""
-
-
-class Fold(NamedTuple):
-    """Cameras by their part."""
+class CameraFold(NamedTuple):
+    """Cameras of the test pair, for validation and for training."""
 
     unseen: Int[np.ndarray, "2"]
-    judges: Int[np.ndarray, "j"]
-    teachers: Int[np.ndarray, "t"]
+    validation: Int[np.ndarray, "v"]
+    training: Int[np.ndarray, "t"]
 
     def roles(self) -> list[tuple[int, int]]:
-        """The unseen pair, main camera first, in both roles."""
+        """Return the unseen pair, main camera first, in both roles."""
         first, second = self.unseen.tolist()
         return [(first, second), (second, first)]
 
 
+Job = tuple[Split, CameraFold]
+Inputs = Mapping[str, Float[np.ndarray, "n f"]]
+
+
+class Part(NamedTuple):
+    """Inputs by name, and chromaticities; samples without a transform are replaced."""
+
+    inputs: Inputs
+    targets: Float[np.ndarray, "n 2"]
+
+
 def run_unseen(
-    settings: UnseenRun,
+    folder: RunFolder,
+    plan: Plan,
+    seed: int,
+    camera_pairs: int,
     library: SpectralLibrary | None = None,
-    training: Mapping[Preset, TrainingSettings] = TRAINING,
-    scenes: Mapping[Preset, int] = SCENES,
-) -> Path:
-    """Runs it all, by default with the measured cameras; returns the report's path."""
-    if settings.preset not in training:
-        raise DataError(
-            f"--preset {settings.preset}: no 28 cameras come with a package; give --preset small, "
-            "with EVERLIGHT_DATA set"
-        )
+) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
+    """Train and compare; return the report's facts, summary and body.
+
+    Args:
+      folder: the run's folder.
+      plan: preset.
+      seed: random seed of cameras, scenes and trainings.
+      camera_pairs: number of disjoint pairs that are left out in turn.
+      library: spectra and cameras; by default the measured ones.
+    """
     library = measured_library() if library is None else library
-    folds = draw_folds(len(library.camera_names), settings.camera_pairs, settings.seed)
-    folder = RunFolder("two_camera", "unseen", settings)
-    optimizer = training[settings.preset]
-    worlds = {
-        split: see_scenes(library, scenes[settings.preset], split, settings.seed)
-        for split in SPLITS
-    }
+    folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
+    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
     jobs = [(split, fold) for split in SPLITS for fold in folds]
-    known = known_lights(library)
-    sensors = [Sensors(*known, principal_components(library, fold.teachers)) for _, fold in jobs]
-    lights: dict[Split, dict[str, np.ndarray]] = {}
-    others = _train_others(jobs, worlds, sensors, optimizer, settings.seed, folder.checkpoints)
-    own = _train_own(jobs, worlds, sensors, optimizer, settings.seed, folder.checkpoints)
+    known = known_illuminants(library)
+    sensors = [Sensors(*known, principal_components(library, fold.training)) for _, fold in jobs]
+    learned = _train_others(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
+    learned |= _train_own(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
+    roles = [role for fold in folds for role in fold.roles()]
+    comparisons = {}
     for split, world in worlds.items():
-        roles = [role for fold in folds for role in fold.roles()]
-        lights[split] = _without_learning(world, roles, sensors[0])
+        estimates = _without_learning(world, roles, sensors[0])
         places = [index for index, job in enumerate(jobs) if job[0] == split]
-        for name, told in (others | own).items():
-            lights[split][name] = told[places].reshape(len(roles), 1, -1, 3)
-    truth = {
-        split: np.stack(
-            [world.lights[main, world.scenes.test] for fold in folds for main, _ in fold.roles()]
-        )[:, None]
-        for split, world in worlds.items()
-    }
-    names = [
-        (library.camera_names[main], library.camera_names[second])
-        for fold in folds
-        for main, second in fold.roles()
-    ]
-    distances = sensitivity_distances(library)
-    results = UnseenResults(
-        names,
-        [distances[main, second] for fold in folds for main, second in fold.roles()],
-        {split: Comparison(lights[split], truth[split]) for split in SPLITS},
-        {split: world.scenes.clusters[world.scenes.test] for split, world in worlds.items()},
-    )
-    arrays = {}
-    for split, compared in results.compared.items():
-        for name, errors in compared.errors().items():
-            arrays[f"{split}/{name}"] = errors
-            folder.log(split=split, method=name, mean_error=np.nanmean(errors, axis=(1, 2)))
-    folder.save_results(camera_pairs=np.array(names), **arrays)
-    teachers = len(folds[0].teachers)
+        for name, each in learned.items():
+            estimates[name] = each[places].reshape(len(roles), 1, -1, 3)
+        test = world.scenes.test
+        comparisons[split] = Comparison(
+            estimates,
+            np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
+            TITLES[split],
+            f"Test scenes of {len(roles)} unseen camera pairs, {TITLES[split]}.",
+            "camera pairs",
+            {},
+            Units("illuminants", world.scenes.clusters[test][None]),
+        )
+    names = [tuple(library.camera_names[camera] for camera in role) for role in roles]
+    folder.save_results(camera_pairs=np.array(names), **record_errors(folder, comparisons))
     kelvin = " and ".join(f"{each:,.0f}" for each in KNOWN_KELVIN)
-    summary = [
+    facts = [
         ("Paper", f"{CITATION}; it has no such experiment"),
         ("Data", library.note),
         (
             "Scenes",
-            f"{scenes[settings.preset]:,} of 24 surfaces, exact responses: 60% train, 20% "
-            "validate, 20% test",
+            f"{plan.scenes:,} of 24 surfaces, exact responses: 60% train, 20% validate, 20% test",
         ),
         ("Unseen cameras", "; ".join(" and ".join(pair) for pair in names[::2])),
         (
             "Trained on",
-            f"{SAMPLES:,} scenes by random pairs of {teachers} cameras; {JUDGES} others select "
-            "the step; networks of the very pair on its own training scenes",
+            f"{SAMPLES:,} scenes by random pairs of {len(folds[0].training)} cameras; "
+            f"{VALIDATION_CAMERAS} others select the step; networks of the very pair on its own "
+            "training scenes",
         ),
         ("Known illuminants", f"black bodies of {kelvin} K on all surfaces"),
-        ("Networks", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(optimizer)}"),
+        ("Networks", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(plan.training)}"),
         (
             "Selection rule",
             "held-out selection: the step on cameras and scenes outside training and test",
         ),
-        ("Seeds", f"cameras, scenes and trainings from seed {settings.seed}"),
+        ("Seeds", f"cameras, scenes and trainings from seed {seed}"),
         ("Duration", folder.duration()),
     ]
-    title = "Two-camera illuminant estimation: unseen camera pairs"
-    return write_report(folder.path, title, summary, report_sections(folder.path, results))
+    world = worlds["random"]
+    shown = {
+        library.camera_names[camera]: world.illuminants[camera, world.scenes.test][:200]
+        for camera in folds[0].unseen.tolist()
+    }
+    first, sections = compared_sections(
+        folder.path,
+        "Can a network estimate the illuminant for a camera pair that it was not trained on?",
+        library.note,
+        comparisons,
+        CURVES,
+        {" + ".join(shown): shown},
+        headline=HEADLINE,
+        baselines=(OWN,),
+    )
+    distances = sensitivity_distances(library)
+    apart = [distances[role] for role in roles]
+    sections[0].items.append(_pairs_table(names, apart, comparisons))
+    return facts, first, sections
 
 
-def draw_folds(cameras: int, pairs: int, seed: int) -> list[Fold]:
-    """Different pairs that are left out in turn, with the cameras that judge and teach.
+def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
+    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
 
     Raises:
-      DataError: too few cameras.
+      DataError: there are too few cameras.
     """
-    least = max(2 * pairs, 2 + JUDGES + LEAST_TEACHERS)
+    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
     if cameras < least:
         raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
     order = np.random.default_rng(seed).permutation(cameras)
-    folds = []
-    for pair in range(pairs):
-        turned = np.roll(order, -2 * pair)
-        folds.append(Fold(*np.split(turned, [2, 2 + JUDGES])))
-    return folds
+    cuts = [2, 2 + VALIDATION_CAMERAS]
+    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
 
 
-def _joined(inputs: Mapping[str, np.ndarray], given: Sequence[str]) -> Float[np.ndarray, "n f"]:
+def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
     return np.hstack([inputs[name] for name in given])
 
 
-class _Part(NamedTuple):
-    """Inputs by name, and chromaticities; scenes without a transform repeat others."""
-
-    inputs: dict[str, np.ndarray]
-    targets: Float[np.ndarray, "n 2"]
-
-
-def _part(shots: Shots, world: World, sensors: Sensors) -> _Part:
+def _part(shots: Shots, world: World, sensors: Sensors) -> Part:
     inputs = inputs_of(shots, world, sensors)
     rows = np.resize(np.flatnonzero(np.isfinite(inputs["T"]).all(axis=1)), len(shots.scene))
-    targets = np.asarray(to_chromaticity(world.lights[shots.main, shots.scene]))
-    return _Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
-
-
-Job = tuple[Split, Fold]
+    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
+    return Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
 
 
 def _train_others(
@@ -250,18 +218,18 @@ def _train_others(
     seed: int,
     checkpoints: Path,
 ) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """Lights of each job's unseen pair, in both roles, by nets of other pairs."""
+    """Return estimates of each job's unseen pair, in both roles, by networks of other pairs."""
     parts, tests = [], []
     for number, ((split, fold), own) in enumerate(zip(jobs, sensors, strict=True)):
         world, rng = worlds[split], np.random.default_rng((seed, number))
         scenes = world.scenes
-        taught = draw_shots(rng, fold.teachers, scenes.train, SAMPLES)
-        judged = draw_shots(rng, fold.judges, scenes.valid, JUDGED)
-        parts.append((_part(taught, world, own), _part(judged, world, own)))
+        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
+        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
+        parts.append((_part(train, world, own), _part(valid, world, own)))
         tests.append([inputs_of(all_shots(*r, scenes.test), world, own) for r in fold.roles()])
     return {
         name: _train(name, given, parts, tests, optimizer, seed, checkpoints)
-        for name, given in OTHERS.items()
+        for name, given in UNSEEN_NETWORKS.items()
     }
 
 
@@ -273,40 +241,40 @@ def _train_own(
     seed: int,
     checkpoints: Path,
 ) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """The same by nets of the pair itself, one for each role."""
+    """Return the same by networks of the pair itself, one for each role."""
     parts, tests = [], []
     for (split, fold), own in zip(jobs, sensors, strict=True):
         world = worlds[split]
         scenes = world.scenes
         for role in fold.roles():
-            taught, judged = (
+            train, valid = (
                 _part(all_shots(*role, rows), world, own) for rows in (scenes.train, scenes.valid)
             )
-            parts.append((taught, judged))
+            parts.append((train, valid))
             tests.append([inputs_of(all_shots(*role, scenes.test), world, own)])
     return {
         name: _train(name, given, parts, tests, optimizer, seed, checkpoints).reshape(
             len(jobs), 2, -1, 3
         )
-        for name, given in OWN.items()
+        for name, given in OWN_NETWORKS.items()
     }
 
 
 def _train(
     name: str,
     given: Sequence[str],
-    parts: Sequence[tuple[_Part, _Part]],
-    tests: Sequence[Sequence[Mapping[str, np.ndarray]]],
+    parts: Sequence[tuple[Part, Part]],
+    tests: Sequence[Sequence[Inputs]],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
 ) -> Float[np.ndarray, "problems tests n 3"]:
-    """Lights of each problem's tests by the net that was trained on its parts.
+    """Return estimates of each problem's tests by the network trained on its parts.
 
-    Nets that know where T is between known lights answer relative to the light that is there.
+    Networks with known illuminants predict relative to the interpolated illuminant.
     """
 
-    def reference(inputs: Mapping[str, np.ndarray]) -> Float[np.ndarray, "n 2"] | float:
+    def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
         return inputs["interpolated"] if "known lights" in given else 1.0
 
     problems = []
@@ -316,29 +284,52 @@ def _train(
         ]
         problems.append(Problem(*samples[0], *samples[1]))
     folder = checkpoints / name.replace(",", "").replace(" ", "-")
-    trained = train_nets(
+    trained = train_networks(
         stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH
     )
-    asked = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
-    told = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(asked), WIDTH)
-    told = np.asarray(told).reshape(len(tests), len(tests[0]), -1, 2)
+    features = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
+    ratios = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
+    ratios = np.asarray(ratios).reshape(len(tests), len(tests[0]), -1, 2)
     if "known lights" in given:
-        told = told * np.stack([[test["interpolated"] for test in own] for own in tests])
-    return np.asarray(from_chromaticity(jnp.asarray(told)))
+        ratios = ratios * np.stack([[test["interpolated"] for test in own] for own in tests])
+    return np.asarray(from_chromaticity(jnp.asarray(ratios)))
 
 
 def _without_learning(
     world: World, roles: Sequence[tuple[int, int]], sensors: Sensors
 ) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
-    """Lights of the test scenes by statistics of the main image, and by T among known lights."""
+    """Return estimates by statistics of the main image, and by T between known illuminants."""
     test = world.scenes.test
-    images = [thumbnails(world.colors[main, test]) for main, _ in roles]
-    lights = {
+    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    estimates = {
         name: np.stack(
             [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
         )[:, None]
         for name in ("GW", "SoG")
     }
     between = [inputs_of(all_shots(*role, test), world, sensors)["interpolated"] for role in roles]
-    lights[INTERPOLATED] = np.asarray(from_chromaticity(jnp.asarray(np.stack(between))))[:, None]
-    return lights
+    interpolated = from_chromaticity(jnp.asarray(np.stack(between)))
+    return estimates | {INTERPOLATED: np.asarray(interpolated)[:, None]}
+
+
+def _pairs_table(
+    pairs: Sequence[tuple[str, ...]],
+    distances: Sequence[float],
+    comparisons: Mapping[Split, Comparison],
+) -> Table:
+    errors = {split: each.errors() for split, each in comparisons.items()}
+    columns = [Column("Main"), Column("Second"), Column("Distance")]
+    for split in errors:
+        columns += [Column(name, TITLES[split]) for name in CURVES]
+    rows = []
+    for index, names in enumerate(pairs):
+        row = [*names, f"{distances[index]:.3f}"]
+        for by_method in errors.values():
+            row += [f"{np.nanmean(by_method[name][index]):.2f}" for name in CURVES]
+        rows.append(row)
+    return Table(
+        "Mean angular error in degrees per pair. Distance: residual of the second camera's "
+        "sensitivities from the best 3x3 transform of the main camera's, as a share of the norm.",
+        columns,
+        rows,
+    )

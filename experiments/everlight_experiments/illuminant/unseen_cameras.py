@@ -1,4 +1,4 @@
-"""What nets for cameras that they never saw are given: scenes as cameras take them, and sensors."""
+"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors."""
 
 from functools import partial
 from typing import NamedTuple
@@ -19,26 +19,26 @@ from everlight_data.color.radiometric import (
     photograph,
 )
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
-from everlight_experiments.illuminant.radiometric_methods import all_moments
+from everlight_experiments.illuminant.scenes import all_moments
 
 KNOWN_KELVIN = (2856.0, 6504.0)
-"""Black bodies, a lamp's and daylight's, under which the two cameras are taken to be known."""
+"""Colour temperatures of the known illuminants, a lamp and daylight, as black bodies."""
 FARTHEST = (-1.0, 2.0)
-"""Of the way from one known light's transform to the other's, where they are 0 and 1."""
+"""Range of the position between the transforms of the known illuminants, which are 0 and 1."""
 COMPONENTS = 4
-"""Principal components of the teaching cameras' sensitivities that describe a camera."""
+"""Number of principal components of the training cameras' sensitivities."""
 
 
 class World(NamedTuple):
     """Exact responses of every camera to the scenes of one split."""
 
     colors: Float[Array, "c n 24 3"]
-    lights: Float[Array, "c n 3"]
+    illuminants: Float[Array, "c n 3"]
     scenes: Scenes
 
 
 class Shots(NamedTuple):
-    """Scenes taken by pairs of cameras."""
+    """Scenes by pairs of cameras."""
 
     main: Int[np.ndarray, "n"]
     second: Int[np.ndarray, "n"]
@@ -46,12 +46,12 @@ class Shots(NamedTuple):
 
 
 class Sensors(NamedTuple):
-    """What is known of the cameras before any scene.
+    """Descriptions of the cameras.
 
     Attributes:
-      transforms: between each pair under the known lights, row by row.
-      whites: logarithms of R/G and B/G of the known lights.
-      components: of the sensitivities.
+      transforms: transforms between each pair under the known illuminants, row by row.
+      whites: logarithms of R/G and B/G of the known illuminants.
+      components: principal components of the sensitivities.
     """
 
     transforms: Float[np.ndarray, "c c 18"]
@@ -60,7 +60,7 @@ class Sensors(NamedTuple):
 
 
 def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) -> World:
-    """Every camera's exact responses to the same scenes."""
+    """Return every camera's exact responses to the same scenes."""
     scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
     views = [photograph(library, camera, scenes) for camera in library.camera_names]
     return World(
@@ -73,10 +73,10 @@ def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) ->
 _fit_all = jax.jit(jax.vmap(partial(fit_color_transform, normalize="scale")))
 
 
-def known_lights(
+def known_illuminants(
     library: SpectralLibrary,
 ) -> tuple[Float[np.ndarray, "c c 18"], Float[np.ndarray, "c 4"]]:
-    """Each pair's transforms under `KNOWN_KELVIN`, and each camera's logarithms of R/G and B/G."""
+    """Return each pair's transforms and each camera's whites under `KNOWN_KELVIN`."""
     grid = jnp.asarray(WAVELENGTHS, jnp.float32)
     spectra = np.stack([blackbody_power(jnp.float32(kelvin), grid) for kelvin in KNOWN_KELVIN])
     tables = [
@@ -94,33 +94,33 @@ def known_lights(
 
 
 def principal_components(
-    library: SpectralLibrary, teachers: Int[np.ndarray, "t"]
+    library: SpectralLibrary, cameras: Int[np.ndarray, "t"]
 ) -> Float[np.ndarray, "c k"]:
-    """Every camera's sensitivities in the teachers' principal components."""
+    """Project every camera's sensitivities on the training cameras' principal components."""
     flat = library.sensitivities.reshape(len(library.sensitivities), -1)
     flat = flat / flat.max(axis=1, keepdims=True)
-    mean = flat[teachers].mean(axis=0)
-    directions = np.linalg.svd(flat[teachers] - mean, full_matrices=False)[2]
+    mean = flat[cameras].mean(axis=0)
+    directions = np.linalg.svd(flat[cameras] - mean, full_matrices=False)[2]
     return ((flat - mean) @ directions[:COMPONENTS].T).astype(np.float32)
 
 
 def draw_shots(
     rng: np.random.Generator, cameras: Int[np.ndarray, "k"], scenes: slice, count: int
 ) -> Shots:
-    """Random pairs of different cameras, and random scenes."""
+    """Draw pairs of different cameras, and scenes."""
     first = rng.integers(len(cameras), size=count)
     second = (first + rng.integers(1, len(cameras), size=count)) % len(cameras)
     return Shots(cameras[first], cameras[second], rng.integers(scenes.start, scenes.stop, count))
 
 
 def all_shots(main: int, second: int, scenes: slice) -> Shots:
-    """Every scene by one pair."""
+    """Return every scene by one pair."""
     rows = np.arange(scenes.start, scenes.stop)
     return Shots(np.full_like(rows, main), np.full_like(rows, second), rows)
 
 
 def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[np.ndarray, "n f"]]:
-    """All that nets may be given; T is NaN where a scene has none."""
+    """Return all inputs of the networks; T is NaN where a scene has none."""
     main = world.colors[shots.main, shots.scene]
     fit = _fit_all(main, world.colors[shots.second, shots.scene])
     transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
@@ -132,28 +132,28 @@ def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[n
         "moments": np.asarray(all_moments(main)),
         "whites": sensors.whites[shots.main],
         "known lights": known.place,
-        "interpolated": known.light,
+        "interpolated": known.illuminant,
         "sensitivities": np.hstack(components),
     }
 
 
 class BetweenKnown(NamedTuple):
-    """Transforms beside those under the two known lights.
+    """Positions of transforms relative to those of the two known illuminants.
 
     Attributes:
-      place: share of the way from the first to the second, what is left beside it, the way's
+      place: share of the way from the first to the second, residual beside it, the way's
         direction and the logarithm of its length, and the whites.
-      light: R/G and B/G at that share of the way between the whites' logarithms.
+      illuminant: R/G and B/G at that share of the way between the whites' logarithms.
     """
 
     place: Float[np.ndarray, "n 24"]
-    light: Float[np.ndarray, "n 2"]
+    illuminant: Float[np.ndarray, "n 2"]
 
 
 def between_known(
     transforms: Float[np.ndarray, "n 9"], shots: Shots, sensors: Sensors
 ) -> BetweenKnown:
-    """Where transforms lie; shares are held to `FARTHEST`."""
+    """Return positions of transforms; shares are clipped to `FARTHEST`."""
     first, second = np.split(sensors.transforms[shots.main, shots.second], 2, axis=1)
     whites = sensors.whites[shots.main]
     length = np.linalg.norm(second - first, axis=1, keepdims=True)
@@ -161,6 +161,6 @@ def between_known(
     along = np.sum(away * way, axis=1, keepdims=True)
     beside = (away - along * way) / length
     share = np.clip(along / length, *FARTHEST)
-    light = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
+    illuminant = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
     place = np.hstack([share, beside, way, np.log(length), whites])
-    return BetweenKnown(place, light)
+    return BetweenKnown(place, illuminant)

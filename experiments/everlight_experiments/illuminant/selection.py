@@ -1,10 +1,9 @@
-"""What tells a phone's lights best: chosen by leave-scene-out validation, and that nested.
+"""Selection of a phone's best estimator by cross-validation over scenes, and its nested error.
 
-Candidates are a linear regression and a net on each of T, the moments of the light's own image, and
-both. What is kept errs least, in the mean over scenes that its training left out. How good that
-will be is another question, as the least of several is too good by chance: so the choice is made
-again for every fold without the fold's scenes, by trainings that leave out a second fold too, and
-its error is counted on the fold.
+Candidates are a linear regression and a network on each of T, the moments of the camera's own
+image, and both. The one with the lowest mean error on left-out scenes is kept. That error is
+optimistic, as it is the lowest of several. The selection is therefore repeated for every fold
+without the fold's scenes, by trainings that leave out a second fold too, and tested on the fold.
 """
 
 import itertools
@@ -22,50 +21,53 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.illuminant.intervals import Coverage, cross_coverage
-from everlight_experiments.illuminant.model_files import WIDTHS, Given
-from everlight_experiments.illuminant.networks import index_of_least
-from everlight_experiments.illuminant.pair_folds import (
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
     TRANSFORM,
     Augment,
     CameraPairs,
+    Coverage,
     CrossValidation,
+    chosen_rows,
+    cross_coverage,
     cross_validate,
-    net_name,
+    network_name,
     regression_name,
 )
-from everlight_experiments.illuminant.tables import angular_errors
+from everlight_experiments.illuminant.model_files import WIDTHS, Given
 
 DEPTH = 5
-"""Hidden layers of the nets."""
+"""Hidden layers of the networks."""
+NESTED = "Chosen without the scene"
+"""Name of the estimates by the candidate selected without each scene."""
 
 
 class Candidate(NamedTuple):
-    """What is given to nets of `depth` hidden layers, or to regressions where that is None."""
+    """A network of `depth` hidden layers, or a regression if that is None, and its input."""
 
     given: Given
     depth: int | None
 
     @property
     def name(self) -> str:
-        """As in tables."""
+        """Name in tables."""
         if self.depth is None:
             return regression_name(self.given)
-        return net_name(self.given, self.depth)
+        return network_name(self.given, self.depth)
 
 
 CANDIDATES = tuple(Candidate(given, depth) for given in WIDTHS for depth in (None, DEPTH))
 
 
 class Choice(NamedTuple):
-    """What tells one camera's light.
+    """The selected estimator of one camera's illuminant.
 
     Attributes:
-      data: the pairs and their folds.
-      outcome: every candidate, each fold left out in turn.
-      kept: errs least over all folds.
-      without: by fold, what errs least without the fold.
+      data: pairs and folds.
+      outcome: cross-validation of every candidate.
+      kept: candidate with the lowest error over all folds.
+      without: for each fold, the candidate with the lowest error without the fold.
     """
 
     data: CameraPairs
@@ -74,35 +76,34 @@ class Choice(NamedTuple):
     without: tuple[Candidate, ...]
 
     def held_out(self, candidate: Candidate) -> Float[np.ndarray, "seeds n 2"]:
-        """Each pair's, by the trainings that left it out."""
+        """Return each pair's estimates by the trainings that left it out."""
         return by_pair(self.outcome.estimates[f"{candidate.name}, {CHOSEN}"], self.data)
 
     def nested(self) -> Float[np.ndarray, "n 3"]:
-        """Each pair's light by the ensemble of what was chosen without it."""
-        lights = np.full_like(self.data.lights, np.nan)
+        """Return each pair's estimate by the ensemble of the candidate selected without it."""
+        illuminants = np.full_like(self.data.illuminants, np.nan)
         for fold, candidate in zip(self.data.folds, self.without, strict=True):
             estimates = ensemble_chromaticity(jnp.asarray(self.held_out(candidate)[:, fold]))
-            lights[fold] = from_chromaticity(estimates)
-        return lights
+            illuminants[fold] = from_chromaticity(estimates)
+        return illuminants
 
     def coverage(self) -> Coverage:
-        """Of the intervals: each fold's candidate is chosen and calibrated without the fold."""
+        """Return the coverage, with each fold's candidate selected and calibrated without it."""
         every = [self.held_out(candidate) for candidate in self.without]
         folds = [np.unique(fold) for fold in self.data.folds]
-        return cross_coverage(every, self.data.targets(np.arange(len(self.data.lights))), folds)
+        return cross_coverage(
+            every, self.data.targets(np.arange(len(self.data.illuminants))), folds
+        )
 
     def members(self) -> IlluminantModel | LinearRegression:
-        """Every fold's and seed's training of what is kept, by its fold's augmentation."""
+        """Return the kept candidate's trainings of every fold and seed, by its augmentation."""
         given, depth = self.kept
         losses = np.stack(list(self.outcome.validation[self.kept.name].values()))
         trained = self.outcome.regressions[given]
         if depth is not None:
-            trained = self.outcome.nets[given].models[depth]
-        folds = losses.shape[1]
-        seeds = len(jax.tree.leaves(trained)[0]) // losses.size
-        best = index_of_least(losses)
-        rows = ((folds * best + np.arange(folds)) * seeds)[:, None] + np.arange(seeds)
-        return jax.tree.map(lambda leaf: leaf[rows.ravel()], trained)
+            trained = self.outcome.networks[given].models[depth]
+        rows = chosen_rows(losses, len(jax.tree.leaves(trained)[0]))
+        return jax.tree.map(lambda leaf: leaf[rows], trained)
 
 
 def choose(
@@ -112,9 +113,16 @@ def choose(
     training: TrainingSettings,
     folder: Path,
 ) -> Choice:
-    """Trains every candidate without every fold, and without every two; `folder` keeps the nets.
+    """Train every candidate without each fold, and without each two folds.
 
-    The trainings without two folds are of one seed: they choose, and are not used.
+    The trainings without two folds have one seed, as they only select.
+
+    Args:
+      data: pairs and folds.
+      augmentations: augmentations by name.
+      seeds: random seeds of the trainings.
+      training: optimizer settings.
+      folder: folder of the checkpoints.
     """
     couples = list(itertools.combinations(range(len(data.folds)), 2))
     without_two = np.stack([np.concatenate(data.folds[[*couple]]) for couple in couples])
@@ -122,7 +130,7 @@ def choose(
         cross_validate(
             data._replace(folds=folds),
             augmentations,
-            "honest",
+            "held-out",
             own_seeds,
             training,
             Checkpoints(folder / name),
@@ -153,9 +161,9 @@ def _without(
     estimates: Float[np.ndarray, "runs couples k 2"],
     data: CameraPairs,
 ) -> Float[np.ndarray, "runs n 2"]:
-    """Each pair's, by the trainings that left out its fold and `fold`."""
+    """Return each pair's estimates by the trainings that left out its fold and `fold`."""
     length = data.folds.shape[1]
-    pooled = np.full((len(estimates), len(data.lights), 2), np.nan, np.float32)
+    pooled = np.full((len(estimates), len(data.illuminants), 2), np.nan, np.float32)
     for index, couple in enumerate(couples):
         if fold in couple:
             place = 1 - couple.index(fold)
@@ -167,17 +175,17 @@ def _without(
 def mean_error(
     estimates: Float[np.ndarray, "runs n 2"], data: CameraPairs, rows: np.ndarray
 ) -> float:
-    """Mean angle over runs and some pairs, in degrees; infinite where one has no light."""
-    lights = from_chromaticity(jnp.asarray(estimates[:, rows]))
-    errors = np.asarray(angular_errors(lights, jnp.asarray(data.lights[rows])))
+    """Return the mean error in degrees over runs and some pairs; infinite if one is invalid."""
+    illuminants = from_chromaticity(jnp.asarray(estimates[:, rows]))
+    errors = np.asarray(angular_errors(illuminants, jnp.asarray(data.illuminants[rows])))
     return float(np.mean(np.where(np.isfinite(errors), errors, np.inf)))
 
 
 def by_pair(
     estimates: Float[np.ndarray, "runs folds k c"], data: CameraPairs
 ) -> Float[np.ndarray, "runs n c"]:
-    """Each pair's, from the fold that left it out."""
-    shape = len(estimates), len(data.lights), estimates.shape[-1]
+    """Return each pair's estimates from the fold that left it out."""
+    shape = len(estimates), len(data.illuminants), estimates.shape[-1]
     pooled = np.full(shape, np.nan, np.float32)
     pooled[:, data.folds] = estimates
     return pooled
