@@ -24,7 +24,7 @@ from everlight_experiments.common.interruption import (
 )
 from everlight_experiments.common.plan_settings import PlannedRun, take_plan_options
 from everlight_experiments.common.processes import join_processes
-from everlight_experiments.common.renamed import refuse_old_names
+from everlight_experiments.common.renamed import refuse_old_command, refuse_old_names
 from everlight_experiments.common.run_folder import remove_empty_folders
 from everlight_experiments.common.settings import nearest_names
 from everlight_experiments.continual.compare import CompareRun, run_compare
@@ -131,13 +131,16 @@ def _run(arguments: Sequence[str]) -> None:
         print(_overview(""))
         return
     if len(arguments) == 2 and arguments[1] in ("--help", "-h"):
-        of_paper = arguments[0].replace("-", "_")
-        if any(name.startswith(f"{of_paper} ") for name in RUNS):
-            print(_overview("", of_paper))
+        groups = {_plain(name.split()[0]): name.split()[0] for name in RUNS if " " in name}
+        group = groups.get(_plain(arguments[0]))
+        if group is not None:
+            print(_overview("", group))
             return
     words = 1 if arguments and arguments[0] in RUNS else 2
-    name = " ".join(arguments[:words]).replace("-", "_")
-    if name not in RUNS:
+    refuse_old_command(_plain(" ".join(arguments[:2])))
+    names = {_plain(name): name for name in RUNS}
+    name = names.get(_plain(" ".join(arguments[:words])))
+    if name is None:
         sys.exit(_overview(" ".join(arguments[:words])))
     settings_type, command = RUNS[name]
     prog = f"everlight {name}"
@@ -148,6 +151,11 @@ def _run(arguments: Sequence[str]) -> None:
     settings = tyro.cli(settings_type, args=given, prog=prog, config=())
     join_processes(getattr(settings, "distributed", None))
     command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
+
+
+def _plain(name: str) -> str:
+    """Return a command's name with hyphens, as either spelling is accepted."""
+    return name.replace("_", "-")
 
 
 def _give_up_output() -> None:

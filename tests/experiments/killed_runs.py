@@ -31,27 +31,29 @@ from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
-from everlight_experiments.illuminant import image_methods, s20
-from everlight_experiments.illuminant.nus import NusRun, run_nus
-from everlight_experiments.illuminant.radiometric import RadiometricRun, run_radiometric
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
 
+def two_camera(preset: str, runs: Path, **options: int) -> None:
+    """Run a preset with few steps."""
+    presets = {preset: dataclasses.replace(PRESETS[preset], training=SHORT)}
+    run_two_camera(TwoCameraRun(preset, runs=runs, **options), presets)
+
+
 def radiometric(runs: Path) -> None:
-    run_radiometric(RadiometricRun(scenes=60, camera_pairs=1, runs=runs), {"demo": SHORT})
+    two_camera("rendered-demo", runs, scenes=60)
 
 
 def nus(runs: Path) -> None:
     for method in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
-        setattr(image_methods, f"{method}_STEPS", 2)
-    run_nus(NusRun("demo", seeds=1, runs=runs), SHORT, SHORT)
+        setattr(methods, f"{method}_STEPS", 2)
+    two_camera("nus-demo", runs, seeds=1)
 
 
 def phone_pairs(runs: Path) -> None:
-    s20.TRAINING = {"demo": SHORT}
-    s20.run_s20(s20.S20Run("demo", seeds=1, runs=runs))
+    two_camera("s20-demo", runs, seeds=1)
 
 
 def icifar(runs: Path) -> None:

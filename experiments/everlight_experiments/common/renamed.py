@@ -1,10 +1,19 @@
-"""Options and values of the command line that have new names, each refused with the new one."""
+"""Commands, options and values that have new names, each refused with the new one."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
 
 from everlight_data.errors import DataError
 
+COMMANDS = {
+    "two-camera radiometric": "paper two-camera --preset rendered-demo",
+    "two-camera nus": "paper two-camera --preset nus-small",
+    "two-camera s20": "paper two-camera --preset s20-small",
+    "two-camera unseen": "paper two-camera --preset unseen-small",
+    "two-camera dataset": "illuminant dataset",
+    "two-camera calibrate": "illuminant calibrate",
+    "two-camera estimate": "illuminant estimate",
+}
 OPTIONS = {
     "--exemplars": "--exemplars-per-class",
     "--rate": "--learning-rate",
@@ -24,6 +33,19 @@ SETTINGS = {
     "strengths-tried": "hyperparameters-tried",
 }
 """Last parts of names after `--plan.` and of `--vary`."""
+
+
+def refuse_old_command(name: str) -> None:
+    """Refuse a command by its old name.
+
+    Args:
+      name: first two words of the command line, with hyphens.
+
+    Raises:
+      DataError: the new name.
+    """
+    if name in COMMANDS:
+        raise DataError(f"{name} is now {COMMANDS[name]}; --help lists its presets and options")
 
 
 def refuse_old_names(arguments: Sequence[str], settings_type: type) -> None:

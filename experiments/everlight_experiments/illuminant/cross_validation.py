@@ -286,7 +286,8 @@ def _predicted(
     return {
         network_name(given, depth): (
             np.asarray(predict_all(depth, models, jnp.asarray(tests))),
-            np.nanmin(trained.losses[depth].valid, axis=0),
+            # Unlike nanmin, this is silent where a network never had a finite loss.
+            np.fmin.reduce(np.asarray(trained.losses[depth].valid), axis=0),
         )
         for depth, models in trained.models.items()
     }

@@ -243,14 +243,12 @@ def photograph_sections(
     together = pooled(list(shown.values()))
     tables = []
     if len(shown) > 1:
-        caption = f"All {len(shown)} cameras' images together."
-        published = {}
-        if split == "cross-camera" and set(sets) == set(CAMERAS):
+        caption, published = f"All {len(shown)} cameras' images together.", cross_sensor(sets, split)
+        if published:
             caption += (
                 " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, "
                 "table 1), not of this paper."
             )
-            published = {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
         whole = together._replace(caption=caption, published=published)
         tables = [error_table(whole), _camera_table(shown)]
     together = together._replace(title=split)
@@ -266,6 +264,13 @@ def photograph_sections(
         [*tables, *(error_table(each) for each in shown.values())],
         [corrections_figure(folder, correction_columns(sets[first], shown[first].estimates))],
     )
+
+
+def cross_sensor(cameras: Iterable[str], split: Split) -> dict[str, tuple[float, ...]]:
+    """Return published numbers of all of NUS-8 across cameras, if these are the same data."""
+    if split != "cross-camera" or set(cameras) != set(CAMERAS):
+        return {}
+    return {f"{name}, published": row for name, row in CROSS_SENSOR_NUS.items()}
 
 
 def absent(sets: Mapping[str, ImageSet], comparisons: Mapping[str, Comparison]) -> list[str]:

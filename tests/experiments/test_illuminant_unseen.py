@@ -1,5 +1,7 @@
 """Nets for pairs of cameras never seen, with made-up cameras whose transforms are known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,14 +9,16 @@ from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import unseen
-from everlight_experiments.illuminant.unseen import UnseenRun, draw_folds, run_unseen
+from everlight_experiments.illuminant.config import OWN_NETWORKS, PRESETS, UNSEEN_NETWORKS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.unseen import draw_camera_folds
 from everlight_experiments.illuminant.unseen_cameras import (
     Sensors,
     all_shots,
     between_known,
     draw_shots,
     inputs_of,
-    known_lights,
+    known_illuminants,
     principal_components,
     see_scenes,
 )
@@ -44,28 +48,23 @@ def library() -> SpectralLibrary:
 
 @pytest.fixture(scope="module")
 def sensors(library):
-    return Sensors(*known_lights(library), principal_components(library, np.arange(6)))
+    return Sensors(*known_illuminants(library), principal_components(library, np.arange(6)))
 
 
 def test_every_camera_is_in_one_part_and_none_is_left_out_twice():
-    folds = draw_folds(28, 14, seed=3)
+    folds = draw_camera_folds(28, 14, seed=3)
     for fold in folds:
         assert sorted(np.concatenate(fold)) == list(range(28))
         assert [len(part) for part in fold] == [2, 4, 22]
         assert fold.roles() == [tuple(fold.unseen), tuple(fold.unseen[::-1])]
     assert sorted(np.concatenate([fold.unseen for fold in folds])) == list(range(28))
-    assert not np.array_equal(folds[0].unseen, draw_folds(28, 14, seed=4)[0].unseen)
+    assert not np.array_equal(folds[0].unseen, draw_camera_folds(28, 14, seed=4)[0].unseen)
 
 
 @pytest.mark.parametrize(("cameras", "pairs", "least"), [(10, 1, 11), (11, 6, 12)])
 def test_too_few_cameras_are_refused(cameras, pairs, least):
     with pytest.raises(DataError, match=f"{cameras} cameras; {pairs} pairs .* need {least}"):
-        draw_folds(cameras, pairs, seed=0)
-
-
-def test_there_is_no_demo(tmp_path):
-    with pytest.raises(DataError, match=r"--preset demo: no 28 cameras .* give --preset small"):
-        run_unseen(UnseenRun("demo", runs=tmp_path))
+        draw_camera_folds(cameras, pairs, seed=0)
 
 
 def test_shots_are_of_all_pairs_of_two_different_cameras(rng):
@@ -80,7 +79,7 @@ def test_shots_are_of_all_pairs_of_two_different_cameras(rng):
     assert (shots.scene.min(), shots.scene.max()) == (100, 199)
 
 
-def test_the_known_lights_give_the_transforms_and_whites_that_numpy_gives(library, sensors):
+def test_the_known_illuminants_give_the_transforms_and_whites_that_numpy_gives(library, sensors):
     transforms = sensors.transforms.reshape(CAMERAS, CAMERAS, 2, 3, 3)
     for camera in range(CAMERAS):
         np.testing.assert_allclose(transforms[camera, camera], [np.eye(3)] * 2, atol=1e-3)
@@ -135,7 +134,7 @@ def test_inputs_are_the_shots_own(library, sensors):
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.0, 0.0), (1.0, 1.0), (0.25, 0.25), (5.0, 2.0)])
-def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
+def test_a_transform_on_the_way_between_the_known_illuminants_has_the_light_between(
     rng, sensors, share, told
 ):
     """And one beside the way the same place, with what is left told in lengths of the way."""
@@ -147,7 +146,7 @@ def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
     found = between_known(first + share * way + np.stack([0 * aside, aside]), shots, sensors)
     whites = np.float64(sensors.whites[1]).reshape(2, 2)
     expected = np.exp((1 - told) * whites[0] + told * whites[1])
-    np.testing.assert_allclose(found.light, [expected] * 2, rtol=1e-4)
+    np.testing.assert_allclose(found.illuminant, [expected] * 2, rtol=1e-4)
     length = np.linalg.norm(way)
     np.testing.assert_allclose(found.place[:, 0], told, atol=1e-4)
     np.testing.assert_allclose(found.place[:, 1:10], [0 * aside, aside / length], atol=1e-4)
@@ -159,12 +158,14 @@ def test_a_transform_on_the_way_between_the_known_lights_has_the_light_between(
 @pytest.mark.slow
 def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     monkeypatch.setattr(unseen, "SAMPLES", 3_000)
-    monkeypatch.setattr(unseen, "JUDGED", 300)
-    settings = UnseenRun("small", camera_pairs=1, runs=tmp_path)
-    training = {"small": TrainingSettings(600, 64, 1e-2, validate_every=20)}
-    report = run_unseen(settings, library, training, {"small": 300})
+    monkeypatch.setattr(unseen, "VALIDATION_SAMPLES", 300)
+    monkeypatch.setattr(unseen, "measured_library", lambda: library)
+    settings = TwoCameraRun("unseen-small", camera_pairs=1, runs=tmp_path)
+    training = TrainingSettings(600, 64, 1e-2, validate_every=20)
+    plan = replace(PRESETS["unseen-small"], training=training, scenes=300)
+    report = run_two_camera(settings, {"unseen-small": plan})
     results = np.load(report.parent / "results.npz")
-    names = [*unseen.OTHERS, *unseen.OWN, unseen.INTERPOLATED, "GW", "SoG"]
+    names = [*UNSEEN_NETWORKS, *OWN_NETWORKS, unseen.INTERPOLATED, "GW", "SoG"]
     for split in ("random", "illuminant"):
         for name in names:
             assert results[f"{split}/{name}"].shape == (2, 1, 60), name
@@ -173,14 +174,15 @@ def test_a_run_on_made_up_cameras(library, tmp_path, monkeypatch):
     assert mean["Net on T, the very pair"] < 5
     assert mean["Net on T and known lights, other pairs"] < 7
     page = report.read_text()
-    assert "Seen illuminants: Net on T and known lights, other pairs has a mean error of" in page
+    assert "Reported method, in degrees with 95% interval: Net on T and known lights, other" in page
+    assert "Baseline, Net on T, the very pair: " in page
     assert "are left out" not in page
     cameras = {name for pair in results["camera_pairs"] for name in pair}
     assert len(cameras) == 2
     world = see_scenes(library, 300, "random", 0)
     main = library.camera_names.index(results["camera_pairs"][1, 0])
     gray = np.float64(world.colors[main, world.scenes.test]).mean(axis=1)
-    light = np.float64(world.lights[main, world.scenes.test])
+    light = np.float64(world.illuminants[main, world.scenes.test])
     cosine = (gray * light).sum(1) / np.linalg.norm(gray, axis=1) / np.linalg.norm(light, axis=1)
     expected = np.degrees(np.arccos(cosine))
     np.testing.assert_allclose(results["random/GW"][1, 0], expected, atol=0.1)

@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 
 from everlight_experiments.common.report import Figure
-from everlight_experiments.illuminant.tables import (
-    Comparison,
-    Resampled,
-    curves_with_least,
-    error_table,
-    first_screen,
-    spread,
-)
+from everlight_experiments.illuminant.comparison import Comparison, Units
+from everlight_experiments.illuminant.tables import error_table, shown_curves, spread, summary
 
 
 def lights_at(degrees):
@@ -20,11 +14,11 @@ def lights_at(degrees):
     return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
 
 
-def compared(errors):
+def compared(errors, **fields):
     """Lights with these errors; reproduction errors have no meaning here."""
     lights = {name: lights_at(values) for name, values in errors.items()}
     truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(lights.values()))[0].shape)
-    return Comparison(lights, truth)
+    return Comparison(lights, truth, **fields)
 
 
 def cells(table, method):
@@ -38,7 +32,7 @@ def test_the_deviation_is_the_samples():
     assert spread(np.array([1.0, 3.0])) == "2.00 ± 1.41"
     assert spread(np.array([2.0])) == "2.00"
     errors = {"A": np.array([1.0, 3.0])[:, None, None] * np.ones((2, 3, 4))}
-    table = error_table("", compared(errors), {}, "seeds")
+    table = error_table(compared(errors))
     assert cells(table, "A")["Mean"] == "2.00 ± 1.41"
     assert "± is the standard deviation" in table.caption
 
@@ -46,10 +40,9 @@ def test_the_deviation_is_the_samples():
 def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
     lights = np.repeat(np.arange(20), 50)
     values = (rng.gamma(2, 1, 20)[lights] + 0.1 * rng.normal(size=1_000))[None, None]
-    by_scene = error_table("", compared({"A": values}), {}, "pairs")
-    by_light = error_table(
-        "", compared({"A": values}), {}, "pairs", Resampled("illuminants", lights[None])
-    )
+    by_scene = error_table(compared({"A": values}))
+    units = Units("illuminants", lights[None])
+    by_light = error_table(compared({"A": values}, units=units))
     widths = []
     for table in (by_scene, by_light):
         low, high = map(float, cells(table, "A")["95% interval"].split("–"))
@@ -62,8 +55,9 @@ def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
 
 def test_what_is_invalid_is_counted_and_the_paper_stands_beside():
     values = np.array([1.0, np.nan, 3.0, np.nan])[None, None]
-    both = compared({"A": values, "B": np.ones_like(values)})
-    table = error_table("", both, {"A": (9.0, 8.0), "C": (7.0,)}, "pairs")
+    published = {"A": (9.0, 8.0), "C": (7.0,)}
+    both = compared({"A": values, "B": np.ones_like(values)}, published=published)
+    table = error_table(both)
     row = cells(table, "A")
     assert row["Invalid"] == "2"
     assert row["Max"] == "3.00"
@@ -79,7 +73,7 @@ def test_reproduction_errors_stand_beside():
     estimate = np.array([0.5, 1.0, 2.0])
     lights = np.broadcast_to(estimate, (1, 2, 3, 3))
     truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
-    table = error_table("", Comparison({"A": lights}, truth), {}, "seeds")
+    table = error_table(Comparison({"A": lights}, truth))
     shown = {
         c.name: row
         for c, row in zip(table.columns, table.rows[0], strict=True)
@@ -97,14 +91,14 @@ def test_the_first_screen_says_which_method_errs_least_where():
 
     methods = {"GW": errors(6.0), "A": errors(1.0, 3.0), "B": errors(4.0), "C": errors(5.0)}
     methods |= {"D": errors(9.0), "never": np.full((1, 2, 3), np.nan)}
-    first = first_screen(
-        "Not NUS",
-        Figure("", "picture.png"),
-        {"exact": methods, "noisy": {"GW": errors(2.0), "B": errors(1.5)}},
-        {"B": (4.4, 1.0), "D": (7.7,)},
-    )
+    published = {"B": (4.4, 1.0), "D": (7.7,)}
+    conditions = [
+        compared(methods, title="exact", published=published),
+        compared({"GW": errors(2.0), "B": errors(1.5)}, title="noisy"),
+    ]
+    first = summary("Which is best?", "Not NUS", Figure("", "picture.png"), conditions)
     assert first.sentences == (
-        "Which method has the lowest mean angular error?",
+        "Which is best?",
         "Best, in degrees with 95% interval: A, 2.00 [2.00–2.00] (exact); B, 1.50 [1.50–1.50] "
         "(noisy).",
         "Baseline, Gray World (GW): 6.00 (exact); 2.00 (noisy).",
@@ -116,13 +110,22 @@ def test_the_first_screen_says_which_method_errs_least_where():
         ["C", "5.00", "–", "–"],
         ["GW", "6.00", "2.00", "–"],
     ]
+    chosen = summary("", "", Figure("", "picture.png"), conditions, headline="B", baselines=("C",))
+    assert chosen.sentences[1:] == (
+        "Reported method, in degrees with 95% interval: B, 4.00 [4.00–4.00] (exact); B, 1.50 "
+        "[1.50–1.50] (noisy).",
+        "Baseline, C: 5.00 (exact).",
+    )
 
 
 def test_curves_are_of_the_methods_named_and_of_the_least_of_each_condition():
     one = {"A": [[3.0]], "B": [[1.0]], "C": [[2.0]], "D": [[0.0]], "never": [[np.nan]]}
     other = {"A": [[3.0]], "B": [[2.0]], "C": [[1.0]], "never": [[np.nan]]}
-    arrays = [{name: np.array(value) for name, value in each.items()} for each in (one, other)]
-    curves = curves_with_least(["A", "D", "elsewhere"], dict(zip("ab", arrays, strict=True)))
+    conditions = [
+        compared({name: np.array(value)[..., None] for name, value in each.items()}, title=title)
+        for title, each in (("a", one), ("b", other))
+    ]
+    curves = shown_curves(["A", "D", "elsewhere"], conditions)
     assert {condition: list(names) for condition, names in curves.items()} == {
         "a": ["A", "B", "C"],
         "b": ["A", "B", "C"],

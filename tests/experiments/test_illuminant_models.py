@@ -16,8 +16,8 @@ from everlight.models.out_of_distribution import calibrate_distances
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant.model_files import (
-    LightModel,
-    LoadedModel,
+    PairModel,
+    ViewModel,
     load_model,
     save_model,
 )
@@ -38,7 +38,7 @@ def light_of(rng, given="T", depth=2, members=3):
     scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
     known = FeatureDistribution(drawn(rng, width), drawn(rng, width, width))
     familiar = calibrate_distances(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
-    return LightModel(given, depth, own, scale, familiar, jnp.float32(12.5))
+    return ViewModel(given, depth, own, scale, familiar, jnp.float32(12.5))
 
 
 def model_of(seed, depth=2, fit=None, second=True, given="T"):
@@ -46,7 +46,7 @@ def model_of(seed, depth=2, fit=None, second=True, given="T"):
     lights = light_of(rng, given, depth), light_of(rng, "moments", None) if second else None
     prior = TransformPrior(drawn(rng, 9), drawn(rng, 9, 9), jnp.float32(0.05))
     prior = prior if fit == "probable" else None
-    return LoadedModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
+    return PairModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
 
 
 def pair_of(rng):
@@ -87,8 +87,8 @@ def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, 
     )
     assert (read.main.given, read.main.depth) == (given, depth)
     assert read.second is None or (read.second.given, read.second.depth) == ("moments", None)
-    inputs = model.look(*pair_of(rng), jnp.ones(20))
-    told, written = (jax.tree.leaves(each.tell(inputs)) for each in (read, model))
+    inputs = model.inputs(*pair_of(rng), jnp.ones(20))
+    told, written = (jax.tree.leaves(each.estimate(inputs)) for each in (read, model))
     assert len(told) == len(written) == (14 if second else 7)
     for a, b in zip(told, written, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -109,17 +109,17 @@ def moments_in_numpy(colors):
 
 @pytest.mark.parametrize("given", ["T", "moments", "T and moments"])
 @pytest.mark.parametrize("depth", [None, 2])
-def test_each_light_is_told_from_what_its_model_is_given(rng, given, depth):
+def test_each_illuminant_is_estimated_from_its_own_inputs(rng, given, depth):
     """The geometric mean of the members; the second light by moments of the second image."""
     model = model_of(2, depth, "scale", True, given)
     main, second = pair_of(rng)
-    lights = model.tell(model.look(main, second, jnp.ones(20)))
+    estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))
     transform = np.linalg.lstsq(np.float64(main), np.float64(second))[0]
     inputs = {"T": np.ravel(transform / transform.sum(axis=1).mean())}
     inputs["moments"] = moments_in_numpy(np.float64(main))
     inputs["T and moments"] = np.concatenate([inputs["T"], inputs["moments"]])
-    cases = [(model.main, lights.main, inputs[given])]
-    cases.append((model.second, lights.second, moments_in_numpy(np.float64(second))))
+    cases = [(model.main, estimates.main, inputs[given])]
+    cases.append((model.second, estimates.second, moments_in_numpy(np.float64(second))))
     for own, told, features in cases:
         answers = np.array([member_light(own.members, own.depth, i, features) for i in range(3)])
         red, blue = centre = np.prod(answers, axis=0) ** (1 / 3)
@@ -127,22 +127,22 @@ def test_each_light_is_told_from_what_its_model_is_given(rng, given, depth):
         width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
         np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-3)
         np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-3)
-        known = own.familiar.distribution
+        known = own.distances.distribution
         away = np.float64(known.root) @ (features - np.float64(known.mean))
-        unit = np.float64(own.familiar.distances[99])
-        np.testing.assert_allclose(told.novelty.distance, np.linalg.norm(away) / unit, rtol=1e-3)
+        unit = np.float64(own.distances.distances[99])
+        np.testing.assert_allclose(told.score.distance, np.linalg.norm(away) / unit, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("uninformed", "expected"), [(0.1, True), (89.0, False)])
-def test_an_interval_that_reaches_as_far_as_the_training_lights_own_says_nothing(
-    rng, uninformed, expected
+@pytest.mark.parametrize(("uninformative", "expected"), [(0.1, True), (89.0, False)])
+def test_an_interval_as_wide_as_that_of_the_training_illuminants_is_uninformative(
+    rng, uninformative, expected
 ):
     model = model_of(4)
     model = dataclasses.replace(
-        model, main=dataclasses.replace(model.main, uninformed=jnp.float32(uninformed))
+        model, main=dataclasses.replace(model.main, uninformative=jnp.float32(uninformative))
     )
-    inputs = model.look(*pair_of(rng), jnp.ones(20))
-    assert model.tell(inputs).main.says_nothing is expected
+    inputs = model.inputs(*pair_of(rng), jnp.ones(20))
+    assert model.estimate(inputs).main.uninformative is expected
 
 
 def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
@@ -173,7 +173,7 @@ def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
 def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
     unknown = dataclasses.replace(model_of(1).main, given="T and the phone's white balance")
     save_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
-    message = r"net tells a light from T and the phone's white balance, which estimate does not"
+    message = r"net needs the input T and the phone's white balance, which estimate does not"
     with pytest.raises(DataError, match=message):
         load_model(tmp_path / "net")
 
@@ -189,17 +189,17 @@ def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
 def test_transforms_are_fitted_as_the_model_says(rng, fit):
     main, second = pair_of(rng)
     expected = fit_color_transform(main, second, normalize=fit).transform
-    seen = model_of(3, fit=fit).look(main, second, jnp.ones(20))
+    seen = model_of(3, fit=fit).inputs(main, second, jnp.ones(20))
     np.testing.assert_allclose(seen.transform, expected, atol=1e-6)
 
 
 def test_a_probable_transforms_distance_counts_its_colours_too(rng):
     model = model_of(3, fit="probable")
     main, second = pair_of(rng)
-    inputs = model.look(main, second, jnp.ones(20))
+    inputs = model.inputs(main, second, jnp.ones(20))
     fitted = fit_probable_transform(main, second, model.prior)
-    unit = model.main.familiar.distances[99]
-    told = model.tell(inputs).main.novelty.distance
+    unit = model.main.distances.distances[99]
+    told = model.estimate(inputs).main.score.distance
     np.testing.assert_allclose(told, fitted.distance / unit, rtol=1e-5)
 
 
@@ -211,6 +211,6 @@ def test_a_model_on_moments_alone_needs_no_transform(rng, given, second, needed)
     model = model_of(1, second=second, given=given)
     assert model.needs_transform is needed
     grey = jnp.full((20, 3), 0.5)
-    inputs = model.look(grey, grey, jnp.ones(20))
-    assert not inputs.told
-    assert np.isfinite(model.tell(inputs).main.illuminant).all() or needed
+    inputs = model.inputs(grey, grey, jnp.ones(20))
+    assert not inputs.valid
+    assert np.isfinite(model.estimate(inputs).main.illuminant).all() or needed

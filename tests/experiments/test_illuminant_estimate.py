@@ -41,23 +41,17 @@ from everlight.models.out_of_distribution import OutOfDistributionScore, calibra
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.raw import RawImage, read_raw
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.color.view_pairs import choose_homography, described_view
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.corrections import draw_correction
-from everlight_experiments.illuminant.estimate import (
-    EstimateSettings,
-    choose_homography,
-    described_view,
-    estimate,
-    estimate_pair,
-    read_homography,
-)
-from everlight_experiments.illuminant.intervals import inside, intervals
+from everlight_experiments.illuminant.cross_validation import inside, intervals
+from everlight_experiments.illuminant.estimate import EstimateSettings, estimate, estimate_pair
 from everlight_experiments.illuminant.model_files import (
-    LightModel,
-    LoadedModel,
-    ToldLight,
-    ToldLights,
+    Estimate,
+    Estimates,
+    PairModel,
+    ViewModel,
     load_model,
     save_model,
 )
@@ -83,15 +77,15 @@ class Pair(NamedTuple):
     points: Path
 
 
-FAMILIAR = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
+ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 
 
-def told_lights(light, second=None, novelty=FAMILIAR):
+def told_lights(light, second=None, score=ORDINARY):
     """Lights whose R/G and B/G are known to a tenth."""
     light = np.array(light, np.float32)
     interval = Interval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
-    told = ToldLight(light, interval, novelty, says_nothing=False)
-    return ToldLights(told, None if second is None else told._replace(illuminant=np.array(second)))
+    told = Estimate(light, interval, score, uninformative=False)
+    return Estimates(told, None if second is None else told._replace(illuminant=np.array(second)))
 
 
 class ClosedFormNet:
@@ -101,10 +95,10 @@ class ClosedFormNet:
     cameras = ("Main Eye", "Second Eye")
     needs_transform = True
 
-    def look(self, main, second, weights):
-        return LoadedModel.look(self, main, second, weights)
+    def inputs(self, main, second, weights):
+        return PairModel.inputs(self, main, second, weights)
 
-    def tell(self, inputs):
+    def estimate(self, inputs):
         ratio = np.asarray(inputs.transform, float) / CAMERA_CHANGE
         red = np.sqrt(ratio[1, 0] / ratio[0, 1])
         blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
@@ -179,7 +173,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
         )
     )
 
-    told = result.lights.main.illuminant
+    told = result.estimates.main.illuminant
     deviation = np.linalg.norm(result.transform - transform) / np.linalg.norm(transform)
     angle = angular_error(jnp.asarray(told), jnp.asarray(LIGHT, jnp.float32))
     assert corner_shift(result.homography) < 0.1
@@ -278,9 +272,9 @@ def trained_net(tmp_path_factory, rendered):
         told = estimates_of(members, features[scenes.valid])
         truth = targets[scenes.valid]
         scale, alone = calibrate_interval(told, truth), uninformative_interval(truth).degrees
-        ensembles.append(LightModel("T", 5, members, scale, familiar, alone))
+        ensembles.append(ViewModel("T", 5, members, scale, familiar, alone))
     folder = tmp_path_factory.mktemp("net")
-    model = LoadedModel(*ensembles, prior, "probable", EMBEDDED_CAMERAS, "rendered scenes")
+    model = PairModel(*ensembles, prior, "probable", EMBEDDED_CAMERAS, "rendered scenes")
     save_model(folder, model)
     return folder
 
@@ -333,10 +327,10 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     (result,) = estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert corner_shift(result.homography) < 0.1
     truth = jnp.asarray(light, jnp.float32)
-    assert angular_error(jnp.asarray(result.lights.main.illuminant), truth) < 5
-    told = result.lights.second.illuminant
+    assert angular_error(jnp.asarray(result.estimates.main.illuminant), truth) < 5
+    told = result.estimates.second.illuminant
     assert angular_error(jnp.asarray(told), truth @ jnp.asarray(transform, jnp.float32)) < 5
-    assert result.lights.main.novelty.distance < 1
+    assert result.estimates.main.score.distance < 1
     assert result.warnings == ()
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "lights.csv"}
 
@@ -352,7 +346,7 @@ def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, t
             tmp_path / folder, photo, white, CHART, light, exposure * transform, ALIGNMENT
         )
         (result,) = estimate(settings_of(pair, trained_net, tmp_path / folder / "out", "png"))
-        lights.append(result.lights.main.illuminant)
+        lights.append(result.estimates.main.illuminant)
     assert angular_error(*map(jnp.asarray, lights)) < 0.3
 
 
@@ -397,7 +391,7 @@ def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
     expected = 0.6 * pair_transform(LIGHT)
     np.testing.assert_allclose(result.transform, expected, atol=0.01)
     # Demosaicing blurs red and blue more than green at the tiles' edges.
-    np.testing.assert_allclose(result.lights.main.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
     np.testing.assert_array_equal(result.homography, np.eye(3))
 
 
@@ -426,9 +420,9 @@ def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_
 
 def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
     class Narrow(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             return told_lights(
-                [0.5, 1, 0.6], novelty=OutOfDistributionScore(np.float32(1.7), np.float32(0))
+                [0.5, 1, 0.6], score=OutOfDistributionScore(np.float32(1.7), np.float32(0))
             )
 
     use_net(Narrow())
@@ -445,26 +439,26 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
 
 def test_an_unfamiliar_second_view_costs_its_own_light_only(tmp_path, small_pair, use_net, capsys):
     class Other(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
             return told._replace(
-                second=told.second._replace(novelty=OutOfDistributionScore(9.0, 0.0))
+                second=told.second._replace(score=OutOfDistributionScore(9.0, 0.0))
             )
 
     use_net(Other())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
-    assert result.lights.second is None
+    assert result.estimates.second is None
     assert "second illuminant: out-of-distribution score 9.00" in capsys.readouterr().err
     (line,) = csv.DictReader((tmp_path / "out" / "lights.csv").open())
     assert line["second r/g"] == line["second distance from training"] == ""
     assert "is left out" in line["warnings"]
 
 
-def test_an_interval_that_says_nothing_is_told_loudly(tmp_path, small_pair, use_net, capsys):
+def test_an_uninformative_interval_is_warned_of(tmp_path, small_pair, use_net, capsys):
     class Wide(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             told = told_lights([0.5, 1, 0.6])
-            return told._replace(main=told.main._replace(says_nothing=True))
+            return told._replace(main=told.main._replace(uninformative=True))
 
     use_net(Wide())
     (result,) = estimate(settings_for(small_pair(), tmp_path))
@@ -480,7 +474,7 @@ def test_a_model_on_moments_needs_no_colourful_scene(tmp_path, small_pair, use_n
     class Moments(ClosedFormNet):
         needs_transform = False
 
-        def tell(self, inputs):
+        def estimate(self, inputs):
             return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
 
     use_net(Moments())
@@ -490,7 +484,7 @@ def test_a_model_on_moments_needs_no_colourful_scene(tmp_path, small_pair, use_n
     # All moments of one colour are that colour; their mean is one.
     mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
     np.testing.assert_allclose(
-        result.lights.main.illuminant[::2], np.array([0.2, 0.3]) / mean, rtol=1e-3
+        result.estimates.main.illuminant[::2], np.array([0.2, 0.3]) / mean, rtol=1e-3
     )
     assert "transform" not in capsys.readouterr().out
 
@@ -508,12 +502,6 @@ def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
     expected = estimate_pair(*views, np.eye(3, dtype=np.float32), ClosedFormNet(), 6)
     np.testing.assert_array_equal(result.transform, expected.transform)
     assert np.abs(result.transform - 0.6 * pair_transform(LIGHT)).max() > 0.01
-
-
-def test_a_homography_file_may_hold_the_matrix(tmp_path):
-    path = tmp_path / "phone.json"
-    path.write_text(json.dumps({"matrix": (2 * ALIGNMENT).tolist()}))
-    np.testing.assert_allclose(read_homography(path), ALIGNMENT, rtol=1e-6)
 
 
 def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
@@ -566,7 +554,7 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
     files = main, second, dark, second, again, second
     with pytest.raises(DataError, match=r"1 of 3 pairs have no estimate.*dark\.dng is all black"):
         estimate(settings_for(files, tmp_path))
-    assert "NO LIGHT: " in capsys.readouterr().err
+    assert "NO ESTIMATE: " in capsys.readouterr().err
     lines = list(csv.DictReader((tmp_path / "out" / "lights.csv").open()))
     assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
     assert lines[0]["main r/g"] == lines[1]["main r/g"]
@@ -575,7 +563,7 @@ def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
 
 def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
     class Both(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
 
     use_net(Both())
@@ -600,10 +588,10 @@ def test_files_that_are_no_pairs_are_refused(tmp_path, files, message):
 
 def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
     class Few(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             told = told_lights([0.5, 1, 0.6])
             unknown = Interval(np.zeros(2), np.full(2, np.inf), np.inf)
-            return ToldLights(told.main._replace(interval=unknown), None)
+            return Estimates(told.main._replace(interval=unknown), None)
 
     use_net(Few())
     estimate(settings_for(small_pair(), tmp_path))
@@ -669,7 +657,7 @@ def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_n
 
 def test_a_net_that_answers_nonsense_is_named(tmp_path, small_pair, use_net):
     class Broken(ClosedFormNet):
-        def tell(self, inputs):
+        def estimate(self, inputs):
             return told_lights([np.inf, 1, 0.5])
 
     use_net(Broken())
@@ -680,35 +668,3 @@ def test_views_that_do_not_overlap_are_named(tmp_path, small_pair, use_net):
     path = tmp_path / "far.json"
     path.write_text(json.dumps({"matrix": [[1, 0, 500], [0, 1, 0], [0, 0, 1]]}))
     fails(tmp_path, small_pair(), r"second\.dng does not overlap .*main\.dng", homography=path)
-
-
-LINE = [[0, 0], [10, 10], [20, 20], [30, 30]]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is damaged or another file .*matrix"),
-        ("[1, 2]", "does not hold a homography"),
-        ('{"matrix": [[1, 2], [3]]}', "does not hold a homography"),
-        ('{"matrix": "unit"}', "does not hold a homography"),
-        ('{"matrix": [[1, 0, NaN], [0, 1, 0], [0, 0, 1]]}', "not finite"),
-        ('{"H": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}', r"has the keys \['H'\]; write it as"),
-        ('{"matrix": [[1, 0], [0, 1]]}', "invertible 3×3"),
-        ('{"matrix": [[1, 0, 0], [1, 0, 0], [0, 0, 1]]}', "invertible 3×3"),
-        ('{"matrix": [[1, 0, 1], [0, 1, 0], [1, 0, 0]]}', "lower right not 0"),
-        (json.dumps({"main": LINE[:3], "second": LINE[:3]}), "at least 4"),
-        (json.dumps({"main": LINE, "second": LINE[:3]}), "the same number"),
-        (json.dumps({"main": LINE, "second": LINE}), "give no homography"),
-    ],
-)
-def test_a_bad_homography_file_is_named(tmp_path, content, message):
-    path = tmp_path / "bad.json"
-    path.write_text(content)
-    with pytest.raises(DataError, match=rf"bad\.json.*{message}"):
-        read_homography(path)
-
-
-def test_a_missing_homography_file_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
-        read_homography(tmp_path / "none.json")

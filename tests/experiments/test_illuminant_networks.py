@@ -26,12 +26,12 @@ from everlight_data.errors import DataError
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant.networks import (
     BLOCKS,
-    TrainedNets,
+    TrainedNetworks,
     best_of_rates,
     best_of_restarts,
     predict_all,
     stack_problems,
-    train_nets,
+    train_networks,
 )
 from tests.experiments.rhythm import due_every
 
@@ -57,7 +57,7 @@ def problems():
 def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
     data = problems() if data is None else data
     with mock.patch.object(Checkpoints, "due", due_every(1)):
-        return train_nets(data, depths, settings, seed, Checkpoints(folder))
+        return train_networks(data, depths, settings, seed, Checkpoints(folder))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def uninterrupted(tmp_path_factory):
 def planted(losses, number):
     """Trainings of one depth whose models are their own number and problem."""
     marks = 100 * number + jnp.arange(losses.shape[1])
-    return TrainedNets(
+    return TrainedNetworks(
         {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}
     )
 
@@ -81,11 +81,11 @@ def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations(
     # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
     choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
     assert choice.chosen[2].tolist() == [0.1, 0.3]
-    assert choice.nets.models[2].mean.tolist() == [0, 1, 102, 103]
-    assert choice.nets.models[2].params["k"].tolist() == [[0], [1], [102], [103]]
+    assert choice.networks.models[2].mean.tolist() == [0, 1, 102, 103]
+    assert choice.networks.models[2].params["k"].tolist() == [[0], [1], [102], [103]]
     expected = np.column_stack([slow[:, :2], fast[:, 2:]])
-    np.testing.assert_array_equal(choice.nets.losses[2].train, expected)
-    np.testing.assert_array_equal(choice.nets.losses[2].valid, expected + 1)
+    np.testing.assert_array_equal(choice.networks.losses[2].train, expected)
+    np.testing.assert_array_equal(choice.networks.losses[2].valid, expected + 1)
 
 
 def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
@@ -93,7 +93,7 @@ def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
     code = (
         "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path\n"
-        "from tests.experiments.test_training import train\n"
+        "from tests.experiments.test_illuminant_networks import train\n"
         "losses = train(Path(sys.argv[1])).losses[2].valid\n"
         "print(losses.shape == (20, 3) and len(jax.devices()), *losses.ravel().tolist())\n"
     )
@@ -133,7 +133,8 @@ def newest_name(folder):
 
 def test_killed_at_a_random_moment_it_ends_with_the_same_bits(tmp_path, uninterrupted):
     script = (
-        "import sys; from pathlib import Path; from tests.experiments.test_training import train; "
+        "import sys; from pathlib import Path; "
+        "from tests.experiments.test_illuminant_networks import train; "
         "train(Path(sys.argv[1]))"
     )
     after, delay = random.randrange(1, 8), random.uniform(0, 0.05)
@@ -178,7 +179,7 @@ def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_on
     nan = np.nan
     valid = np.array([[3.0, 4, nan, 9, 5, nan], [2, 1, nan, 8, nan, 7]])  # two restarts of three
     models = {2: IlluminantModel({"w": np.arange(6)}, np.arange(6), np.arange(6))}
-    best = best_of_restarts(TrainedNets(models, {2: Losses(10 * valid, valid)}), 2)
+    best = best_of_restarts(TrainedNetworks(models, {2: Losses(10 * valid, valid)}), 2)
     np.testing.assert_array_equal(best.models[2].params["w"], [1, 3, 4])
     np.testing.assert_array_equal(best.losses[2].valid, [[4, 9, 5], [1, 8, nan]])
     np.testing.assert_array_equal(best.losses[2].train, [[40, 90, 50], [10, 80, nan]])
@@ -187,7 +188,7 @@ def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_on
 def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
     data = problems()
     gone = data._replace(targets=jnp.full_like(data.targets, jnp.nan))
-    with pytest.raises(DataError, match="all 3 nets of 2 hidden layers diverged in tenth 1 of 10"):
+    with pytest.raises(DataError, match=r"all 3 networks .* diverged in tenth 1 of 10"):
         train(tmp_path, data=gone)
     assert not list(tmp_path.iterdir())
 

@@ -1,42 +1,47 @@
-"""The run on any set of photographs: what it reads, whom it asks, and what it shows."""
+"""The run on any set of photographs: what it reads, tests and shows."""
 
+from dataclasses import replace
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.io
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.illuminant import dataset, dataset_report, image_methods, pair_folds
+from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.cross_validation import MOMENTS, CameraPairs
 from everlight_experiments.illuminant.dataset import (
     DatasetRun,
-    across_cameras,
-    expected_duration,
-    in_three_folds,
     load_cameras,
-    read_folds,
     run_dataset,
+    split_cameras,
 )
-from everlight_experiments.illuminant.image_methods import (
+from everlight_experiments.illuminant.methods import (
     DAYLIGHT,
     DUAL_MAPPING,
-    MOMENTS,
     POOLED,
     TUNED_HERE,
-    Learner,
-    Lesson,
-    compare_on_images,
-    learners,
+    Fold,
+    Method,
+    cross_validate_methods,
+    learned_methods,
     left_out,
+    methods_for,
     moments_of,
-    single_image_estimates,
 )
-from everlight_experiments.illuminant.image_sets import ImageSet
-from everlight_experiments.illuminant.nus_report import absent
-from everlight_experiments.illuminant.pair_folds import CameraPairs
-from everlight_experiments.illuminant.tables import Comparison
+from everlight_experiments.illuminant.photographs import (
+    absent,
+    compare_images,
+    cross_sensor,
+    expected_duration,
+    pooled,
+    relit_by_von_kries,
+)
 
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 
@@ -56,9 +61,14 @@ def write_thumbnails(path, camera, count, rng, side=16):
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
     monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
-    one = Learner(image_methods._NINE_MOMENTS, image_methods._correct)
-    monkeypatch.setattr(image_methods, "every_learner", lambda data: {f"of {data.camera}": one})
-    monkeypatch.setattr(pair_folds, "OTHER_DEPTHS", (2,))
+    one = Method(methods.NINE_MOMENTS, methods._correct)
+    gray = methods.methods_for
+
+    def table(data):
+        return {"GW": gray(data)["GW"], f"of {data.camera}": one}
+
+    monkeypatch.setattr(methods, "methods_for", table)
+    monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
 
 
 def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
@@ -68,7 +78,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     settings = DatasetRun(thumbnails=files, runs=tmp_path)
     cameras, note = load_cameras(settings)
     assert "A1.npz, B2.npz" in note
-    folded = in_three_folds(cameras, settings)
+    folded = split_cameras(cameras, settings)
     for camera, kept in (("A1", 9), ("B2", 6)):
         data = folded[camera]
         assert len(data.images) == kept
@@ -81,7 +91,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
         for place, (row,) in enumerate(rows):
             np.testing.assert_array_equal(data.images[place], cameras[camera].images[row])
 
-    across = across_cameras(cameras, settings)
+    across = split_cameras(cameras, replace(settings, split="cross-camera"))
     for camera, rows in (("A1", range(10)), ("B2", range(10, 18))):
         data = across[camera]
         (asked,) = data.folds
@@ -100,6 +110,7 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
         ({"split": "cross-camera"}, "two cameras or more"),
         ({"preset": "demo"}, "--preset demo renders its own images"),
         ({"folds": "f.txt", "split": "cross-camera"}, "two cameras or more"),
+        ({"camera": "A1", "cameras": ("A1",)}, "--camera names all images' camera"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options, message):
@@ -125,36 +136,22 @@ def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
 
 def test_too_few_images_are_refused(tmp_path, rng):
     write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
-    with pytest.raises(DataError, match="A1 has 10 images; 45 are needed"):
+    with pytest.raises(DataError, match=r"A1 has 10 images; .* name it by --camera"):
         load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",)))
-
-
-def test_published_folds(tmp_path):
-    parts = np.array([1, 2, 3, 3, 2, 1, 1])
-    scipy.io.savemat(tmp_path / "folds.mat", {"indices": parts[:, None]})
-    (tmp_path / "cvfolds.txt").write_text("1\n2\n3\n3\n2\n1\n1")
-    for name in ("folds.mat", "cvfolds.txt"):
-        folds = read_folds(tmp_path / name, 7)
-        assert [fold.tolist() for fold in folds] == [[0, 5], [1, 4], [2, 3]]
-        with pytest.raises(DataError, match="has 7 entries for 8 images"):
-            read_folds(tmp_path / name, 8)
-    (tmp_path / "cvfolds.txt").write_text("1\n2\n4\n")
-    with pytest.raises(DataError, match="each image's fold, 1 to 3"):
-        read_folds(tmp_path / "cvfolds.txt", 3)
 
 
 def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
     """What the augmentation computes is what would be seen of the image times the light's ratio."""
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
-    data = in_three_folds(load_cameras(settings)[0], settings)["A1"]
+    data = split_cameras(load_cameras(settings)[0], settings)["A1"]
     inputs = {MOMENTS: moments_of(data)}
     pairs = CameraPairs(
         inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
     )
     train = np.arange(5)
-    key = image_methods.jax.random.key(3)
-    samples = image_methods._relit_by_von_kries(pairs, train, key)
+    key = jax.random.key(3)
+    samples = relit_by_von_kries(pairs, train, key)
     assert len(samples.targets) == 5 * 5
     chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
     for place in range(25):
@@ -174,9 +171,9 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
 def test_a_rough_duration_is_told_by_images_and_pixels(rng):
     """260 s a camera and .1 s 64x64 pixels: 700 s for two of 450 images twice as wide."""
     lights = rng.uniform(0.4, 1, (450, 3))
-    each = ImageSet(np.zeros((450, 64, 128, 3)), np.ones((450, 64, 128)), lights, [], {}, "", "")
+    each = ImageSet(np.zeros((450, 64, 128, 3)), np.ones((450, 64, 128)), lights, [], "", "")
     said = expected_duration({"a": each, "b": each})
-    assert said.startswith("2 cameras, 900 images to learn from: about 12 minutes of processor")
+    assert said.startswith("2 cameras, 900 training images: about 12 minutes of processor")
     few = each._replace(images=each.images[:2], masks=each.masks[:2])
     assert "about 4 minutes" in expected_duration({"a": few})
 
@@ -204,7 +201,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert "All 2 cameras" in page
     assert ", re-illuminated<" not in page
 
-    monkeypatch.setattr(dataset, "compare_on_images", None)
+    monkeypatch.setattr(photographs, "compare_images", None)
     again = run_dataset(settings, {"small": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
@@ -219,15 +216,16 @@ def test_the_asked_images_lights_have_no_part(tmp_path, rng, few):
         write_thumbnails(tmp_path / f"{camera}.npz", camera, 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
     settings = DatasetRun(thumbnails=files)
-    data = across_cameras(load_cameras(settings)[0], settings)["B2"]
+    settings = replace(settings, split="cross-camera")
+    data = split_cameras(load_cameras(settings)[0], settings)["B2"]
     changed = data.illuminants.copy()
     changed[data.folds[0]] = changed[data.folds[0]][:, ::-1]
     before, after = (
-        compare_on_images(each, (0,), SHORT, Checkpoints(tmp_path / name))
+        compare_images(each, (0,), SHORT, Checkpoints(tmp_path / name))
         for each, name in ((data, "a"), (data._replace(illuminants=changed), "b"))
     )
-    for name, estimates in before.estimates.items():
-        np.testing.assert_array_equal(estimates, after.estimates[name], err_msg=name)
+    for name, estimates in before.items():
+        np.testing.assert_array_equal(estimates, after[name], err_msg=name)
 
 
 def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
@@ -237,15 +235,15 @@ def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
     def keep(name, lights):
         return kept.setdefault(name, lights() if name not in kept else None)
 
-    first = image_methods.single_image_estimates(data, keep)
+    first = cross_validate_methods(data, keep)
     assert list(kept) == ["of A1"]
     kept["of A1"] = 2 * kept["of A1"]
-    again = image_methods.single_image_estimates(data, keep)
+    again = cross_validate_methods(data, keep)
     np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
-    fewer = image_methods.single_image_estimates(data, methods=["of A1"])
+    fewer = cross_validate_methods(data, names=["of A1"])
     np.testing.assert_array_equal(fewer["of A1"], first["of A1"])
-    with pytest.raises(DataError, match="no method 'of B2'; did you mean 'of A1'"):
-        image_methods.check_learners(data, ["of B2"])
+    assert learned_methods(data) == ["of A1"]
+    assert list(cross_validate_methods(data, names=[])) == ["GW"]
 
 
 def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
@@ -253,32 +251,31 @@ def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
         write_thumbnails(tmp_path / f"{camera}.npz", camera, 12, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in names)
     settings = DatasetRun(thumbnails=files, split=split)
-    arranged = in_three_folds if split == "folds" else across_cameras
-    return arranged(load_cameras(settings)[0], settings)
+    return split_cameras(load_cameras(settings)[0], settings)
+
+
+def available(data):
+    return set(methods_for(data)) - set(left_out(data))
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
 def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
     lessons = []
 
-    def estimate(lesson):
-        lessons.append(lesson)
-        return jnp.ones((len(lesson.asked), 3))
+    def estimate(fold):
+        lessons.append(fold)
+        return jnp.ones((len(fold.test), 3))
 
-    spy = Learner(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
-    monkeypatch.setattr(image_methods, "every_learner", lambda data: {"spy": spy})
-    monkeypatch.setattr(image_methods, "fit_gamut", lambda *given: None)
-    monkeypatch.setattr(
-        image_methods, "estimate_all", lambda look, images, *given: np.ones((len(images), 3))
-    )
+    spy = Method(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
+    monkeypatch.setattr(methods, "methods_for", lambda data: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
-    single_image_estimates(data)
+    cross_validate_methods(data)
     assert len(lessons) == len(data.folds)
     for lesson, test in zip(lessons, data.folds, strict=True):
         taught = np.setdiff1d(np.arange(len(data.images)), test)
-        np.testing.assert_array_equal(lesson.seen, data.images[taught])
-        np.testing.assert_array_equal(lesson.asked, data.images[test])
-        np.testing.assert_array_equal(lesson.lights, data.illuminants[taught])
+        np.testing.assert_array_equal(lesson.train, data.images[taught])
+        np.testing.assert_array_equal(lesson.test, data.images[test])
+        np.testing.assert_array_equal(lesson.illuminants, data.illuminants[taught])
         same = np.asarray(lesson.cameras == lesson.camera)
         assert same.all() if split == "folds" else not same.any()
         assert len(taught) == (8 if split == "folds" else 12)
@@ -290,10 +287,10 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng)["B2"]
-    monkeypatch.setattr(image_methods, "check_efficientnet_lite0", lambda: None)
+    monkeypatch.setattr(methods, "check_efficientnet_lite0", lambda: None)
     assert not left_out(of_known)
     assert not left_out(in_folds)
-    assert {DUAL_MAPPING, POOLED} <= set(learners(of_known))
+    assert {DUAL_MAPPING, POOLED} <= available(of_known)
     assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
 
     asked = []
@@ -302,36 +299,34 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypat
         asked.append(1)
         raise MissingDataError("not installed")
 
-    monkeypatch.setattr(image_methods, "check_efficientnet_lite0", missing)
-    # A name is known, whether its method can be had or not; that is asked where it is run.
-    image_methods.check_learners(of_known, [POOLED])
+    monkeypatch.setattr(methods, "check_efficientnet_lite0", missing)
+    # A name is known, whether its method can run or not.
+    assert POOLED in learned_methods(of_known)
     assert not asked
-    assert POOLED not in learners(of_known)
-    assert len(asked) == 1
     assert left_out(of_known) == {POOLED: "not installed"}
-    assert set(learners(of_known)) == set(learners(in_folds)) - {POOLED} | {TUNED_HERE}
+    assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    (sentence,) = absent({"SonyA57": (of_known, Comparison({"GW": ones}, ones))})
+    (sentence,) = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert sentence == "FC4-style has no row for SonyA57: not installed."
-    assert not absent({"SonyA57": (of_known, Comparison({POOLED: ones}, ones))})
+    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison({POOLED: ones}, ones)})
 
 
 def lesson_of(seen, asked, cameras, camera, lights=None):
     lights = jnp.ones((len(seen), 3)) if lights is None else lights
-    return Lesson(seen, lights, asked, jnp.array(cameras), jnp.array(camera))
+    return Fold(seen, lights, asked, jnp.array(cameras), jnp.array(camera))
 
 
 @pytest.mark.parametrize("camera", [1, 2])
 def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
     """Of those that teach if it took any, else of those that are asked, never the asked one."""
-    monkeypatch.setattr(image_methods, "fit_cross_camera", lambda *given: None)
+    monkeypatch.setattr(methods, "fit_cross_camera", lambda *given: None)
     monkeypatch.setattr(
-        image_methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
+        methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
     )
     marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
     cameras = np.arange(20) % 2
     lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
-    chosen = np.asarray(image_methods._cross_camera(-camera, lesson)).astype(int)
+    chosen = np.asarray(methods._cross_camera(-camera, lesson)).astype(int)
     assert chosen.shape == (10, 3)
     for place, others in enumerate(chosen):
         if camera == 1:
@@ -345,29 +340,24 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
 
 def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
-    monkeypatch.setattr(image_methods, "fit_dual_mapping", lambda *given: given[4])
-    monkeypatch.setattr(image_methods, "dual_mapping_estimate", lambda model, shares: model[3])
+    monkeypatch.setattr(methods, "fit_dual_mapping", lambda *given: given[4])
+    monkeypatch.setattr(methods, "dual_mapping_estimate", lambda model, shares: model[3])
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     images = jnp.ones((4, 2, 2, 4))
     whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])
     lesson = lesson_of(images, images, [1, 1, 1, 0], 1, lights)
-    mapped = image_methods._dual_mapping(-1, whites, lesson)[0]
+    mapped = methods._dual_mapping(-1, whites, lesson)[0]
     expected = lights[3] * np.array([0.17, 0.48, 0.35]) / np.array([0.16, 0.49, 0.35])
     np.testing.assert_allclose(mapped, expected, rtol=1e-6)
     same = lesson._replace(camera=jnp.array(0))
-    np.testing.assert_allclose(
-        image_methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6
-    )
+    np.testing.assert_allclose(methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6)
 
 
 def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():
-    cameras = dict.fromkeys(CAMERAS)
-    results = dataset_report.DatasetResults(cameras, {}, "cross-camera", "")
-    rows = dataset_report.cross_sensor(results)
+    rows = cross_sensor(CAMERAS, "cross-camera")
     assert rows["C5, published"] == (1.77, 1.37, 0.48, 3.75)
-    assert not dataset_report.cross_sensor(results._replace(split="folds"))
-    del cameras["SonyA57"]
-    assert not dataset_report.cross_sensor(results)
+    assert not cross_sensor(CAMERAS, "folds")
+    assert not cross_sensor(CAMERAS[1:], "cross-camera")
 
 
 def test_all_cameras_images_are_pooled():
@@ -375,7 +365,7 @@ def test_all_cameras_images_are_pooled():
         lights = jnp.full((2, folds, count, 3), value)
         return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
 
-    both = dataset_report.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)})
+    both = pooled([one(1.0, 3, 2), one(2.0, 1, 5)])
     assert list(both.estimates) == ["GW"]
     assert both.estimates["GW"].shape == (2, 1, 11, 3)
     np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)

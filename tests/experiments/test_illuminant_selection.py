@@ -8,10 +8,10 @@ import pytest
 
 from everlight.color.chromagenic import LinearRegression
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight_experiments.illuminant import calibrate_choice
-from everlight_experiments.illuminant.calibrate_choice import CANDIDATES, Choice, choose
-from everlight_experiments.illuminant.networks import TrainedNets
-from everlight_experiments.illuminant.pair_folds import CHOSEN, CameraPairs, CrossValidation
+from everlight_experiments.illuminant import selection
+from everlight_experiments.illuminant.cross_validation import CHOSEN, CameraPairs, CrossValidation
+from everlight_experiments.illuminant.networks import TrainedNetworks
+from everlight_experiments.illuminant.selection import CANDIDATES, Choice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
@@ -55,7 +55,7 @@ def plant(spoil=None):
 @pytest.fixture
 def chosen(pairs, monkeypatch, tmp_path):
     def run(spoil=None):
-        monkeypatch.setattr(calibrate_choice, "cross_validate", plant(spoil))
+        monkeypatch.setattr(selection, "cross_validate", plant(spoil))
         return choose(pairs, {}, range(2), TrainingSettings(), tmp_path)
 
     return run
@@ -89,7 +89,7 @@ def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(pairs, de
     """Problems are numbered by augmentation, fold and seed."""
     numbers = jnp.arange(2 * 4 * 3.0)
     regressions = {"moments": LinearRegression(numbers, numbers)}
-    nets = {"moments": TrainedNets({5: IlluminantModel({}, numbers, numbers)}, {})}
+    nets = {"moments": TrainedNetworks({5: IlluminantModel({}, numbers, numbers)}, {})}
     candidate = next(each for each in CANDIDATES if each == ("moments", depth))
     losses = {"none": np.array([0.1, 0.4, 0.1, 0.4]), "relit": np.array([0.2, 0.3, 0.2, 0.3])}
     outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses}, {})
@@ -118,7 +118,7 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     every = tuple(CANDIDATES[1] for _ in range(4))
     told = Choice(data, outcome, CANDIDATES[0], every).coverage()
     assert told.degrees < 3
-    assert told.silent == 0
+    assert told.uninformative == 0
     widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
     assert widely.degrees > 15
-    assert widely.silent > 0.9
+    assert widely.uninformative > 0.9

@@ -10,36 +10,33 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color import chart_pairs
 from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
-from everlight_data.color.chart_scenes import write_chart_pairs
-from everlight_data.color.raw import read_raw
-from everlight_data.errors import DataError
-from everlight_data.files import read_bytes
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.illuminant import calibrate_pairs
-from everlight_experiments.illuminant.calibrate import (
-    CalibrateRun,
-    deal_scenes,
-    group_scenes,
-    relit_inputs,
-    run_calibrate,
-)
-from everlight_experiments.illuminant.calibrate_pairs import (
+from everlight_data.color.chart_pairs import (
     VIEWS,
-    _in_blocks,
     align_cameras,
     find_pairs,
     given_charts,
+    in_blocks,
+)
+from everlight_data.color.chart_scenes import write_chart_pairs
+from everlight_data.color.raw import read_raw
+from everlight_data.color.view_pairs import align_thumbnails
+from everlight_data.errors import DataError
+from everlight_data.files import read_bytes
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.illuminant.calibrate import (
+    CalibrateRun,
+    draw_scene_folds,
+    group_scenes,
     measure_pairs,
     read_charts,
+    relit_inputs,
+    run_calibrate,
 )
-from everlight_experiments.illuminant.estimate import EstimateSettings, align_thumbnails, estimate
-from everlight_experiments.illuminant.sensor_views import (
-    farthest_lights,
-    made_of_pairs,
-    sensor_differences,
-)
-from everlight_experiments.illuminant.tables import angular_errors
+from everlight_experiments.illuminant.calibrate_report import sensor_differences
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 
@@ -60,10 +57,10 @@ def written(tmp_path_factory):
 def measured(written, tmp_path_factory):
     source, _ = written
     settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
-    run = RunFolder("two_camera", "calibrate", settings)
+    run = RunFolder("illuminant", "calibrate", settings)
     files = find_pairs(source)
     charts = read_charts(source, files, run)
-    homography, residuals = align_cameras(None, charts, 6)
+    homography, residuals = align_cameras(None, charts)
     pairs = measure_pairs(files, charts, homography, 6, run, "")
     return charts, homography, residuals, pairs.quasi, pairs
 
@@ -111,7 +108,7 @@ def test_what_is_learnt_from_is_what_estimate_will_see(written, measured):
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
     photos = [read_raw(name) for name in names]
     thumbnails = align_thumbnails(*photos, measured[1], 6)
-    free = chart_mask(thumbnails.mask.shape, _in_blocks(6) @ true.charts[1])
+    free = chart_mask(thumbnails.mask.shape, in_blocks(6) @ true.charts[1])
     seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
     fitted = np.linalg.lstsq(seen["main"], seen["second"])[0]
     fitted /= fitted.sum(axis=1).mean()
@@ -137,21 +134,6 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
         charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
     )
     assert sensor_differences(alike).max() < 0.01
-
-
-def test_a_pair_is_shown_under_the_other_pairs_light(measured):
-    """A patch of the chart, as an image, comes to the other pair's."""
-    quasi = measured[3]
-    rows = farthest_lights(quasi)
-    charts = quasi.charts_main[list(rows)]
-    images = {"main": np.tile(np.eye(3), (PAIRS, 1, 1, 1))}
-    pictures = made_of_pairs(quasi, images, rows)
-    assert list(pictures) == ["main", "other pair's illuminant", "second, by T"]
-    both = quasi.usable[list(rows)].all(axis=0)
-    fitted = np.linalg.lstsq(charts[0][both], charts[1][both])[0]
-    shown = np.clip(fitted / np.quantile(fitted.max(axis=1), 0.97), 0, 1)
-    encoded = np.where(shown <= 0.0031308, 12.92 * shown, 1.055 * shown ** (1 / 2.4) - 0.055)
-    np.testing.assert_allclose(pictures["other pair's illuminant"][0][0][0], encoded, atol=0.01)
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):
@@ -183,14 +165,14 @@ def test_pairs_under_one_light_are_one_scene(measured):
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
     one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
     one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
-    with pytest.raises(DataError, match=r"6 pairs show 1 lights that differ by 0.5 degrees; 6"):
+    with pytest.raises(DataError, match=r"6 pairs show 1 illuminants that differ by 0.5 deg"):
         group_scenes(one)
 
 
 @pytest.mark.parametrize("scenes", [6, 8, 30])
 def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
     numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
-    folds = deal_scenes(numbers, seed=0)
+    folds = draw_scene_folds(numbers, seed=0)
     assert len(folds) == min(scenes, 8)
     assert len({len(fold) for fold in folds}) == 1
     owners = [set(numbers[fold].tolist()) for fold in folds]
@@ -213,7 +195,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     for light in ("main", "second"):
         assert results[f"{light}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
         assert results[f"{light}/Chosen without the scene"].shape == (1, 1, PAIRS)
-    assert angles(results["light/main"], true.main).max() < 0.3
+    assert angles(results["illuminant/main"], true.main).max() < 0.3
     models = report.parent / "models"
     pairs = (0, 2)
     names = [source / view / f"{true.names[i]}.dng" for i in pairs for view in ("main", "second")]
@@ -227,11 +209,11 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
         )
     )
     # D65, in the training of most nets, with the chart in the picture.
-    assert angles(daylight.lights.main.illuminant, true.main[2]) < 6
-    assert angles(daylight.lights.second.illuminant, true.second[2]) < 6
+    assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
+    assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
     # A is the only light of its kind: the nets whose fold left it out pull it towards the others.
     (low_red, low_blue), (red, blue) = (
-        each.lights.main.illuminant[::2] for each in (daylight, reddish)
+        each.estimates.main.illuminant[::2] for each in (daylight, reddish)
     )
     assert red > 1.1 * low_red
     assert blue < low_blue / 1.1
@@ -273,11 +255,11 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
         read.append(path.name)
         return read_bytes(path, *rest)
 
-    monkeypatch.setattr(calibrate_pairs, "read_bytes", counted)
+    monkeypatch.setattr(chart_pairs, "read_bytes", counted)
     files = find_pairs(folder)
     assert len(read) == 2 * PAIRS
     assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
-    run = RunFolder("two_camera", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError):
         read_charts(folder, files, run)
     assert len(read) == 2 * PAIRS
@@ -336,7 +318,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     content[-shaded.nbytes :] = shaded.tobytes()
     hidden.write_bytes(content)
     settings = CalibrateRun(folder=folder, runs=tmp_path / "runs")
-    run = RunFolder("two_camera", "calibrate", settings)
+    run = RunFolder("illuminant", "calibrate", settings)
     files = find_pairs(folder)
     with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
         read_charts(folder, files, run)
@@ -353,7 +335,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
     turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
     (folder / "charts.json").write_text(json.dumps(turned))
     with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
-        read_charts(folder, files, RunFolder("two_camera", "calibrate", replace(settings, tag="t")))
+        read_charts(folder, files, RunFolder("illuminant", "calibrate", replace(settings, tag="t")))
 
 
 def test_files_of_the_other_camera_among_them_are_named(written, tmp_path):
@@ -364,6 +346,6 @@ def test_files_of_the_other_camera_among_them_are_named(written, tmp_path):
     kept = main.read_bytes()
     main.write_bytes(second.read_bytes())
     second.write_bytes(kept)
-    run = RunFolder("two_camera", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
         read_charts(folder, find_pairs(folder), run)
