@@ -243,7 +243,10 @@ def photograph_sections(
     together = pooled(list(shown.values()))
     tables = []
     if len(shown) > 1:
-        caption, published = f"All {len(shown)} cameras' images together.", cross_sensor(sets, split)
+        caption, published = (
+            f"All {len(shown)} cameras' images together.",
+            cross_sensor(sets, split),
+        )
         if published:
             caption += (
                 " Published are the cross-sensor numbers of full photographs (Kim et al. 2025, "
