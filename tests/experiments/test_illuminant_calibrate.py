@@ -27,16 +27,18 @@ from everlight_data.files import read_bytes
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.calibrate import (
     CalibrateRun,
-    draw_scene_folds,
-    group_scenes,
-    measure_pairs,
-    read_charts,
     relit_inputs,
     run_calibrate,
 )
 from everlight_experiments.illuminant.calibrate_report import sensor_differences
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.measured_pairs import (
+    draw_scene_folds,
+    group_scenes,
+    measure_pairs,
+    read_charts,
+)
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 
