@@ -63,12 +63,12 @@ class Comparison(NamedTuple):
             name: np.asarray(measure(each, self.truth)) for name, each in self.estimates.items()
         }
 
-    def interval(self, errors: Errors, seed: int = 0) -> tuple[float, float]:
+    def interval(self, errors: Errors) -> tuple[float, float]:
         """Return the 95% bootstrap interval of the mean error, averaged over runs."""
         images = jnp.nanmean(errors, axis=0).ravel()
         owners = np.arange(images.size) if self.units is None else self.units.of_images.ravel()
         names, groups = np.unique(owners, return_inverse=True)
-        interval = mean_interval(jax.random.key(seed), images, groups, count=len(names))
+        interval = mean_interval(jax.random.key(0), images, groups, count=len(names))
         return float(interval.low), float(interval.high)
 
 
@@ -83,14 +83,12 @@ def estimate_all(
     return jax.lax.map(lambda one: estimator(*fitted, *one), (images, masks), batch_size=40)
 
 
-def record_errors(
-    folder: RunFolder, comparisons: Mapping[str, Comparison], **names: str
-) -> dict[str, Errors]:
+def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> dict[str, Errors]:
     """Log every method's mean errors, and return all errors as `condition/method`."""
     arrays = {}
     for condition, compared in comparisons.items():
         for method, errors in compared.errors().items():
             arrays[f"{condition}/{method}"] = errors
             means = np.nanmean(errors, axis=(1, 2))
-            folder.log(condition=condition, method=method, mean_error=means, **names)
+            folder.log(condition=condition, method=method, mean_error=means)
     return arrays

@@ -1,6 +1,6 @@
 """Image pairs of two cameras as inputs of networks, and the augmentations of their training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import jax
@@ -18,18 +18,25 @@ from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
 from everlight_data.color.quasi_real import QuasiReal, reilluminate_training
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.s20 import load_s20
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.cross_validation import (
     MOMENTS,
+    RULES,
     TRANSFORM,
     Augment,
     CameraPairs,
+    CrossValidation,
     Samples,
     View,
+    cross_validate,
     repeat_samples,
 )
 
@@ -196,6 +203,57 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
     **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
 """Augmentations without charts; mixing pairs under similar illuminants is ours."""
+
+
+def compare_rules(
+    folder: RunFolder,
+    data: CameraPairs,
+    augmentations: Mapping[str, Augment],
+    seeds: Sequence[int],
+    training: TrainingSettings,
+    others: Mapping[str, Float[np.ndarray, "1 folds k 3"]],
+    published: Mapping[str, Sequence[float]],
+    rates: Sequence[float] = (),
+) -> tuple[dict[str, Comparison], CrossValidation]:
+    """Compare networks and regressions with other methods under both selection rules.
+
+    Args:
+      folder: the run's folder.
+      data: pairs and folds.
+      augmentations: augmentations by name.
+      seeds: random seeds of trainings and validation pairs.
+      training: optimizer settings.
+      others: estimates of methods without training on pairs.
+      published: published statistics by method.
+      rates: learning rates that held-out selection chooses from.
+
+    Returns:
+      A comparison per selection rule, and the cross-validation with held-out selection.
+    """
+    outcomes = {
+        selection: cross_validate(
+            data,
+            augmentations,
+            selection,
+            seeds,
+            training,
+            Checkpoints(folder.checkpoints / selection),
+            rates=rates if selection == "held-out" else (),
+        )
+        for selection in RULES
+    }
+    truth = data.illuminants[data.folds]
+    comparisons = {
+        selection: Comparison(
+            {**others, **outcome.illuminants()},
+            truth,
+            f"{selection} selection",
+            RULES[selection],
+            published=published,
+        )
+        for selection, outcome in outcomes.items()
+    }
+    return comparisons, outcomes["held-out"]
 
 
 def calibrated_distances(data: CameraPairs) -> DistanceCalibration:

@@ -45,6 +45,7 @@ from everlight_experiments.illuminant.networks import (
 from everlight_experiments.illuminant.pairs import (
     PHONE_AUGMENTATIONS,
     calibrated_distances,
+    compare_rules,
     for_second_view,
     phone_estimates,
     released_pairs,
@@ -68,25 +69,14 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
     data = released_pairs() if plan.measured else rendered_pairs(seeds[0])
     augmented = load_augmented_s20(len(data.main)) if plan.measured else None
-    comparisons = {}
-    for selection, described in RULES.items():
-        outcome = cross_validate(
-            data,
-            PHONE_AUGMENTATIONS,
-            selection,
-            seeds,
-            plan.training,
-            Checkpoints(folder.checkpoints / selection),
-            rates=RATES if selection == "held-out" else (),
-        )
-        estimates = phone_estimates(data) | outcome.illuminants()
-        if selection == "held-out":
-            held_out = outcome
-            save_ensembles(folder, outcome, data)
-        elif augmented is not None:
-            estimates |= as_released(folder, data, augmented, seeds, plan.training)
-        comparisons[selection] = _phone_comparison(
-            data, estimates, f"{selection} selection", described, phone_rows()
+    own, training = phone_estimates(data), plan.training
+    comparisons, held_out = compare_rules(
+        folder, data, PHONE_AUGMENTATIONS, seeds, training, own, phone_rows(), RATES
+    )
+    save_ensembles(folder, held_out, data)
+    if augmented is not None:
+        comparisons["test-set"].estimates.update(
+            as_released(folder, data, augmented, seeds, training)
         )
     second = for_second_view(data)
     outcome = cross_validate(
@@ -94,14 +84,14 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         PHONE_AUGMENTATIONS,
         "held-out",
         seeds,
-        plan.training,
+        training,
         Checkpoints(folder.checkpoints / "second"),
         {TRANSFORM: (5,)},
         RATES,
     )
-    other = _phone_comparison(
-        second,
+    other = Comparison(
         phone_estimates(second) | outcome.illuminants(),
+        second.illuminants[second.folds],
         SECOND_VIEW,
         f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
     )
@@ -124,17 +114,6 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         [*map(error_table, (*comparisons.values(), other)), _validation_table(held_out)],
     )
     return data.note, BOTH_RULES, sections
-
-
-def _phone_comparison(
-    data: CameraPairs,
-    estimates: Mapping[str, np.ndarray],
-    title: str,
-    caption: str,
-    published: Mapping[str, Sequence[float]] = {},
-) -> Comparison:
-    truth = data.illuminants[data.folds]
-    return Comparison(estimates, truth, title, caption, published=published)
 
 
 def as_released(

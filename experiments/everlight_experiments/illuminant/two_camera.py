@@ -36,12 +36,11 @@ from everlight_data.color.image_sets import (
 )
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import FirstScreen, Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, RunSettings, in_words
 from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.comparison import Comparison, record_errors
+from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import (
     MAIN,
     PRESETS,
@@ -49,13 +48,10 @@ from everlight_experiments.illuminant.config import (
     PairPreset,
     Plan,
 )
-from everlight_experiments.illuminant.cross_validation import (
-    RULES,
-    cross_validate,
-)
 from everlight_experiments.illuminant.methods import cross_validate_methods, moments_of
 from everlight_experiments.illuminant.pairs import (
     chart_augmentations,
+    compare_rules,
     quasi_real_pairs,
 )
 from everlight_experiments.illuminant.paper import (
@@ -167,23 +163,10 @@ def _quasi_real(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared
     single = cross_validate_methods(images)
     moments = {"main": moments_of(images)}
     pairs = quasi_real_pairs(quasi, moments, (MAIN, SECOND), images.note)
-    comparisons = {}
-    for selection, described in RULES.items():
-        outcome = cross_validate(
-            pairs,
-            chart_augmentations(quasi),
-            selection,
-            seeds,
-            plan.training,
-            Checkpoints(folder.checkpoints / selection),
-        )
-        comparisons[selection] = Comparison(
-            single | outcome.illuminants(),
-            pairs.main[pairs.folds],
-            f"{selection} selection",
-            described,
-            published=quasi_real_rows(),
-        )
+    augmentations = chart_augmentations(quasi)
+    comparisons, _ = compare_rules(
+        folder, pairs, augmentations, seeds, plan.training, single, quasi_real_rows()
+    )
     folder.save_results(**record_errors(folder, comparisons))
     shown = "Net, 1460 parameters, re-illuminated, ensemble"
     estimates = comparisons["held-out"].estimates
