@@ -16,7 +16,6 @@ from everlight_data.color.chart_pairs import (
     VIEWS,
     align_cameras,
     find_pairs,
-    given_charts,
     in_blocks,
 )
 from everlight_data.color.chart_scenes import write_chart_pairs
@@ -267,41 +266,8 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
     assert len(read) == 2 * PAIRS
 
 
-def test_files_without_partners_are_named(folder, tmp_path):
-    (folder / "main" / "IMG_1.dng").unlink()
-    refused(folder, tmp_path, r"IMG_1 in one of main and second only")
-
-
-def test_too_few_pairs_are_refused(folder, tmp_path):
-    for view in ("main", "second"):
-        (folder / view / "IMG_1.dng").unlink()
-    refused(folder, tmp_path, r"in has 5 pairs; 6 under different lights are the least")
-
-
-def test_two_files_of_one_name_are_refused(folder, tmp_path):
-    (folder / "main" / "IMG_1.cr2").write_bytes(b"")
-    refused(folder, tmp_path, r"main has two files of one name")
-
-
 def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
     refused(folder, tmp_path, r"6 of 6 pairs: .*IMG_0\.dng is trunc.*IMG_5\.dng is trunc")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", r"charts\.json is damaged"),
-        ("[]", r"charts\.json holds no charts"),
-        ('{"main/IMG_0.dng": "here"}', r"main/IMG_0\.dng has no corners"),
-        ('{"main/IMG_0.dng": [[0, 0], [1, 0]]}', r"main/IMG_0\.dng has no four corners"),
-        ('{"main/IMG_0.dng": [[0, 0], [1, 1], [2, 2], [3, 3]]}', r"no four corners"),
-        ('{"main/x.dng": [[0, 0], [9, 0], [9, 9], [0, 9]]}', r"there is no .*x\.dng"),
-    ],
-)
-def test_charts_that_are_none_are_refused(folder, content, message):
-    (folder / "charts.json").write_text(content)
-    with pytest.raises(DataError, match=message):
-        given_charts(folder)
 
 
 def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
