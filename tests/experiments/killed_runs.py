@@ -31,6 +31,9 @@ from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.illuminant import methods
+from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)

@@ -71,8 +71,6 @@ from everlight_experiments.illuminant.cross_validation import (
     CameraPairs,
     Samples,
     View,
-    calibrate_all,
-    uninformative,
 )
 from everlight_experiments.illuminant.measured_pairs import (
     Measured,
@@ -82,7 +80,13 @@ from everlight_experiments.illuminant.measured_pairs import (
     read_charts,
 )
 from everlight_experiments.illuminant.methods import features_of
-from everlight_experiments.illuminant.model_files import Given, PairModel, ViewModel, save_model
+from everlight_experiments.illuminant.model_files import (
+    Given,
+    PairModel,
+    ViewModel,
+    calibrated,
+    save_model,
+)
 from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
 from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, by_pair, choose
 
@@ -227,14 +231,9 @@ def view_model(choice: Choice, measured: Measured) -> ViewModel:
     """Return the kept candidate with its interval and the distribution of its inputs."""
     given, depth = choice.kept
     truth = jnp.asarray(choice.data.targets(np.arange(len(choice.data.illuminants))))
-    return ViewModel(
-        given,
-        depth,
-        choice.members(),
-        calibrate_all(jnp.asarray(choice.held_out(choice.kept)), truth),
-        calibrated_distances(measured, given, choice.data.view),
-        uninformative(truth).degrees,
-    )
+    held_out = jnp.asarray(choice.held_out(choice.kept))
+    distances = calibrated_distances(measured, given, choice.data.view)
+    return calibrated(given, depth, choice.members(), held_out, truth, distances)
 
 
 def compare(choice: Choice, images: ImageSet, scenes: Int[np.ndarray, "n"]) -> Comparison:

@@ -19,12 +19,10 @@ from everlight_experiments.illuminant.cross_validation import (
     VIEWS,
     Coverage,
     View,
-    calibrate_all,
     inside,
     intervals,
-    uninformative,
 )
-from everlight_experiments.illuminant.model_files import PairModel, ViewModel
+from everlight_experiments.illuminant.model_files import PairModel, ViewModel, calibrated
 from everlight_experiments.illuminant.networks import stack_problems, train_networks
 from everlight_experiments.illuminant.scenes import PairData
 
@@ -61,8 +59,7 @@ def train_models(
             members = rows_of(trained, (index, place))
             predicted = _predict(members, pair.inputs["T"][valid][kept])
             truth = pair.targets(valid, view)[kept]
-            scale, alone = calibrate_all(predicted, truth), uninformative(truth).degrees
-            views[view] = ViewModel("T", DEPTH, members, scale, distances, alone)
+            views[view] = calibrated("T", DEPTH, members, predicted, truth, distances)
         trained_on = f"noisy radiometric set of {note}"
         models.append(
             PairModel(

@@ -38,7 +38,12 @@ from everlight.models.out_of_distribution import (
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.common.checkpoint import Checkpoints, open_existing
-from everlight_experiments.illuminant.cross_validation import VIEWS, View
+from everlight_experiments.illuminant.cross_validation import (
+    VIEWS,
+    View,
+    calibrate_all,
+    uninformative,
+)
 
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalised, or the most probable under a prior."""
@@ -69,6 +74,28 @@ class ViewModel:
     interval: IntervalScale
     distances: DistanceCalibration
     uninformative: Float[Array, ""]
+
+
+def calibrated(
+    given: Given,
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    held_out: Float[Array, "m n 2"],
+    truth: Float[Array, "n 2"],
+    distances: DistanceCalibration,
+) -> ViewModel:
+    """Return an estimator whose intervals are calibrated on pairs outside its training.
+
+    Args:
+      given: inputs.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions.
+      held_out: estimates of pairs by members that were trained without them.
+      truth: true chromaticities of these pairs.
+      distances: distribution of the training inputs, and distances from it.
+    """
+    scale, alone = calibrate_all(held_out, truth), uninformative(truth).degrees
+    return ViewModel(given, depth, members, scale, distances, alone)
 
 
 class PairInputs(NamedTuple):

@@ -27,14 +27,12 @@ from everlight_experiments.illuminant.cross_validation import (
     CameraPairs,
     Coverage,
     CrossValidation,
-    calibrate_all,
     chosen_rows,
     cross_coverage,
     cross_validate,
     network_name,
-    uninformative,
 )
-from everlight_experiments.illuminant.model_files import PairModel, ViewModel, save_model
+from everlight_experiments.illuminant.model_files import PairModel, calibrated, save_model
 from everlight_experiments.illuminant.networks import (
     PARAMETERS,
     index_of_lowest,
@@ -164,10 +162,9 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
         losses = np.stack([by_augmentation[name] for name in PHONE_AUGMENTATIONS])
         members = rows_of(models, chosen_rows(losses, models.mean.shape[0]))
         estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
-        scale, alone = calibrate_all(estimates, truth), uninformative(truth).degrees
         best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
         note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
-        view = ViewModel("T", depth, members, scale, distances, alone)
+        view = calibrated("T", depth, members, estimates, truth, distances)
         model = PairModel(view, None, None, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
 

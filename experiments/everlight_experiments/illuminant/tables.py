@@ -64,7 +64,7 @@ def summary(
     headline: str = "",
     baselines: Sequence[str] = BASELINES,
 ) -> FirstScreen:
-    """Return the best method of each condition with its interval, and the baseline.
+    """Return the best method with its interval, and the baseline, in sentences and a table.
 
     Args:
       question: the report's question.
@@ -83,7 +83,9 @@ def summary(
     if baseline is not None:
         names[baseline] = None
     best, simple = [], []
-    for compared, values, by_method, order in zip(comparisons, errors, means, ranked, strict=True):
+    parts = list(zip(comparisons, errors, means, ranked, strict=True))
+    # The sentences stay short: of many conditions the table shows those between first and last.
+    for compared, values, by_method, order in parts if len(parts) < 3 else (parts[0], parts[-1]):
         name = headline or order[0]
         low, high = compared.interval(values[name])
         mean = np.mean(by_method[name])
