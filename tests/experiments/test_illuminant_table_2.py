@@ -100,8 +100,9 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, siz
     for rule in {*RULES} - {*rules}:
         monkeypatch.delitem(RULES, rule)
     monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
-    for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
+    for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING"):
         monkeypatch.setattr(methods, f"{steps}_STEPS", 2)
+    monkeypatch.setattr(methods, "DUAL_MAPPING_STEPS", 20)
     if 470 not in sizes:
         monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", ())
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
