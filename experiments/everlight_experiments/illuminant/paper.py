@@ -112,8 +112,8 @@ METHOD_NOTES = (
     "row with the camera's own settings is marked. Gamut mapping's rule (largest trace, a hull "
     "grown by 3%) was selected on NUS thumbnails, where its rows are optimistic.",
     "SIIE is a smaller version (see everlight.color.baselines.sensor_independent), trained once on "
-    "all training images for a fixed number of steps; in folds it trains on the tested camera, which "
-    "its authors exclude.",
+    "all training images for a fixed number of steps; in folds it trains on the tested camera, "
+    "which its authors exclude.",
     "DMCC is its authors' net of 783 parameters on four colours of an image (bright, max, mean, "
     "dark), with their loss, learning rate and re-lit images, trained for a fixed number of "
     "steps. Across cameras, training illuminants are mapped to the tested camera by both cameras' "
