@@ -48,6 +48,7 @@ def open_image(path: Path, way_out: str) -> Image.Image:
     return image
 
 
-def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side 3"]:
-    """Return the central square of an image in RGB, resized to `side` pixels."""
-    return np.asarray(ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR))
+def square(image: Image.Image, side: int) -> UInt8[np.ndarray, "side side c"]:
+    """Return the central square of a grey or RGB image, resized to `side` pixels."""
+    fitted = ImageOps.fit(image, (side, side), Image.Resampling.BILINEAR)
+    return np.asarray(fitted).reshape(side, side, -1)

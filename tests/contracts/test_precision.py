@@ -135,7 +135,7 @@ def test_it_agrees_with_float32_to_some_roundings(name):
 def digits_accuracy(net):
     """On the test digits, after five epochs on all of them."""
     digits = load_digits()
-    values = jnp.asarray(digits.images[..., :1])
+    values = jnp.asarray(digits.images)
     train = values[: len(digits.train_labels)]
     stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
     sequence = class_incremental(digits.train_labels, digits.test_labels, [range(10)], 10)

@@ -44,14 +44,15 @@ from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.files import read_csv, read_json
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.core50 import load_core50, prepare_core50
+from everlight_data.images.idx import load_idx
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.images.user_images import load_user_images
 from everlight_data.matlab import read_mat
 from everlight_data.preparing import MANIFEST, read_manifest
 from everlight_data.torch_state import read_torch_state
 from everlight_data.unpickle import load_npy_restricted, load_restricted
 from everlight_data.writing import read_sealed, save_sealed
-from everlight_experiments.continual.own_images import load_own_images
 from tests.data_pipelines.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
 from tests.nus_files import MAIN, render, write_camera
@@ -314,7 +315,7 @@ def torch_state(folder, rng):
     return [path], lambda: read_torch_state(path, "Again.")
 
 
-def own_images(folder, rng):
+def user_images(folder, rng):
     """A csv and its files, and an npz."""
     source = folder / "mine"
     source.mkdir()
@@ -330,10 +331,24 @@ def own_images(folder, rng):
     np.savez(arrays, images=pixels, labels=np.array(labels))
 
     def read():
-        load_own_images(table, 8, 3)
-        load_own_images(arrays, 8, 3)
+        load_user_images(str(table), 8, 3)
+        load_user_images(str(arrays), 8, 3)
 
     return [table, arrays, *files], read
+
+
+def idx(folder, rng):
+    """Four files, of which two are compressed."""
+    source = folder / "idx"
+    source.mkdir()
+    for part, count in (("train", 6), ("t10k", 4)):
+        images = rng.integers(0, 256, (count, 4, 4), np.uint8)
+        for file, array in (("images-idx3", images), ("labels-idx1", np.arange(count) % 2)):
+            header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            content = header + array.astype(np.uint8).tobytes()
+            end, pack = (".gz", gzip.compress) if part == "t10k" else ("", bytes)
+            (source / f"{part}-{file}-ubyte{end}").write_bytes(pack(content))
+    return sorted(source.iterdir()), lambda: load_idx(source)
 
 
 def every_photograph(found):
@@ -409,7 +424,7 @@ READERS: dict[str, Reader] = {
     for reader in (
         *(pickles, npy_objects, npz, sealed, mat, s20, core50_zip, core50_prepared),
         *(tiny_imagenet, vrd, nus_release, nus_thumbnails, facts, photographs, word_vectors),
-        *(caffe, spectra, raw, tables, torch_state, own_images, constancy_thumbnails),
+        *(caffe, spectra, raw, tables, torch_state, user_images, idx, constancy_thumbnails),
         *(cube_plus_release, gehler_release, intel_release, releases, manifest),
     )
 }

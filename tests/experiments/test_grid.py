@@ -94,7 +94,7 @@ def test_what_no_grid_has_is_refused(tmp_path, asked, message):
 def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     report, results = finished
     digits = load_digits()
-    images, labels = digits.images[len(digits.train_labels) :, ..., :1], digits.test_labels
+    images, labels = digits.images[len(digits.train_labels) :], digits.test_labels
     for benchmark in (None, "digits"):
         net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
         found = net.predict(images).argmax(axis=1) == labels

@@ -38,7 +38,7 @@ def finished(tmp_path_factory):
 def tests():
     """Images and labels."""
     digits = load_digits()
-    return digits.images[len(digits.train_labels) :, ..., :1], digits.test_labels
+    return digits.images[len(digits.train_labels) :], digits.test_labels
 
 
 @pytest.mark.parametrize("scenario", ["task-incremental", "class-incremental"])

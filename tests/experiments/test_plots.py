@@ -10,9 +10,10 @@ from matplotlib.font_manager import fontManager
 from matplotlib.text import Text
 from PIL import Image
 
+from everlight_data.images.image_set import ImageSet
 from everlight_experiments.common import plots
 from everlight_experiments.common.fonts import _family_with
-from everlight_experiments.common.plots import new_canvas, save
+from everlight_experiments.common.plots import new_canvas, plot_samples, save
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
 
@@ -144,3 +145,13 @@ def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeyp
     assert texts == ["11", "10", "9", "8", "7", "6", "5", "0"]
     assert "8 curves" in plots.curves_left_out({"NI": curves}, "0")
     assert plots.curves_left_out({"NI": dict(list(curves.items())[:8])}, "0") == ""
+
+
+def test_samples_of_one_channel_are_drawn_as_those_of_three(tmp_path, rng):
+    grey = rng.integers(0, 256, (12, 4, 4, 1), np.uint8)
+    pictures = []
+    for name, pixels in (("grey", grey), ("rgb", np.repeat(grey, 3, -1))):
+        images = ImageSet(name, pixels, np.arange(12) % 3, np.arange(0), tuple("abc"))
+        with Image.open(plot_samples(tmp_path / f"{name}.png", images, str)) as picture:
+            pictures.append(np.asarray(picture))
+    np.testing.assert_array_equal(*pictures)

@@ -87,10 +87,13 @@ def small_set():
     return ImageSet("noise", images, train, test, tuple("abcde"))
 
 
-def test_stored_images_carry_the_training_channels_mean_and_deviation():
+@pytest.mark.parametrize("channels", [1, 3])
+def test_stored_images_carry_the_training_channels_mean_and_deviation(channels):
     images = small_set()
+    images = images._replace(images=images.images[..., :channels])
     stored = store_images(images)
     train = np.float64(images.images[:20])
+    assert stored.mean.shape == (channels,)
     np.testing.assert_allclose(stored.mean, train.mean((0, 1, 2)), rtol=1e-5)
     np.testing.assert_allclose(stored.deviation, train.std((0, 1, 2)), rtol=1e-5)
 

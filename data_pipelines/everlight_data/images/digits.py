@@ -9,7 +9,7 @@ TEST_EVERY = 5
 
 
 def load_digits() -> ImageSet:
-    """Load 1,797 images of ten digits, values 0 to 255 in three equal channels."""
+    """Load 1,797 images of ten digits, values 0 to 255 in one channel."""
     # Slow to import, and not needed by other runs.
     from sklearn.datasets import load_digits as shipped
 
@@ -17,7 +17,7 @@ def load_digits() -> ImageSet:
     grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     return split_off(
         "handwritten digits (scikit-learn)",
-        np.repeat(grey, 3, axis=3),
+        grey,
         labels,
         every_nth(labels, TEST_EVERY),
         tuple("0123456789"),

@@ -16,10 +16,18 @@ class ImageSet(NamedTuple):
 
     name: str
     """Name of the set in reports."""
-    images: UInt8[np.ndarray, "n h w 3"]
+    images: UInt8[np.ndarray, "n h w c"]
+    """One channel (grey) or three (RGB)."""
     train_labels: Int[np.ndarray, "train"]
     test_labels: Int[np.ndarray, "test"]
     class_names: tuple[str, ...]
+
+
+class LoadedImages(NamedTuple):
+    """An image set and a note of what was read, for the report."""
+
+    images: ImageSet
+    note: str
 
 
 def every_nth(labels: Int[np.ndarray, "n"], every: int) -> Bool[np.ndarray, "n"]:
@@ -33,7 +41,7 @@ def every_nth(labels: Int[np.ndarray, "n"], every: int) -> Bool[np.ndarray, "n"]
 
 def split_off(
     name: str,
-    images: UInt8[np.ndarray, "n h w 3"],
+    images: UInt8[np.ndarray, "n h w c"],
     labels: Int[np.ndarray, "n"],
     test: Bool[np.ndarray, "n"],
     class_names: tuple[str, ...],
@@ -79,7 +87,7 @@ def shrink_images(images: ImageSet, side: int) -> ImageSet:
     return images._replace(images=block_means(images.images, side))
 
 
-def block_means(images: UInt8[np.ndarray, "n h w 3"], side: int) -> UInt8[np.ndarray, "n s s 3"]:
+def block_means(images: UInt8[np.ndarray, "n h w c"], side: int) -> UInt8[np.ndarray, "n s s c"]:
     """Shrink images to squares of `side` pixels by block means.
 
     Raises:
@@ -92,3 +100,8 @@ def block_means(images: UInt8[np.ndarray, "n h w 3"], side: int) -> UInt8[np.nda
         return images
     blocks = images.reshape(count, side, height // side, side, width // side, channels)
     return np.rint(blocks.mean(axis=(2, 4), dtype=np.float32)).astype(np.uint8)
+
+
+def as_rgb(images: UInt8[np.ndarray, "*n h w c"]) -> UInt8[np.ndarray, "*n h w 3"]:
+    """Return images in three channels, grey ones as a view with three equal channels."""
+    return np.broadcast_to(images, (*images.shape[:-1], 3))

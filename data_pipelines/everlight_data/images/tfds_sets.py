@@ -73,7 +73,7 @@ def _prepared_folders(root: Path) -> list[Path]:
 
 
 def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
-    """Read the set in a folder, in TFDS's stored order; grey images get three channels.
+    """Read the set in a folder, in TFDS's stored order; grey sets keep one channel.
 
     Args:
       folder: folder of one version.
@@ -104,14 +104,15 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
     if _TRAIN not in splits or test is None:
         raise DataError(
             f"{folder} has the splits {', '.join(sorted(splits))}; a split train and a split "
-            "test or validation are needed. Use another set, or --images."
+            "test or validation are needed. Use another set, or a folder of images."
         )
     counts = splits[_TRAIN], splits[test]
     try:
         sources = builder.as_data_source([_TRAIN, test])
         if tuple(map(len, sources)) != counts:
             raise ValueError(f"{tuple(map(len, sources))} samples, not {counts}")
-        parts = [_read(source, side) for source in sources]
+        channels = 1 if features["image"].shape[-1] == 1 else 3
+        parts = [_read(source, side, channels) for source in sources]
     except DataError as error:
         raise DataError(f"{folder}: {error}") from error
     except Exception as error:
@@ -124,7 +125,7 @@ def read_prepared(folder: Path, side: int | None = None) -> ImageSet:
         if len(wrong):
             raise DataError(
                 f"{folder}: the split {name} has the label {wrong[0]}, not one "
-                f"of {len(class_names)} classes. Use another set, or --images."
+                f"of {len(class_names)} classes. Use another set, or a folder of images."
             )
     return ImageSet(
         builder.info.name,
@@ -157,8 +158,8 @@ def _class_names(folder: Path, features: dict[str, Any], tfds: Any) -> tuple[str
 
 
 def _read(
-    source: Any, side: int | None
-) -> tuple[UInt8[np.ndarray, "n h w 3"], Int[np.ndarray, "n"]]:
+    source: Any, side: int | None, channels: int
+) -> tuple[UInt8[np.ndarray, "n h w c"], Int[np.ndarray, "n"]]:
     """Return images and labels of a split."""
     labels = np.empty(len(source), np.int32)
     images = None
@@ -166,9 +167,9 @@ def _read(
         image, labels[place] = sample["image"], sample["label"]
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] not in (1, 3):
             raise DataError(f"image {place} is {image.dtype} of {image.shape}, not of 8 bits")
-        image = np.broadcast_to(image, (*image.shape[:2], 3))
+        image = np.broadcast_to(image, (*image.shape[:2], channels))
         if side is not None:
-            image = square(Image.fromarray(image), side)
+            image = square(Image.fromarray(image[..., 0] if channels == 1 else image), side)
         if images is None:
             shape = (len(source), *image.shape)
             if np.prod(shape, dtype=float) > MAX_BYTES:

@@ -47,7 +47,7 @@ class Fed(NamedTuple):
 def digits_material(per_class: tuple[int, int]) -> Material:
     """Handwritten digits and the net of the split-digits plan."""
     images = first_per_class(load_digits(), *per_class)
-    grey = images.images[..., 0].reshape(len(images.images), -1)
+    grey = images.images.reshape(len(images.images), -1)
     return _material(images, grey, MLP(CLASSES, (100, 100)))
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError
 from everlight_data.files import read_json
+from everlight_data.images.class_names import printable
 from everlight_data.writing import read_sealed
 from everlight_experiments.common.cells import spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves
@@ -32,7 +33,6 @@ from everlight_experiments.common.report import (
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import FolderSettings
 from everlight_experiments.continual.intervals import LEVEL, interval_cell, paired_interval
-from everlight_experiments.continual.own_images import printable
 from everlight_experiments.continual.report import sentence
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}

@@ -8,7 +8,6 @@ from typing import Any
 from everlight_data.files import read_json, refusing
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.commands.tune import TuneOptions
 from everlight_experiments.common.configs import from_json, option_value, with_config
 
 CONFIG = "--config"
@@ -28,7 +27,7 @@ def run_options(arguments: list[str]) -> type:
 
 def tune_options(arguments: list[str]) -> type:
     """Return the options of `everlight tune`."""
-    return _options(TuneOptions, arguments)
+    return _options(RunOptions, arguments)
 
 
 def _options(kind: type, arguments: list[str]) -> type:

@@ -221,6 +221,7 @@ def plot_samples(
     for row, label in enumerate(shown):
         for column, sample in enumerate(np.flatnonzero(images.train_labels == label)[:each]):
             top, left = row * side + 1, column * side + 1
+            # A grey image has one channel, which is written to all three.
             sheet[top : top + side - 2, left : left + side - 2] = images.images[sample]
     canvas, (axis,) = new_canvas(1, 7.0, 0.3 + 7.0 * len(shown) / each * 0.85)
     axis.imshow(sheet, interpolation="nearest")

@@ -21,6 +21,7 @@ Dtype = Literal["float32", "bfloat16"]
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
+FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,7 @@ class Config:
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01
     """Learning rate of the optimizer."""
-    protocol: Annotated[Protocol, tyro.conf.arg(name="")] = Protocol(
-        epochs=5, batch_size=16, select="last"
-    )
+    protocol: Annotated[Protocol, tyro.conf.arg(name="")] = FIVE_EPOCHS
     online_batch: Count = 10
     """Samples per step in the online setting, which has one pass."""
     validation_fraction: Annotated[float, Between(0, 0.9)] = 0.1

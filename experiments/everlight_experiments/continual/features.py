@@ -10,7 +10,6 @@ without `--images` the file is all there is, and its classes are the benchmark's
 
 import zlib
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,14 +22,14 @@ from everlight.continual import StoredImages
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight.models import EfficientNetLite0, efficientnet_variables
 from everlight.models.efficientnet import DEVIATION, MEAN
-from everlight_data.arrays import read_npz, take
+from everlight_data.arrays import take
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.efficientnet import load_efficientnet_lite0
-from everlight_data.images.image_set import ImageSet, every_nth, split_off
+from everlight_data.images.feature_files import Features, features_of_images
+from everlight_data.images.image_set import ImageSet, as_rgb
 from everlight_data.writing import lock_folder, make_folder, read_sealed, save_sealed
 from everlight_experiments.common.interruption import stop_if_asked
 from everlight_experiments.common.progress import progress
-from everlight_experiments.continual.own_images import class_numbers, printable
 
 LITE0 = "efficientnet-lite0"
 SMALLEST = 128
@@ -38,17 +37,9 @@ SMALLEST = 128
 AS_THEY_COME = 32
 """Side of the data sets' images, which a trunk gets as they are."""
 TRUNK_SIDE = 224
-"""Side of a user's images that the trunk gets, as it was trained."""
+"""Side of a user's images that the network gets, as it was trained."""
 AT_ONCE = 8
 """Images of a step of the trunk, on each device."""
-_WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
-
-
-class Features(NamedTuple):
-    """A row an image, training images first, and how a report calls them."""
-
-    values: Float[np.ndarray, "n f"]
-    note: str
 
 
 def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
@@ -63,30 +54,11 @@ def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
       MissingDataError: the trunk's package, or the file, is not there.
       DataError: the file cannot be used, or is not of these images.
     """
-    return _of_trunk(images, runs / "features") if asked == LITE0 else _of_file(asked, images)
-
-
-def features_alone(asked: str, test_every: int) -> tuple[Features, ImageSet, str]:
-    """What a file holds where there are no images beside it: its set of none, and a note of it.
-
-    Args:
-      asked: what `--features` gives.
-      test_every: of every class, one row in so many is a test image.
-
-    Raises:
-      DataError: the file cannot be used.
-    """
-    path, values, labels = _read_file(asked)
-    class_names, number = class_numbers(path, [str(label) for label in labels.tolist()])
-    test = every_nth(number, test_every)
-    nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
-    images = split_off(printable(path.name), nothing, number, test, class_names)
-    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
-    note = (
-        f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
-        f"{len(images.test_labels):,} test (of a class one in {test_every})"
+    return (
+        _of_trunk(images, runs / "features")
+        if asked == LITE0
+        else features_of_images(asked, images)
     )
-    return _named(path, values[order]), images, note
 
 
 def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
@@ -136,7 +108,7 @@ def _read_computed(path: Path, count: int) -> Float[np.ndarray, "n f"] | None:
     return values if len(values) == count else None
 
 
-def trunk_features(images: UInt8[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n 1280"]:
+def trunk_features(images: UInt8[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n 1280"]:
     """What EfficientNet-Lite0 gives for square images, small ones enlarged to `SMALLEST`.
 
     Raises:
@@ -149,7 +121,7 @@ def trunk_features(images: UInt8[np.ndarray, "n h w 3"]) -> Float[np.ndarray, "n
     with progress(LITE0, len(images), 0, "image") as bar:
         for start in range(0, len(images), step):
             stop_if_asked()
-            batch = _enlarged(images[start : start + step])
+            batch = _enlarged(as_rgb(images[start : start + step]))
             missing = [(0, step - len(batch))] + [(0, 0)] * 3
             placed = jax.device_put(np.pad(batch, missing), NamedSharding(mesh, RUNS_SPEC))
             found.append(np.asarray(_trunk(weights, placed))[: len(batch)])
@@ -172,41 +144,3 @@ def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 
 
 def _numbers(images: ImageSet) -> Int[np.ndarray, "n"]:
     return np.concatenate([images.train_labels, images.test_labels])
-
-
-def _of_file(asked: str, images: ImageSet) -> Features:
-    path, values, labels = _read_file(asked)
-    numbers = _numbers(images)
-    wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
-    said = f"the benchmark's {len(wanted):,} images, in its order"
-    if len(labels) != len(wanted):
-        raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {said}.")
-    wrong = np.flatnonzero(labels != wanted)
-    if len(wrong):
-        raise DataError(
-            f"{path}: row {wrong[0]} is labelled {printable(str(labels[wrong[0]]))!r}, the image "
-            f"is {printable(str(wanted[wrong[0]]))!r}; give {said}."
-        )
-    return _named(path, values)
-
-
-def _named(path: Path, values: Float[np.ndarray, "n f"]) -> Features:
-    return Features(values, f"{values.shape[1]:,} features of {printable(path.name)}")
-
-
-def _read_file(asked: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
-    if not asked.endswith(".npz"):
-        raise DataError(f"--features {asked!a}. {_WAY_OUT}")
-    path = Path(asked)
-    values, labels = take(read_npz(path, _WAY_OUT), path, ("features", "labels"), _WAY_OUT)
-    if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
-        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_WAY_OUT}")
-    if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
-        raise DataError(
-            f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
-            f"{_WAY_OUT}"
-        )
-    if not np.all(np.isfinite(values)):
-        row = np.argwhere(~np.isfinite(values))[0][0]
-        raise DataError(f"{path}: the features of row {row} are not all finite. Leave it out.")
-    return path, values.astype(np.float32), labels

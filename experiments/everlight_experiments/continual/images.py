@@ -22,8 +22,9 @@ from everlight.continual import (
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
 from everlight_data.errors import DataError
+from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
-from everlight_data.images.registry import ImageRequest, load_images
+from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.plots import plot_samples
 from everlight_experiments.common.report import Column, Figure, Section, Table
@@ -39,8 +40,6 @@ from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.features import (
     LITE0,
     TRUNK_SIDE,
-    Features,
-    features_alone,
     load_features,
     stored_features,
 )
@@ -119,13 +118,13 @@ def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Feature
             "files"
         )
     side = config.side
-    if config.features is not None and Path(config.data).exists():
-        side = side or TRUNK_SIDE
+    if config.features is not None:
+        # A pretrained network has its own size, to which it enlarges small images.
+        side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
     images, note = load_images(
         ImageRequest(
             config.data,
-            # A pretrained network has its own size, to which it enlarges small images.
-            side if config.features is None or Path(config.data).exists() else None,
+            side,
             config.classes,
             config.per_class,
             config.test_every,

@@ -128,7 +128,7 @@ class Runner:
         self._costs: dict[tuple[Build, Protocol], Cost] = {}
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
-        """Train a method on the evaluation sequences; validation seeds select its hyper-parameter."""
+        """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         self._programs.begin(method)
         choice = self.choose(method)
         runs = self.train(method, choice.hyperparameter, seeds)

@@ -1,4 +1,4 @@
-"""A user's own images: what is read, counted and refused."""
+"""Reading, counting and refusing a user's own images, with and without a test set."""
 
 import re
 
@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.continual.own_images import load_own_images, printable
+from everlight_data.images.class_names import printable
+from everlight_data.images.user_images import load_user_images
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
@@ -25,8 +26,8 @@ def folder_of(root, counts, suffix="png"):
     return root
 
 
-def load(source, side=SIDE, test_every=5):
-    return load_own_images(source, side, test_every)
+def load(source, side=SIDE, test_every=5, test_data=None):
+    return load_user_images(str(source), side, test_every, test_data)
 
 
 def refused(source, **options):
@@ -158,11 +159,25 @@ def test_an_npz_holds_images_and_labels(tmp_path, rng, labels):
     )
 
 
-def test_grey_arrays_get_three_channels(tmp_path, rng):
-    values = rng.integers(0, 256, (6, SIDE, SIDE), dtype=np.uint8)
+@pytest.mark.parametrize("channels", [(), (1,)])
+def test_grey_arrays_keep_one_channel(tmp_path, rng, channels):
+    values = rng.integers(0, 256, (6, SIDE, SIDE, *channels), dtype=np.uint8)
     images, note = load(npz(tmp_path, images=values, labels=np.arange(6) % 2))
-    np.testing.assert_array_equal(images.images[0], np.repeat(values[0][..., None], 3, -1))
-    assert "brought to RGB: 6 grey" in note
+    np.testing.assert_array_equal(images.images[0], values[0].reshape(SIDE, SIDE, 1))
+    assert note.endswith("; grey, in one channel")
+
+
+def test_a_folder_of_grey_images_keeps_one_channel(tmp_path):
+    folder_of(tmp_path, {"a": 3, "b": 3})
+    colored = load(tmp_path).images.images
+    for path in tmp_path.glob("*/*.png"):
+        Image.open(path).convert("1" if path.name == "00.png" else "L").save(path)
+    images, note = load(tmp_path)
+    assert images.images.shape == (6, 8, 8, 1)
+    assert note.endswith("; grey, in one channel")
+    # Its luminance is Pillow's, ITU-R 601.
+    weights = np.array([0.299, 0.587, 0.114])
+    np.testing.assert_allclose(images.images[3, 0, 0, 0], colored[3, 0, 0] @ weights, atol=1)
 
 
 IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
@@ -199,12 +214,12 @@ def test_an_npz_that_cannot_be_used_is_refused(tmp_path, arrays, message):
 
 
 def test_a_folder_without_classes_is_refused(tmp_path):
-    with pytest.raises(MissingDataError, match=r"nowhere does not exist\. For --images give a"):
+    with pytest.raises(MissingDataError, match=r"nowhere does not exist\. For --data give a"):
         load(tmp_path / "nowhere")
     assert "holds no sub-folder with images" in refused(tmp_path)
     picture((0, 0, 0)).save(tmp_path / "alone.png")
     assert "holds no sub-folder with images" in refused(tmp_path)
-    assert "is no folder" in refused(tmp_path / "alone.png")
+    assert "is not a folder" in refused(tmp_path / "alone.png")
     (tmp_path / "empty").mkdir()
     assert re.search("empty holds no image", refused(tmp_path))
 
@@ -242,7 +257,7 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
 
 
 def test_more_than_fits_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("everlight_experiments.continual.own_images.BYTES", 1000)
+    monkeypatch.setattr("everlight_data.images.user_images.MAX_BYTES", 1000)
     assert "give a smaller --side" in refused(folder_of(tmp_path, {"a": 3, "b": 3}))
 
 
@@ -255,3 +270,40 @@ def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
     folder_of(tmp_path, {name: 3, "other": 3})
     images, _ = load(tmp_path)
     assert set(images.class_names) == {shown, "other"}
+
+
+def test_another_source_gives_the_test_images(tmp_path):
+    """Every image of the first trains; labels follow its order of the classes."""
+    train = folder_of(tmp_path / "train", {"b": 2, "a": 3})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 2})
+    images, note = load(train, test_data=test)
+    np.testing.assert_array_equal(images.train_labels, [0, 0, 0, 1, 1])
+    np.testing.assert_array_equal(images.test_labels, [0, 1, 1])
+    assert images.images[5:, 0, 0].tolist() == [[0, 0, 0], [50, 0, 0], [50, 10, 0]]
+    assert note == (
+        "train: 8 images of 2 classes, of which 3 test (all from test); the middle square of each "
+        "at 8×8 pixels"
+    )
+
+
+def test_grey_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rng):
+    train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
+    values = rng.integers(0, 256, (4, SIDE, SIDE), dtype=np.uint8)
+    test = npz(tmp_path, images=values, labels=np.array(list("abab")))
+    images, note = load(train, test_data=test)
+    np.testing.assert_array_equal(images.images[-1], np.repeat(values[3][..., None], 3, -1))
+    assert note.endswith("; test: grey, in one channel; all brought to RGB")
+
+
+def test_a_test_set_of_other_classes_is_refused(tmp_path):
+    train = folder_of(tmp_path / "train", {"a": 3, "b": 3})
+    test = folder_of(tmp_path / "test", {"a": 3, "c": 3})
+    message = refused(train, test_data=test)
+    assert "has other classes than the training images: b, c are only in one of them" in message
+
+
+def test_a_class_of_one_training_image_is_refused_beside_a_test_set(tmp_path):
+    train = folder_of(tmp_path / "train", {"a": 3, "b": 1})
+    test = folder_of(tmp_path / "test", {"a": 1, "b": 1})
+    message = refused(train, test_data=test)
+    assert "the class 'b' has 1 training and 1 test images; a class needs 2 and 1" in message

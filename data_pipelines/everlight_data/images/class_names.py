@@ -1,0 +1,75 @@
+"""Class names and numbers of a user's labels, refused where two labels hardly differ."""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from everlight_data.errors import DataError
+
+FEWEST = 3
+"""Smallest number of images of a class: to train, to select hyper-parameters and to test."""
+
+
+def class_numbers(
+    source: Path, labels: Sequence[str], fewest: int = FEWEST
+) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
+    """Return the classes, sorted by their printable names, and the number of each label's class.
+
+    Args:
+      source: origin of the labels, for error messages.
+      labels: label of each image.
+      fewest: smallest number of images of a class.
+
+    Raises:
+      DataError: a label is empty, two labels hardly differ, a class has fewer images than `fewest`,
+        or there are fewer than two classes.
+    """
+    counts = Counter(labels)
+    _check_labels(source, list(counts))
+    _check_counts(source, counts, fewest)
+    # Whole numbers in their own order.
+    numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)
+    ordered = sorted(counts, key=int if numeric else printable)
+    place = {label: number for number, label in enumerate(ordered)}
+    return tuple(map(printable, ordered)), np.array([place[each] for each in labels], np.int32)
+
+
+def printable(name: str) -> str:
+    """Return a name with escapes for characters that cannot be printed, such as bad bytes."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in name
+    )
+
+
+def _check_labels(source: Path, labels: Sequence[str]) -> None:
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        if not label.strip():
+            raise DataError(f"{source}: an empty label. Give every image a class.")
+        key = " ".join(unicodedata.normalize("NFC", printable(label)).casefold().split())
+        alike.setdefault(key, []).append(label)
+    for twins in alike.values():
+        if len(twins) > 1:
+            raise DataError(
+                f"{source}: the classes {' and '.join(f'{each!a}' for each in twins[:2])} differ "
+                "only in case, spaces or the encoding of accents. Give one class one name."
+            )
+
+
+def _check_counts(source: Path, counts: Counter, fewest: int) -> None:
+    if len(counts) < 2:
+        raise DataError(f"{source} holds one class. Give two or more.")
+    few = [label for label, count in counts.items() if count < fewest]
+    if few:
+        raise DataError(
+            f"{source}: the class {few[0]!a} has {counts[few[0]]} image"
+            f"{'s' * (counts[few[0]] > 1)}"
+            f"{f', and {len(few) - 1} more have too few' if len(few) > 1 else ''}; a class needs "
+            f"{fewest}, to train, to select hyper-parameters and to test."
+        )

@@ -1,0 +1,95 @@
+"""Reader of files of features: an `.npz` of `features` `[n, f]` and `labels` `[n]`.
+
+Features are numbers; labels are whole numbers or the names of classes. A row belongs to an image.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight_data.arrays import read_npz, take
+from everlight_data.errors import DataError
+from everlight_data.images.class_names import class_numbers, printable
+from everlight_data.images.image_set import ImageSet, every_nth, split_off
+
+_WAY_OUT = "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n]."
+
+
+class Features(NamedTuple):
+    """Rows of features, those of the training images first, and their name in reports."""
+
+    values: Float[np.ndarray, "n f"]
+    note: str
+
+
+def features_of_images(file: str, images: ImageSet) -> Features:
+    """Read the features of an image set, in its order.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file cannot be used, or its labels are not those of the images.
+    """
+    path, values, labels = _read(file)
+    numbers = np.concatenate([images.train_labels, images.test_labels])
+    wanted = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
+    needed = f"the benchmark's {len(wanted):,} images, in its order"
+    if len(labels) != len(wanted):
+        raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {needed}.")
+    wrong = np.flatnonzero(labels != wanted)
+    if len(wrong):
+        raise DataError(
+            f"{path}: row {wrong[0]} is labelled {printable(str(labels[wrong[0]]))!r}, the image "
+            f"is {printable(str(wanted[wrong[0]]))!r}; give {needed}."
+        )
+    return _named(path, values)
+
+
+def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]:
+    """Read features without images.
+
+    Args:
+      file: path of the .npz.
+      test_every: interval of test rows: every N-th row of a class.
+
+    Returns:
+      Features, a set with their labels and images of no pixels, and a note for the report.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file cannot be used.
+    """
+    path, values, labels = _read(file)
+    class_names, number = class_numbers(path, [str(label) for label in labels.tolist()])
+    test = every_nth(number, test_every)
+    nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
+    images = split_off(printable(path.name), nothing, number, test, class_names)
+    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    note = (
+        f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
+        f"{len(images.test_labels):,} test (of a class one in {test_every})"
+    )
+    return _named(path, values[order]), images, note
+
+
+def _named(path: Path, values: Float[np.ndarray, "n f"]) -> Features:
+    return Features(values, f"{values.shape[1]:,} features of {printable(path.name)}")
+
+
+def _read(file: str) -> tuple[Path, Float[np.ndarray, "n f"], np.ndarray]:
+    if not file.endswith(".npz"):
+        raise DataError(f"--features {file!a}. {_WAY_OUT}")
+    path = Path(file)
+    values, labels = take(read_npz(path, _WAY_OUT), path, ("features", "labels"), _WAY_OUT)
+    if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
+        raise DataError(f"{path}: features are {values.dtype} of {values.shape}. {_WAY_OUT}")
+    if labels.shape != values.shape[:1] or labels.dtype.kind not in "iuU":
+        raise DataError(
+            f"{path}: labels are {labels.dtype} of {labels.shape}, features {values.shape}. "
+            f"{_WAY_OUT}"
+        )
+    if not np.all(np.isfinite(values)):
+        row = np.argwhere(~np.isfinite(values))[0][0]
+        raise DataError(f"{path}: the features of row {row} are not all finite. Leave it out.")
+    return path, values.astype(np.float32), labels

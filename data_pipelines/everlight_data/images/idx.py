@@ -1,0 +1,155 @@
+"""Reader of IDX files: MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao et al. 2017).
+
+A folder holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same two of `t10k`, each
+as it is or with `.gz`. A file is a header of big-endian 32-bit numbers and the array's bytes.
+"""
+
+import math
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import inflate, read_bytes, refusing
+from everlight_data.images.class_names import printable
+from everlight_data.images.image_set import ImageSet
+from everlight_data.locations import locate
+
+MAX_BYTES = 2_000_000_000
+"""Limit on the bytes of one file, as it is stored and uncompressed."""
+PARTS = ("train", "t10k")
+IMAGES_FILE, LABELS_FILE = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
+FASHION_CLASSES = (
+    *("T-shirt or top", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+_FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
+_BYTES_TYPE = 8
+"""Code of unsigned bytes in the third byte of a header."""
+_WAY_OUT = "Download it again, or remove it."
+
+
+def load_fashion_mnist() -> ImageSet:
+    """Load Fashion-MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
+
+    Raises:
+      MissingDataError: `fashion_mnist` below EVERLIGHT_DATA is not there, or lacks a file.
+      DataError: as for `load_idx`.
+    """
+    source = "github.com/zalandoresearch/fashion-mnist, its four .gz files"
+    folder = locate("fashion_mnist", source, "31 MB")
+    return load_idx(folder, "Fashion-MNIST", FASHION_CLASSES)
+
+
+def load_mnist() -> ImageSet:
+    """Load MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
+
+    Raises:
+      MissingDataError: `mnist` below EVERLIGHT_DATA is not there, or lacks a file.
+      DataError: as for `load_idx`.
+    """
+    source = "yann.lecun.com/exdb/mnist or a mirror, its four .gz files"
+    return load_idx(locate("mnist", source, "12 MB"), "MNIST", tuple("0123456789"))
+
+
+def is_idx_folder(folder: Path) -> bool:
+    """Return True if a folder holds at least one of the four files."""
+    return any(os.path.lexists(folder / f"{file}{end}") for file in _FILES for end in ("", ".gz"))
+
+
+def load_idx(
+    folder: Path, name: str | None = None, class_names: tuple[str, ...] | None = None
+) -> ImageSet:
+    """Load the four IDX files of a folder, in their order.
+
+    Args:
+      folder: folder of the files; of a file and its `.gz`, the former is read.
+      name: name of the set in reports; None is the folder's.
+      class_names: names of the labels 0, 1 and so on; None names the training labels by their
+        numbers, which may begin at 1 or have gaps.
+
+    Raises:
+      MissingDataError: a file is missing.
+      DataError: a file is damaged or too large, images are not square or vary in size, the numbers
+        of images and labels differ, or a label is out of range; the message names the file.
+    """
+    train, train_labels, train_path = _read_part(folder, PARTS[0])
+    test, test_labels, test_path = _read_part(folder, PARTS[1])
+    if train.shape[1:] != test.shape[1:]:
+        sizes = " and ".join("{}x{}".format(*part.shape[1:]) for part in (train, test))
+        raise DataError(f"{folder}: training and test images are of {sizes} pixels. {_WAY_OUT}")
+    values = np.unique(train_labels) if class_names is None else np.arange(len(class_names))
+    names = tuple(map(str, values)) if class_names is None else class_names
+    return ImageSet(
+        name or printable(folder.resolve().name),
+        np.concatenate([train, test])[..., None],
+        _numbered(train_labels, values, train_path),
+        _numbered(test_labels, values, test_path),
+        names,
+    )
+
+
+def _read_part(
+    folder: Path, part: str
+) -> tuple[UInt8[np.ndarray, "n h w"], UInt8[np.ndarray, "n"], Path]:
+    """Return images and labels of a part, and the path of its labels."""
+    images_path, labels_path = (
+        _find(folder, name.format(part)) for name in (IMAGES_FILE, LABELS_FILE)
+    )
+    images, labels = _read(images_path, 3), _read(labels_path, 1)
+    if len(images) != len(labels):
+        raise DataError(
+            f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {_WAY_OUT}"
+        )
+    if not images.size:
+        raise DataError(f"{images_path} holds no image. {_WAY_OUT}")
+    if images.shape[1] != images.shape[2]:
+        raise DataError(
+            f"{images_path}: images of {images.shape[1]}x{images.shape[2]} pixels. Give squares."
+        )
+    return images, labels, labels_path
+
+
+def _find(folder: Path, file: str) -> Path:
+    for path in (folder / file, folder / f"{file}.gz"):
+        if path.exists():
+            return path
+    raise MissingDataError(
+        f"{folder} lacks {file} or {file}.gz. Put it there, beside {', '.join(_FILES)}."
+    )
+
+
+def _read(path: Path, dimensions: int) -> UInt8[np.ndarray, "*shape"]:
+    """Return the array of a file; nothing above what its header states is decompressed."""
+    content = read_bytes(path, MAX_BYTES, _WAY_OUT)
+    start = 4 + 4 * dimensions
+    with refusing(path, _WAY_OUT):
+        packed = path.suffix == ".gz"
+        header = zlib.decompressobj(31).decompress(content, start) if packed else content[:start]
+        if header[:4] != bytes([0, 0, _BYTES_TYPE, dimensions]) or len(header) < start:
+            raise ValueError(f"not an IDX file of bytes in {dimensions} dimensions")
+        shape = struct.unpack(f">{dimensions}I", header[4:])
+        size = start + math.prod(shape)
+        if size > MAX_BYTES:
+            raise ValueError(f"{shape} is more than the limit of {MAX_BYTES:,} bytes")
+        # One byte more, without which the end of the compressed stream would not be reached.
+        values = inflate(content, size + 1, gzip=True) if packed else content
+        if len(values) != size:
+            raise ValueError(f"{len(values):,} bytes, but {shape} needs {size:,}")
+        return np.frombuffer(values, np.uint8, offset=start).reshape(shape)
+
+
+def _numbered(
+    labels: UInt8[np.ndarray, "n"], values: Int[np.ndarray, "classes"], path: Path
+) -> Int[np.ndarray, "n"]:
+    wrong = np.flatnonzero(~np.isin(labels, values))
+    if len(wrong):
+        raise DataError(
+            f"{path}: label {labels[wrong[0]]} of image {wrong[0]} is not one of the "
+            f"{len(values)} classes, {values[0]} to {values[-1]}. {_WAY_OUT}"
+        )
+    return np.searchsorted(values, labels).astype(np.int32)

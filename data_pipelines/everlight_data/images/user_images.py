@@ -1,0 +1,365 @@
+"""Reader of a user's own images: a folder, a csv, an npz, a folder of IDX files or a TFDS set.
+
+A folder has one sub-folder per class. A csv has the header `file,label` and files below its own
+folder. An npz holds `images`, uint8 `[n, h, w, 3]` or grey `[n, h, w]`, and `labels`, integers or
+text. The note counts images that were converted or skipped; a file that cannot be used is an error
+of one line.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
+
+from everlight_data.arrays import read_npz, take
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.files import leads_outside, read_csv, refusing
+from everlight_data.images.class_names import FEWEST, class_numbers, printable
+from everlight_data.images.idx import is_idx_folder, load_idx
+from everlight_data.images.image_set import (
+    ImageSet,
+    LoadedImages,
+    as_rgb,
+    every_nth,
+    shrink_images,
+    split_off,
+)
+from everlight_data.images.tfds_sets import load_tfds
+from everlight_data.pictures import FORMATS, opened_image, square
+
+SIDE = 32
+"""Default side of photographs in pixels."""
+TFDS = "tfds:"
+"""Prefix of the name of a set that TFDS prepared."""
+FORMS = (
+    "a folder with one sub-folder per class, a .csv of file and label, an .npz with images and "
+    "labels, a folder of IDX files, or tfds:NAME"
+)
+MAX_BYTES = 8_000_000_000
+"""Limit on the bytes of all images at their new size."""
+SHOWN = 3
+"""Number of names that a message repeats."""
+HEADER = ["file", "label"]
+LEAST_TRAINING = 2
+"""Smallest number of training images of a class, to train and to select hyper-parameters."""
+_GREY = "grey"
+_KINDS = {
+    "1": _GREY,
+    "L": _GREY,
+    "LA": _GREY,
+    "P": "palette",
+    "PA": "palette",
+    "RGBA": "transparent",
+    "CMYK": "CMYK",
+}
+"""Name of each of Pillow's modes in the note."""
+
+
+class _Part(NamedTuple):
+    """A source's images, and sentences for the note."""
+
+    images: ImageSet
+    """All images are training images if the source has no test images of its own."""
+    size: str
+    """Description of the images' size."""
+    notes: Sequence[str]
+
+
+class _Files(NamedTuple):
+    paths: Sequence[Path]
+    labels: Sequence[str]
+    skipped: Counter
+
+
+class _Squares(NamedTuple):
+    images: UInt8[np.ndarray, "n side side c"]
+    labels: Sequence[str]
+    notes: Sequence[str]
+
+
+class _Read(NamedTuple):
+    image: UInt8[np.ndarray, "side side 3"] | None
+    """None if the file is not an intact image."""
+    kinds: Sequence[str]
+
+
+def load_user_images(
+    source: str, side: int | None, test_every: int, test_data: Path | None = None
+) -> LoadedImages:
+    """Load a user's images with their test images.
+
+    Photographs become squares: the middle of each image, turned upright by its EXIF orientation.
+    The images have one channel if all are grey, and else three. IDX and TFDS sets have test images
+    of their own; of other sets every `test_every`-th image of a class is a test image. With
+    `test_data`, all test images are those of that source.
+
+    Args:
+      source: path of a folder, a .csv, an .npz or a folder of IDX files, or tfds:NAME.
+      side: side of the squares in pixels; None is 32, or the IDX files' own.
+      test_every: 2 or more, in the order of names, or that of the csv or npz.
+      test_data: source of the test images in any of these forms, with the same class names.
+
+    Raises:
+      MissingDataError: a file or folder does not exist.
+      DataError: the source has no classes, a class of too few images, a file that is not an intact
+        image, contradictory or unusable labels, or too many images; the message names it.
+    """
+    part = _read_source(source, side, FEWEST if test_data is None else 1)
+    images, notes = part.images, list(part.notes)
+    if test_data is not None:
+        images, tests = _with_tests(part.images, str(test_data), images.images.shape[1])
+        notes += tests
+        how = f" (all from {printable(test_data.name)})"
+    elif len(images.test_labels):
+        how = ""
+    else:
+        labels, how = images.train_labels, f" (every {_ordinal(test_every)} of a class)"
+        test = every_nth(labels, test_every)
+        images = split_off(images.name, images.images, labels, test, images.class_names)
+    _check_counts(source, images)
+    note = (
+        f"{images.name}: {len(images.images):,} images of {len(images.class_names)} classes, of "
+        f"which {len(images.test_labels):,} test{how}; {part.size}"
+    )
+    return LoadedImages(images, "; ".join([note, *notes]))
+
+
+def _read_source(source: str, side: int | None, fewest: int) -> _Part:
+    """Read a source in any form; `fewest` is the smallest number of images of a class."""
+    path, pixels = Path(source), side or SIDE
+    squares_of = f"the middle square of each at {pixels}×{pixels} pixels"
+    if source.startswith(TFDS):
+        return _whole_set(load_tfds(source.removeprefix(TFDS), pixels), squares_of)
+    if is_idx_folder(path):
+        images = load_idx(path)
+        pixels = side or images.images.shape[1]
+        return _whole_set(shrink_images(images, pixels), f"each at {pixels}×{pixels} pixels")
+    if path.suffix == ".npz" and path.is_file():
+        found = _from_npz(path, pixels)
+    else:
+        files = _from_csv(path) if path.suffix == ".csv" else _from_folder(path)
+        found = _decode(path, files, pixels)
+    class_names, number = class_numbers(path, found.labels, fewest)
+    name = printable(path.name or source)
+    images = ImageSet(name, found.images, number, number[:0], class_names)
+    return _Part(images, squares_of, found.notes)
+
+
+def _whole_set(images: ImageSet, size: str) -> _Part:
+    grey = images.images.shape[-1] == 1
+    return _Part(images, size, ["grey, in one channel"] if grey else [])
+
+
+def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list[str]]:
+    """Return a set with the test images of another source, and sentences for the note."""
+    part = _read_source(source, side, 1)
+    other, trained = part.images, len(images.train_labels)
+    if set(other.class_names) != set(images.class_names):
+        wrong = sorted(set(other.class_names) ^ set(images.class_names))
+        raise DataError(
+            f"{source} has other classes than the training images: {_some(wrong)} "
+            f"{'is' if len(wrong) == 1 else 'are'} only in one of them. Give both the same names."
+        )
+    # A set with test images of its own gives those alone.
+    start = len(other.train_labels) if len(other.test_labels) else 0
+    labels = np.concatenate([other.train_labels, other.test_labels])[start:]
+    pair = [images.images[:trained], other.images[start:]]
+    notes = [f"test: {note}" for note in part.notes]
+    if pair[0].shape[-1] != pair[1].shape[-1]:
+        pair = [as_rgb(each) for each in pair]
+        notes.append("all brought to RGB")
+    if len(images.test_labels):
+        notes.append(f"{len(images.test_labels):,} test images of {images.name} not used")
+    if start:
+        notes.append(f"{start:,} training images of {other.name} not used")
+    places = np.array([images.class_names.index(each) for each in other.class_names], np.int32)
+    return images._replace(images=np.concatenate(pair), test_labels=places[labels]), notes
+
+
+def _check_counts(source: str, images: ImageSet) -> None:
+    """Refuse a class that cannot be trained, validated and tested."""
+    classes = len(images.class_names)
+    train = np.bincount(images.train_labels, minlength=classes)
+    test = np.bincount(images.test_labels, minlength=classes)
+    few = np.flatnonzero((train < LEAST_TRAINING) | (test < 1))
+    if classes < 2:
+        raise DataError(f"{source} holds one class. Give two or more.")
+    if len(few):
+        raise DataError(
+            f"{source}: the class {images.class_names[few[0]]!a} has {train[few[0]]} training and "
+            f"{test[few[0]]} test images; a class needs {LEAST_TRAINING} and 1."
+        )
+
+
+def _from_folder(folder: Path) -> _Files:
+    way_out = f"For --data give {FORMS}."
+    if not os.path.lexists(folder):
+        raise MissingDataError(f"{folder} does not exist. {way_out}")
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder. {way_out}")
+    paths, labels, skipped = [], [], Counter()
+    for entry in _listed(folder, way_out):
+        if entry.name.startswith("."):
+            skipped["hidden"] += 1
+        elif not entry.is_dir():
+            skipped["beside the classes' folders"] += 1
+        else:
+            for path in _listed(entry, way_out):
+                if path.name.startswith("."):
+                    skipped["hidden"] += 1
+                elif path.is_dir():
+                    raise DataError(
+                        f"{printable(str(path))} is a folder in a class's folder. Give --data "
+                        "the folder whose sub-folders are the classes, with images alone in each."
+                    )
+                else:
+                    paths.append(path)
+                    labels.append(entry.name)
+            if not labels or labels[-1] != entry.name:
+                raise DataError(
+                    f"{printable(str(entry))} holds no image. Remove it, or put its images there."
+                )
+    if not paths:
+        raise DataError(f"{folder} holds no sub-folder with images. {way_out}")
+    return _Files(paths, labels, skipped)
+
+
+def _listed(folder: Path, way_out: str) -> list[Path]:
+    with refusing(printable(str(folder)), way_out):
+        return sorted(folder.iterdir())
+
+
+def _from_csv(path: Path) -> _Files:
+    way_out = f"Give it the header {','.join(HEADER)} and a row for every image."
+    rows = read_csv(path, way_out)
+    if not rows or [cell.strip().lower() for cell in rows[0][1]] != HEADER:
+        raise DataError(f"{path} does not begin with {','.join(HEADER)}. {way_out}")
+    lines: dict[PurePosixPath, int] = {}
+    labels = []
+    for line, cells in rows[1:]:
+        if len(cells) != 2 or not all(cell.strip() for cell in cells):
+            raise DataError(f"{path}, line {line}, is no file and label. {way_out}")
+        if leads_outside(cells[0]):
+            raise DataError(
+                f"{path}, line {line}: {cells[0]!a} leads out of the csv's folder. Put the csv "
+                "beside or above its images."
+            )
+        file = PurePosixPath(cells[0])
+        if file in lines:
+            raise DataError(
+                f"{path}, line {line}, names {cells[0]!a} again, after line {lines[file]}. Name "
+                "every image once."
+            )
+        lines[file] = line
+        labels.append(cells[1].strip())
+    if not lines:
+        raise DataError(f"{path} names no image. {way_out}")
+    return _Files([path.parent / file for file in lines], labels, Counter())
+
+
+def _decode(source: Path, files: _Files, side: int) -> _Squares:
+    squares = _room(len(files.paths), side)
+    kinds: Counter = Counter()
+    wrong = []
+    # A picture may take some hundred megabytes while it is decoded.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for number, read in enumerate(pool.map(lambda path: _read(path, side), files.paths)):
+            if read.image is None:
+                wrong.append(printable(str(files.paths[number].relative_to(_base(source)))))
+            else:
+                squares[number] = read.image
+                kinds.update(read.kinds)
+    if wrong:
+        raise DataError(
+            f"{source}: {len(wrong)} of {len(files.paths):,} files "
+            f"{'is' if len(wrong) == 1 else 'are'} missing or no whole {', '.join(FORMATS[:-1])} "
+            f"or {FORMATS[-1]} of 8 bits: {_some(wrong)}. Mend or remove them."
+        )
+    grey = kinds[_GREY] == len(squares)
+    notes = _notes_of_kinds(kinds, grey)
+    if files.skipped:
+        counts = ", ".join(f"{count} {place}" for place, count in files.skipped.items())
+        notes.append(f"files not read: {counts}")
+    # The copy frees the two other channels.
+    return _Squares(squares[..., :1].copy() if grey else squares, files.labels, notes)
+
+
+def _base(source: Path) -> Path:
+    return source if source.is_dir() else source.parent
+
+
+def _read(path: Path, side: int) -> _Read:
+    try:
+        with opened_image(path, "") as image:
+            kinds = []
+            if getattr(image, "n_frames", 1) > 1:
+                kinds.append("animated")
+            # A JPEG is decoded at the least size that is large enough, which is much faster.
+            image.draft(None, (2 * side, 2 * side))
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode != "RGB":
+                kinds.append(_KINDS[upright.mode])
+            return _Read(square(upright.convert("RGB"), side), kinds)
+    except DataError:
+        return _Read(None, [])
+
+
+def _from_npz(path: Path, side: int) -> _Squares:
+    way_out = "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n]."
+    images, labels = take(read_npz(path, way_out), path, ("images", "labels"), way_out)
+    if images.ndim == 3:
+        images = images[..., None]
+    if images.ndim != 4 or images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
+        raise DataError(f"{path}: images are {images.dtype} of {images.shape}. {way_out}")
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iuU":
+        raise DataError(
+            f"{path}: labels are {labels.dtype} of {labels.shape}, images {images.shape}. {way_out}"
+        )
+    if not images.size:
+        raise DataError(f"{path} holds no image. {way_out}")
+    grey = images.shape[-1] == 1
+    squares = _room(len(images), side, images.shape[-1])
+    for place, image in zip(squares, images, strict=True):
+        place[...] = square(Image.fromarray(image[..., 0] if grey else image), side)
+    notes = _notes_of_kinds(Counter(), grey)
+    return _Squares(squares, [str(label) for label in labels.tolist()], notes)
+
+
+def _room(count: int, side: int, channels: int = 3) -> UInt8[np.ndarray, "n side side c"]:
+    shape = (count, side, side, channels)
+    if np.prod(shape, dtype=float) > MAX_BYTES:
+        raise DataError(
+            f"{count:,} images of {side}x{side} take more than {MAX_BYTES:,} bytes; give a smaller "
+            "--side"
+        )
+    return np.empty(shape, np.uint8)
+
+
+def _notes_of_kinds(kinds: Counter, grey: bool) -> list[str]:
+    """Return the sentences on converted images; `grey` images are all kept in one channel."""
+    animated = kinds.pop("animated", 0)
+    notes = []
+    if grey:
+        notes.append("grey, in one channel")
+    elif kinds:
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
+        notes.append(f"brought to RGB: {counts}")
+    if animated:
+        notes.append(f"of {animated:,} with several frames the first")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _ordinal(number: int) -> str:
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -1,0 +1,160 @@
+"""IDX files: small ones written here, damaged ones, and the real Fashion-MNIST."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import idx
+from everlight_data.images.idx import is_idx_folder, load_fashion_mnist, load_idx
+from everlight_data.images.user_images import load_user_images
+
+TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+def encoded(array):
+    array = np.asarray(array, np.uint8)
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+
+
+def pixels(count, first):
+    return np.arange(first, first + 16 * count, dtype=np.uint8).reshape(count, 4, 4)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Six training images, and three test images in compressed files."""
+    files = {
+        IMAGES: encoded(pixels(6, 0)),
+        LABELS: encoded(TRAIN_LABELS),
+        "t10k-images-idx3-ubyte.gz": gzip.compress(encoded(pixels(3, 100))),
+        "t10k-labels-idx1-ubyte.gz": gzip.compress(encoded(TEST_LABELS)),
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def test_files_are_read_in_order_plain_or_compressed(folder):
+    images = load_idx(folder)
+    assert images.images.shape == (9, 4, 4, 1)
+    np.testing.assert_array_equal(images.images[..., 0], [*pixels(6, 0), *pixels(3, 100)])
+    # Labels with gaps are numbered, and named by their own numbers.
+    assert images.class_names == ("1", "3", "4")
+    np.testing.assert_array_equal(images.train_labels, [0, 1, 0, 1, 2, 2])
+    np.testing.assert_array_equal(images.test_labels, [2, 0, 1])
+    assert images.name == folder.name
+
+
+def test_a_folder_of_them_is_data_of_a_user(folder, tmp_path):
+    assert is_idx_folder(folder)
+    assert not is_idx_folder(folder / IMAGES)
+    images, note = load_user_images(str(folder), None, 5)
+    np.testing.assert_array_equal(images.images, load_idx(folder).images)
+    assert note.endswith(
+        "9 images of 3 classes, of which 3 test; each at 4×4 pixels; grey, in one channel"
+    )
+    half, _ = load_user_images(str(folder), 2, 5)
+    # The mean of 0, 1, 4 and 5 is 2.5, which rounds to even.
+    np.testing.assert_array_equal(half.images[0, ..., 0], [[2, 4], [10, 12]])
+
+
+def test_their_test_images_can_test_others(folder, tmp_path):
+    arrays = tmp_path / "mine.npz"
+    np.savez(arrays, images=pixels(6, 50), labels=np.array(TRAIN_LABELS))
+    images, note = load_user_images(str(arrays), 4, 5, folder)
+    np.testing.assert_array_equal(images.images[6:, ..., 0], pixels(3, 100))
+    np.testing.assert_array_equal(images.test_labels, [2, 0, 1])
+    assert note.endswith("not used")
+    assert ": 9 images of 3 classes" in note
+    assert "6 training images of" in note
+    # In the other direction, the folder trains and all of the npz tests.
+    images, note = load_user_images(str(folder), None, 5, arrays)
+    np.testing.assert_array_equal(images.images[:6, ..., 0], pixels(6, 0))
+    np.testing.assert_array_equal(images.images[6:, ..., 0], pixels(6, 50))
+    assert f"3 test images of {folder.name} not used" in note
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (IMAGES, encoded(pixels(6, 0))[:-1], r"111 bytes, but \(6, 4, 4\) needs 112"),
+        (IMAGES, encoded(pixels(6, 0)) + b"x", r"113 bytes, but \(6, 4, 4\) needs 112"),
+        (IMAGES, b"", r"not an IDX file of bytes in 3 dimensions"),
+        (IMAGES, encoded(pixels(6, 0))[:9], r"not an IDX file of bytes in 3 dimensions"),
+        (IMAGES, encoded(TRAIN_LABELS), r"not an IDX file of bytes in 3 dimensions"),
+        (LABELS, b"\0\0\x0d\1" + bytes(28), r"not an IDX file of bytes in 1 dimensions"),
+        (IMAGES, b"\0\0\x08\3" + b"\xff" * 12, r"more than the limit of"),
+        (IMAGES, encoded(np.zeros((6, 4, 3))), r"images of 4x3 pixels\. Give squares"),
+        (IMAGES, encoded(np.zeros((6, 2, 2))), r"training and test images are of 2x2 and 4x4"),
+        (IMAGES, encoded(np.zeros((0, 4, 4))), r"has 6 labels for 0 images"),
+        (LABELS, encoded(TRAIN_LABELS[:5]), r"has 5 labels for 6 images"),
+        (LABELS, encoded([1, 3, 1, 3, 1, 3]), r"label 4 of image 0 is not one of the 2 classes, 1"),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_damaged_files_are_refused_by_name(folder, name, content, message, packed):
+    (folder / name).unlink()
+    path = folder / f"{name}.gz" if packed else folder / name
+    path.write_bytes(gzip.compress(content) if packed else content)
+    with pytest.raises(DataError, match=message) as caught:
+        load_idx(folder)
+    assert "\n" not in str(caught.value)
+    assert str(folder) in str(caught.value)
+    assert str(caught.value).endswith(("remove it.", "squares."))
+
+
+@pytest.mark.parametrize("damage", [lambda content: content[:-9], lambda _: b"no gzip"])
+def test_damaged_compression_is_refused(folder, damage):
+    path = folder / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte\.gz is damaged or another file"):
+        load_idx(folder)
+
+
+def test_a_file_that_inflates_beyond_its_header_is_not_inflated(folder, monkeypatch):
+    """A megabyte follows 48 pixels; 65 bytes are decompressed."""
+    limits = []
+    original = idx.inflate
+
+    def watched(content, limit, gzip):
+        limits.append(limit)
+        return original(content, limit, gzip)
+
+    monkeypatch.setattr(idx, "inflate", watched)
+    bomb = gzip.compress(encoded(pixels(3, 100)) + bytes(1 << 20))
+    (folder / "t10k-images-idx3-ubyte.gz").write_bytes(bomb)
+    with pytest.raises(DataError, match="truncated or holds more than 65 bytes"):
+        load_idx(folder)
+    assert limits == [65]
+
+
+def test_a_missing_file_is_named(folder):
+    (folder / LABELS).unlink()
+    with pytest.raises(MissingDataError, match=rf"lacks {LABELS} or {LABELS}\.gz\. Put it there"):
+        load_idx(folder)
+
+
+def test_labels_of_a_named_set_are_those_of_its_names(folder):
+    with pytest.raises(DataError, match=r"label 4 of image 4 is not one of the 4 classes, 0 to 3"):
+        load_idx(folder, "four", ("a", "b", "c", "d"))
+
+
+def test_fashion_mnist_is_whole():
+    """70,000 images of ten balanced classes."""
+    try:
+        images = load_fashion_mnist()
+    except MissingDataError as error:
+        pytest.skip(str(error))
+    assert images.images.shape == (70_000, 28, 28, 1)
+    np.testing.assert_array_equal(np.bincount(images.train_labels), [6_000] * 10)
+    np.testing.assert_array_equal(np.bincount(images.test_labels), [1_000] * 10)
+    assert images.class_names[0] == "T-shirt or top"
+    assert images.class_names[9] == "ankle boot"
+    # Published mean and deviation of the training pixels, 0.2860 and 0.3530.
+    train = images.images[:60_000] / np.float32(255)
+    assert train.mean(dtype=np.float64) == pytest.approx(0.2860, abs=1e-4)
+    assert train.std(dtype=np.float64) == pytest.approx(0.3530, abs=1e-4)
+    assert images.train_labels[0] == 9
