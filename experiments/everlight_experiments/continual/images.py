@@ -164,6 +164,7 @@ def _bound(
 ) -> Benchmark:
     images, net = learned.images, learned.net
     given = setting == "task-incremental"
+    metrics = class_metrics(config.metrics, images.class_names)
     predicts = needs_predictions(config.metrics)
     classes, tasks = len(images.class_names), number_of_tasks(config)
     facts = facts_of(name, config, net, checksums)
@@ -205,7 +206,7 @@ def _bound(
         chosen=config.chosen,
         checksums=checksums,
         capabilities=capabilities_of(net, given),
-        metrics=class_metrics(config.metrics, images.class_names),
+        metrics=metrics,
         facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
         shared=lambda method: learned.stored,
         begin=begin,

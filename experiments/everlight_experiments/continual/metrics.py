@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from everlight.continual import Objective, Predictions, TaskSequence
-from everlight_data.errors import DataError
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.outcome import BY_TASK
@@ -130,13 +129,3 @@ def with_predictions(plain: Objective, task_incremental: bool) -> Objective:
 
     return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
 
-
-def check_metrics(names: tuple[str, ...], offered: tuple[str, ...] = tuple(EXTRA)) -> None:
-    """Refuse metrics that a benchmark does not have.
-
-    Raises:
-      DataError: the first of them.
-    """
-    for name in names:
-        if name not in offered:
-            raise DataError(f"--metrics {name!a}; there are {', '.join(offered)}")

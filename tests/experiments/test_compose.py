@@ -1,0 +1,221 @@
+"""Benchmarks composed from the command line: data, tasks, network, optimizer, memory, metrics."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from everlight.continual import Protocol
+from everlight_data.errors import DataError
+from everlight_data.images import registry
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cli import COMMANDS, options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual import metrics
+from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.config import DIGITS, Config
+from everlight_experiments.continual.images import sequences_of, split_classes
+from everlight_experiments.continual.metrics import Extra, accuracy_by_class, final_confusion
+from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.optimizers import optimizer
+
+TINY = Config(
+    data="stripes",
+    tasks=(2,),
+    net="mlp:8",
+    protocol=Protocol(epochs=2, batch_size=8, select="last"),
+    exemplars_per_class=2,
+)
+
+
+def stripes(request):
+    """Four classes, each with its own bright column."""
+    labels = np.repeat(np.arange(4), 20)
+    images = np.random.default_rng(0).integers(0, 60, (80, 4, 4, 1), dtype=np.uint8)
+    images[np.arange(80), :, labels, 0] += 150
+    test = np.tile(np.arange(20) >= 16, 4)
+    order = np.argsort(test, kind="stable")
+    return ImageSet("stripes", images[order], labels[~test], labels[test], tuple("abcd"))
+
+
+@pytest.fixture
+def stored_stripes(monkeypatch):
+    """A new data set: one function and one row."""
+    monkeypatch.setitem(registry.IMAGE_SETS, "stripes", stripes)
+
+
+def run(tmp_path, *words):
+    options = options_of("run", [*words, "--runs", str(tmp_path)])
+    report = run_benchmark(options)
+    return report, np.load(report.parent / "results.npz")
+
+
+def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
+    tmp_path, stored_stripes, monkeypatch
+):
+    def first_class(run: Trained):
+        return accuracy_by_class(run)[-1, 0]
+
+    row = Extra(first_class, (), "Accuracy on the first class after the last task.")
+    monkeypatch.setitem(metrics.EXTRA, "first class", row)
+    report, results = run(
+        tmp_path,
+        *("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:8", "--epochs", "2"),
+        *("--methods", "naive", "ER", "--seeds", "2"),
+        *("--metrics", "first class", "accuracy by class", "confusion"),
+    )
+    for name in ("naive", "ER"):
+        of = f"class-incremental/{name}"
+        by_class, confusion = results[f"{of}/accuracy by class"], results[f"{of}/confusion"]
+        np.testing.assert_array_equal(results[f"{of}/first class"], by_class[:, -1, 0])
+        assert confusion.sum(axis=2).tolist() == [[4] * 4] * 2
+        # Test classes have equally many samples.
+        final = results[f"{of}/accuracy"][:, -1]
+        np.testing.assert_allclose(final, by_class[:, -1].mean(axis=1), rtol=1e-6)
+        np.testing.assert_allclose(np.trace(confusion, axis1=1, axis2=2) / 16, final, rtol=1e-6)
+    text = report.read_text()
+    assert "Accuracy on the first class after the last task." in text
+    assert "confusion" in text.lower()
+
+
+def test_an_npz_is_a_benchmark_without_any_python(tmp_path):
+    images = stripes(None)
+    labels = np.concatenate([images.train_labels, images.test_labels])
+    np.savez(tmp_path / "mine.npz", images=images.images, labels=labels)
+    report, results = run(
+        tmp_path / "runs",
+        *("images", "--data", str(tmp_path / "mine.npz"), "--side", "8", "--tasks", "2"),
+        *("--net", "mlp:8", "--epochs", "3", "--methods", "naive", "--seeds", "1"),
+        *("--setting", "task-incremental"),
+    )
+    assert results["task-incremental/naive/accuracy"].shape == (1, 2)
+    assert "mine.npz" in report.read_text()
+
+
+def test_a_published_protocol_is_one_command_line():
+    words = (
+        "fashion-mnist --order natural --net mlp:256,256 --optimizer sgd --learning-rate 0.03 "
+        "--batch-size 10 --epochs 1 --methods ER --buffer-size 200 --replay-batch-size 128"
+    )
+    options = options_of("run", words.split())
+    config = options.config
+    assert (config.data, config.order, config.net) == ("fashion-mnist", "natural", "mlp:256,256")
+    assert (config.optimizer, config.learning_rate) == ("sgd", 0.03)
+    assert (config.protocol.batch_size, config.protocol.epochs) == (10, 1)
+    assert (config.buffer_size, config.replay_batch_size) == (200, 128)
+    assert options.methods == ("ER",)
+
+
+def test_class_accuracies_and_confusion_are_counts_of_predictions():
+    images = stripes(None)
+    sequence = sequences_of(images, replace(TINY, order="natural"))(0, "evaluation")
+    labels = np.asarray(sequence.test.labels[:, 0])
+    # After the first task everything of it is right, after the second all is called class 2.
+    predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
+    found = Trained({"predicted": predicted}, sequence, None, None)
+    np.testing.assert_array_equal(accuracy_by_class(found), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
+    np.testing.assert_array_equal(final_confusion(found), [[0, 0, 4, 0]] * 4)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        ((2,), [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
+        ((3,), [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        ((5, 2, 3), [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]),
+    ],
+)
+def test_tasks_are_of_equal_or_of_given_sizes(tasks, expected):
+    assert split_classes(np.arange(10), tasks) == expected
+
+
+def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
+    images = stripes(None)
+    for order, alike in (("natural", True), ("seeded", False)):
+        sequences = sequences_of(images, replace(TINY, order=order, tasks=(4,)))
+        tasks = [np.asarray(sequences(seed, "evaluation").class_task) for seed in range(4)]
+        assert all(np.array_equal(tasks[0], each) for each in tasks) == alike
+    assert np.asarray(
+        sequences_of(images, replace(TINY, order="natural"))(7, "evaluation").class_task
+    ).tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": (7,)}, "--tasks 7 of 4 classes; give 4 or fewer"),
+        ({"tasks": (3, 2)}, "--tasks 3 2 are 5 classes of 4"),
+        ({"buffer_size": 3}, "--buffer-size 3 for 4 classes; give 4 or more"),
+        ({"net": "mlp:0"}, "positive whole numbers"),
+        ({"net": "resnt:2"}, "did you mean 'resnet'"),
+        ({"net": "resnet:1,2"}, "resnet takes 0 or 1"),
+        ({"net": "missing.py:net"}, "missing.py does not exist"),
+        ({"dropout": (0.1, 0.1, 0.1)}, "--dropout is for --net small-cnn"),
+        ({"optimizer": "sdg"}, "did you mean 'sgd'"),
+        ({"optimizer": "sgd:momentm=1"}, "momentm"),
+        ({"optimizer": "sgd:momentum"}, "NAME=NUMBER"),
+        ({"metrics": ("confusio",)}, "did you mean 'confusion'"),
+        ({"data": ""}, "give --data"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_in_one_line(
+    change, message, tmp_path, stored_stripes
+):
+    from everlight_experiments.continual.images import image_benchmarks
+
+    with pytest.raises(DataError, match=message) as error:
+        image_benchmarks("x", replace(TINY, **change), ("class-incremental",), 0, tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_without_validation_samples_nothing_is_selected(tmp_path, stored_stripes):
+    words = ("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:8", "--epochs", "1")
+    whole = ("--validation-fraction", "0", "--seeds", "1", "--methods", "EWC")
+    with pytest.raises(DataError, match="--hyperparameters EWC=100"):
+        run(tmp_path, *words, *whole)
+    _, results = run(tmp_path, *words, *whole, "--hyperparameters", "EWC=100", "--tag", "given")
+    assert results["class-incremental/EWC/samples"].sum() == 64
+
+
+def test_optimizers_of_optax_by_name():
+    params = {"w": np.float32(1.0)}
+    gradients = {"w": np.float32(0.5)}
+    for text, made, implicit in (
+        ("sgd", optax.sgd(0.1), 0.1),
+        ("sgd:momentum=0.9", optax.sgd(0.1, momentum=0.9), 1.0),
+        ("adam:b1=0.8,b2=0.99", optax.adam(0.1, b1=0.8, b2=0.99), None),
+        ("rmsprop", optax.rmsprop(0.1), None),
+    ):
+        found = optimizer(text, 0.1)
+        assert found.implicit_rate == (None if implicit is None else pytest.approx(implicit))
+        ours, theirs = (
+            each.update(gradients, each.init(params), params)[0]
+            for each in (found.transformation, made)
+        )
+        np.testing.assert_allclose(ours["w"], theirs["w"])
+
+
+def test_a_network_from_a_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from everlight.models import MLP\n\n\ndef tiny(classes):\n    return MLP(classes, (3,))\n"
+    )
+    net = network(f"{path}:tiny", Wanted(4, 8))
+    assert net.named
+    assert "tiny of mine.py" in net.note
+    shapes = jax.eval_shape(
+        lambda key: net.shape.init(key, np.zeros((1, 8, 8, 1), np.float32), False),
+        jax.random.key(0),
+    )
+    assert shapes["params"]["head"]["kernel"].shape == (3, 4)
+    path.write_text("def tiny(classes):\n    return 3\n")
+    with pytest.raises(DataError, match="gave int"):
+        network(f"{path}:tiny", Wanted(4, 8))
+
+
+def test_every_command_is_described_and_its_defaults_are_the_configuration():
+    assert all(len(row.summary) < 100 for row in COMMANDS.values())
+    assert options_of("run", ["digits"]).config == DIGITS
+    assert options_of("run", ["digits", "--net", "mlp:3"]).config == replace(DIGITS, net="mlp:3")
