@@ -160,13 +160,17 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
         stored = stored_features(features, slice(len(images.train_labels)))
         net, checksums = feature_head(features.note, data.classes), checksums_of(features.values)
         return Learned(data, stored, net, (*checksums_of(*content), *checksums), sequence)
-    wanted = Wanted(data.classes, config.side, config.dtype, remat=config.remat)
-    net, checksums = network(config.net, wanted), checksums_of(*content)
+    net, checksums = network_of(config, data.classes), checksums_of(*content)
     if isinstance(images, ImageFiles):
         store = JpegStore(images.folder, images.images, config.side, config.memory_limit)
         return Learned(data, channels(), net, checksums, sequence, store)
     stored = store_images(images, CHANNELS.get(config.data))
     return Learned(data, stored, net, checksums, sequence)
+
+
+def network_of(config: Config, classes: int) -> Network:
+    """Return the network that a configuration names."""
+    return network(config.net, Wanted(classes, config.side, config.dtype, remat=config.remat))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
