@@ -30,7 +30,7 @@ from everlight_experiments.core50.plans import Plan
 from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
-from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.iirc.paper import run as run_iirc
 from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
@@ -67,9 +67,9 @@ def icifar(runs: Path) -> None:
 
 
 def iirc(runs: Path) -> None:
-    from tests.experiments.test_iirc_run import TINY
+    from tests.experiments.test_iirc_run import tiny_options
 
-    run_iirc(IIRCRun(runs=runs), {"demo": TINY})
+    run_iirc(tiny_options(runs))
 
 
 def core50_batches(runs: Path) -> None:
