@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 import tyro
+from everlight_experiments.continual.run import given_hyperparameters
 
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.methods import METHODS
-from everlight_experiments.continual.run import given_hyperparameters
 
 RUNS_OF_ALL = [
     name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)

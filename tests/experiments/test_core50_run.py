@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,9 +20,7 @@ from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core5
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import main
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.runner import Outcome
-from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.core50 import beginning, record
 from everlight_experiments.core50.batches import BatchesRun, run_batches
 from everlight_experiments.core50.beginning import begin_with, make_head, make_net, trunk_features

@@ -6,6 +6,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -14,8 +16,6 @@ from everlight.continual.engine.steps import Protocol
 from everlight.metrics.ranking import Means
 from everlight_data.errors import DataError
 from everlight_data.facts.splits import read_images, write_split
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.facts import record
 from everlight_experiments.facts.benchmarks import (
     Size,

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
 
 from everlight.continual.base import Outputs, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
@@ -23,7 +24,6 @@ from everlight_experiments.common.sequences import train_sequence
 from everlight_experiments.continual.benchmark import RunData, own_of
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.iirc import record
-from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
 from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5

@@ -4,6 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
+from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
 
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
@@ -12,12 +16,8 @@ from everlight_data.images.iirc_metadata import Metadata
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import RunData
 from everlight_experiments.continual.methods import METHODS
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.iirc import iirc
 from everlight_experiments.iirc import record as iirc_record
-from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
-from everlight_experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
 
 TINY = Plan(
     data="procedural",

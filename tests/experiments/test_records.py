@@ -6,6 +6,16 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
+from everlight_experiments.cl_metrics.record import icifar_net
+from everlight_experiments.common.plan_settings import changed_plan
+from everlight_experiments.continual.table import (
+    BENCHMARKS,
+    DIGITS,
+    ON_FEATURES,
+    PICTURES,
+    ContinualRun,
+)
 
 from everlight.continual import Protocol
 from everlight.metrics.ranking import Facts
@@ -15,18 +25,8 @@ from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_data.images.iirc_metadata import Metadata
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
-from everlight_experiments.cl_metrics.record import icifar_net
-from everlight_experiments.common.plan_settings import changed_plan
 from everlight_experiments.continual.benchmark import Draw, of_matrix
 from everlight_experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
-from everlight_experiments.continual.table import (
-    BENCHMARKS,
-    DIGITS,
-    ON_FEATURES,
-    PICTURES,
-    ContinualRun,
-)
 from everlight_experiments.core50 import record as core50_record
 from everlight_experiments.core50.beginning import make_net
 from everlight_experiments.core50.plans import PLANS as CORE50_PLANS

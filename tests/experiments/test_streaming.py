@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
+from everlight_experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
 
 from everlight.continual.engine.steps import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
@@ -19,8 +21,6 @@ from everlight_data.images.iirc_metadata import Metadata
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.common.streaming import channels, naming_files, stream
 from everlight_experiments.iirc import streaming
-from everlight_experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
-from everlight_experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 

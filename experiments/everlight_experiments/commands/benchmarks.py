@@ -2,30 +2,17 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, BenchmarkOptions
 from everlight_experiments.common.settings import Preset, check_name
-from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks
-
-
-class Request(NamedTuple):
-    """What is asked of a benchmark."""
-
-    name: str
-    config: Any
-    settings: tuple[str, ...]
-    """Settings to run; benchmarks with their own ignore them."""
-    seed: int
-    seeds: int
-    validation_seeds: int
-    runs: Path
-    """Folder of run folders; computed features are kept there."""
+from everlight_experiments.iirc.benchmark import iirc_benchmarks
+from everlight_experiments.iirc.config import PRESETS as IIRC
 
 
 class Entry(NamedTuple):
@@ -47,6 +34,7 @@ def composed(request: Request) -> Benchmarks:
 BENCHMARKS: dict[str, Entry] = {
     **{name: Entry(configs, composed) for name, configs in CONFIGS.items()},
     "icifar": Entry(ICIFAR, composed),
+    "iirc": Entry(IIRC, iirc_benchmarks, True),
 }
 
 

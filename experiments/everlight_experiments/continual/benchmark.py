@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ VALIDATION_SEED = 1_000
 
 Use = Literal["evaluation", "validation"]
 Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 class Draw(NamedTuple):
@@ -64,11 +65,20 @@ class Trained(NamedTuple):
     sequence: TaskSequence
     draw: Draw
     method: Method
+    tasks: int
+    """Number of tasks of the benchmark; joint training may have learned them as one."""
 
-    @property
-    def tasks(self) -> int:
-        """Number of tasks of the sequence."""
-        return self.sequence.tasks.id.shape[0]
+
+def once_per_run(compute: Callable[[Trained], T]) -> Callable[[Trained], T]:
+    """Return a function that computes a run's value once, for all metrics that read it."""
+    last: list[Any] = [None, None]
+
+    def computed(run: Trained) -> T:
+        if last[0] is not run:
+            last[:] = run, compute(run)
+        return last[1]
+
+    return computed
 
 
 Axis = Literal["time", "task"] | int | tuple[str, ...]
@@ -186,6 +196,20 @@ class Benchmark(NamedTuple):
 
 Benchmarks = Mapping[str, Benchmark]
 """Benchmarks of a run by the name of their column: the setting, or part and setting."""
+
+
+class Request(NamedTuple):
+    """What is asked of a benchmark."""
+
+    name: str
+    config: Any
+    settings: tuple[str, ...]
+    """Settings to run; benchmarks with their own ignore them."""
+    seed: int
+    seeds: int
+    validation_seeds: int
+    runs: Path
+    """Folder of run folders; computed features are kept there."""
 
 
 def own_data(

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.iirc.scores import score_method
 
 from everlight.continual.base import Predictions, Samples, Task, TaskSequence
 from everlight.continual.engine.evaluation import (
@@ -14,7 +15,6 @@ from everlight.continual.engine.evaluation import (
 )
 from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
-from everlight_experiments.iirc.scores import score_method
 from tests.continual.many_labels import PAIRS, binary_setup
 from tests.continual.small_net import (
     CLASSES,
