@@ -11,6 +11,8 @@ from everlight_experiments.common.settings import Preset, check_name
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.facts.benchmark import facts_benchmarks
+from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
 
@@ -34,6 +36,7 @@ def composed(request: Request) -> Benchmarks:
 BENCHMARKS: dict[str, Entry] = {
     **{name: Entry(configs, composed) for name, configs in CONFIGS.items()},
     "icifar": Entry(ICIFAR, composed),
+    "facts": Entry(FACTS, facts_benchmarks, True),
     "iirc": Entry(IIRC, iirc_benchmarks, True),
 }
 

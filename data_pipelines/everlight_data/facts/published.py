@@ -1,7 +1,7 @@
-"""The authors' files as a benchmark: their divisions into tasks, photographs in a folder.
+"""The authors' files of lifelong fact learning: tasks as published, photographs in a folder.
 
 `splits/4tasks_random`, `4tasks_semantic`, `8tasks_random` and `8tasks_semantic` hold the files that
-`everlight_data.facts.splits.read_split` reads. Photographs are read when a step asks for them.
+`everlight_data.facts.splits.read_split` reads. Photographs are read when a step needs them.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,9 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.splits import Fact, FactSamples, find_images, read_split
-from everlight_data.facts.word_vectors import load_word_vectors
-from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.facts.benchmarks import (
+from everlight_data.facts.divided import (
     SPLITS,
-    FactSet,
+    DividedFacts,
     Part,
     Size,
     Split,
@@ -24,29 +21,32 @@ from everlight_experiments.facts.benchmarks import (
     number_pieces,
     spaced_examples,
 )
+from everlight_data.facts.splits import Fact, FactSamples, find_images, read_split
+from everlight_data.facts.word_vectors import load_word_vectors
+from everlight_data.images.jpeg_store import JpegStore
 
 
 def split_folders(splits: Path, tasks: int) -> dict[Split, Path]:
-    """Where the divisions into so many tasks are."""
+    """Return the folders of both divisions into a number of tasks."""
     return {split: splits / f"{tasks}tasks_{split}" for split in SPLITS}
 
 
-def there_are(splits: Path, tasks: int) -> bool:
-    """Whether both divisions into so many tasks are there."""
+def are_published(splits: Path, tasks: int) -> bool:
+    """Return whether both divisions into a number of tasks exist."""
     return all(folder.is_dir() for folder in split_folders(splits, tasks).values())
 
 
-def read_benchmark(splits: Path, size: Size, words: WordFile) -> FactSet:
-    """A label space with both divisions; images are those that the random one lists.
+def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
+    """Return the facts of both divisions; images are those that the random one lists.
 
     Args:
       splits: the authors' folder.
-      size: its number of tasks, and the most examples of each fact; all facts are taken.
-      words: the file of word vectors.
+      size: number of tasks and largest number of examples per fact; all facts are taken.
+      words: file of word vectors.
 
     Raises:
-      MissingDataError, DataError: as `read_split` and `load_word_vectors`; no file of word vectors
-        was given, or the two divisions are not of the same facts; named.
+      MissingDataError: there is no file of word vectors, or a file is missing.
+      DataError: a file cannot be read, or the two divisions differ in their facts.
     """
     if words.path is None:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
@@ -64,21 +64,21 @@ def read_benchmark(splits: Path, size: Size, words: WordFile) -> FactSet:
     ]
     counts = np.bincount(whole.train.facts, minlength=len(whole.facts))
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return FactSet(whole.facts, pieces, vectors, counts, *parts, fact_task, None)
+    return DividedFacts(whole.facts, pieces, vectors, counts, *parts, fact_task, None)
 
 
-def open_photographs(benchmark: FactSet, folder: Path, side: int, memory_limit: int) -> JpegStore:
-    """The benchmark's images, training first, to be read when they are asked for.
+def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:
+    """Return a reader of the images, training first.
 
     Raises:
-      MissingDataError: some are missing; counted and named.
+      MissingDataError: some are missing; the message counts and names them.
     """
-    names = find_images(folder, (*benchmark.train.links, *benchmark.test.links))
+    names = find_images(folder, (*facts.train.links, *facts.test.links))
     return JpegStore(folder, np.array([name.encode() for name in names]), side, memory_limit)
 
 
 def _same_order(facts: tuple[Fact, ...], task: Mapping[Fact, int]) -> Int[np.ndarray, "f"]:
-    """Their tasks in another division."""
+    """Return the facts' tasks in another division."""
     apart = set(facts) ^ task.keys()
     if apart:
         named = ", ".join(str(tuple(fact)) for fact in sorted(apart)[:3])
