@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from everlight_experiments.common.settings import Preset, check_name
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.core50.benchmark import core50_benchmarks
+from everlight_experiments.core50.config import PRESETS as CORE50
 
 
 class Request(NamedTuple):
@@ -47,6 +50,9 @@ def composed(request: Request) -> Benchmarks:
 BENCHMARKS: dict[str, Entry] = {
     **{name: Entry(configs, composed) for name, configs in CONFIGS.items()},
     "icifar": Entry(ICIFAR, composed),
+    "core50-ni": Entry(CORE50, partial(core50_benchmarks, "NI"), True),
+    "core50-nc": Entry(CORE50, partial(core50_benchmarks, "NC"), True),
+    "core50-nic": Entry(CORE50, partial(core50_benchmarks, "NIC"), True),
 }
 
 
