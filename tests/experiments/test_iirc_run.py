@@ -5,8 +5,6 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
 
 from everlight.continual import Protocol
 from everlight.models import ResNet50

@@ -1,13 +1,11 @@
-"""Published accuracies of CORe50's baselines, in percent, on the full test set of all 50 objects.
+"""Published accuracies of CORe50's baselines."""
 
-After every batch: the averages of the authors' result tables (CC BY 4.0), which are those of all
-runs but, where there are ten, of the first nine.
-"""
+from collections.abc import Mapping
 
-from everlight_experiments.core50.plans import CaffeNet
+from everlight_experiments.core50.config import Base
 
 # fmt: off
-_CURVES: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
+CURVES: Mapping[str, Mapping[str, Mapping[str, tuple[float, ...]]]] = {
     "Mid-CaffeNet": {
         "NI": {
             "naive": (38.59, 44.44, 48.90, 52.44, 53.88, 52.32, 53.77, 54.69),
@@ -96,8 +94,12 @@ _CURVES: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
     },
 }
 # fmt: on
+"""Accuracies in percent on the full test set of all 50 objects, after every batch.
 
-PAPER_STATIC = {
+They are averages of the authors' result tables (CC BY 4.0), of all runs but, where there are ten,
+of the first nine.
+"""
+STATIC = {
     "Mid-CaffeNet": {
         "from scratch": {"object": 37.82, "category": 48.93},
         "frozen + SVM": {"object": 51.35, "category": 61.81},
@@ -109,23 +111,15 @@ PAPER_STATIC = {
         "fine-tuning": {"object": 69.08, "category": 80.23},
     },
 }
-"""Table 2, by net."""
-PAPER_CURVES = {
-    net: {
-        # The published curves of CWR are of the authors' code.
-        scenario: {**curves, "CWR as coded": curves["CWR"]} if "CWR" in curves else curves
-        for scenario, curves in by_scenario.items()
-    }
-    for net, by_scenario in _CURVES.items()
-}
-"""Figures 4 to 6, by net, scenario and method of the run."""
+"""Accuracies in percent of the static benchmark (table 2), by network, strategy and level."""
 
 
-def paper_net(net: str) -> CaffeNet:
-    """The published net that a run with a net is compared with; the small one with Mid-CaffeNet."""
+def published_net(net: str) -> str:
+    """Return the published network that a run is compared with; the small one with Mid-CaffeNet."""
     return "Mid-VGG" if net == "Mid-VGG" else "Mid-CaffeNet"
 
 
-def paper_name(net: str, same_data: bool) -> str:
-    """How a report marks them."""
-    return f"{paper_net(net)} on CORe50" + ("" if same_data else ", other data")
+def published_name(config: Base) -> str:
+    """Return how a report marks published numbers."""
+    same = config.data == "core50"
+    return f"{published_net(config.net)} on CORe50" + ("" if same else ", other data")
