@@ -112,7 +112,7 @@ def image_benchmarks(
         content.append(np.asarray(learned.stored.pieces))
     checksums = checksums_of(*content)
     training = training_words(config, learned.net, found, settings)
-    parts = name, config, learned, found, sequences, checksums, training
+    parts = name, config, learned, sequences, checksums, training
     return {setting: _bound(setting, *parts) for setting in settings}
 
 
@@ -166,7 +166,6 @@ def _bound(
     name: str,
     config: Config,
     learned: Learned,
-    found: Optimizer,
     sequences: Callable[[int, Use], TaskSequence],
     checksums: tuple[int, ...],
     training: str,
@@ -175,25 +174,7 @@ def _bound(
     given = setting == "task-incremental"
     metrics = class_metrics(config.metrics, images.class_names)
     predicts = needs_predictions(config.metrics)
-    classes, tasks = len(images.class_names), number_of_tasks(config)
     facts = facts_of(name, config, net, checksums)
-
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        group = data.own.class_group
-        objective = softmax_objective(group, True)
-        if predicts:
-            objective = with_predictions(objective, given)
-        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
-        return setup, Needs(
-            tasks,
-            classes,
-            config.exemplars_per_class,
-            reach=found.implicit_rate,
-            layers=net.layers if method.trains == "net" else (),
-            class_group=group,
-            replay_batch_size=config.replay_batch_size,
-            buffer_size=config.buffer_size,
-        )
 
     def protocol(method: Method) -> Protocol:
         if setting == "online":
@@ -218,7 +199,7 @@ def _bound(
         metrics=metrics,
         facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
         shared=lambda method: learned.stored,
-        begin=begin,
+        begin=beginning(config, net, given),
         protocol=protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
@@ -232,6 +213,38 @@ def _bound(
         config=config,
         sections=lambda folder: [data_section(folder, images)],
     )
+
+
+def beginning(
+    config: Config, net: Network, task_given: bool
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return the function that makes the parts of a strategy: softmax over the seen classes.
+
+    Args:
+      config: of the benchmark.
+      net: network of the configuration.
+      task_given: whether the task identity is given, so that every task has its own head.
+    """
+    found = optimizer(config.optimizer, config.learning_rate)
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        group = data.own.class_group
+        objective = softmax_objective(group, True)
+        if needs_predictions(config.metrics):
+            objective = with_predictions(objective, task_given)
+        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
+        return setup, Needs(
+            number_of_tasks(config),
+            net.classes,
+            config.exemplars_per_class,
+            reach=found.implicit_rate,
+            layers=net.layers if method.trains == "net" else (),
+            class_group=group,
+            replay_batch_size=config.replay_batch_size,
+            buffer_size=config.buffer_size,
+        )
+
+    return begin
 
 
 def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:

@@ -1,18 +1,17 @@
-"""What each continual experiment would take at the paper's preset, compiled here and not run.
+"""Costs of the papers' presets: one training step of each is compiled, and nothing is trained.
 
     everlight cost
     everlight cost --timed              # hours on this machine's first device
     everlight cost --device tpu-v5e     # needs the extra tpu, and no TPU
 
-One training step of every experiment is compiled ahead of time at the paper's shapes, for this
-machine's first device or for a chip of a TPU v5e. Nothing is trained and no data are read.
+Data are shapes alone.
 """
 
 import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,29 +23,35 @@ from jaxtyping import Array, PyTree
 from everlight.continual import (
     Build,
     Protocol,
+    Setup,
     StoredImages,
+    Strategy,
     TaskSequence,
     initial_state,
     lower_step,
 )
 from everlight.metrics.ranking import Facts
-from everlight.scenarios import class_incremental, core50, equal_tasks, fact_sequence, iirc
+from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.iirc_metadata import official_metadata
-from everlight_experiments.cl_metrics.record import PLANS as ICIFAR_PLANS
-from everlight_experiments.cl_metrics.record import icifar_begin
-from everlight_experiments.continual.benchmark import Begin, Own, RunData
-from everlight_experiments.continual.methods import METHODS, Method
-from everlight_experiments.continual.runner import build_with
-from everlight_experiments.core50 import plans as core50_plans
-from everlight_experiments.core50 import record as core50_record
-from everlight_experiments.facts import record as facts_record
-from everlight_experiments.iirc import record as iirc_record
+from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
+from everlight_experiments.continual.benchmark import Own, RunData
+from everlight_experiments.continual.images import beginning as images_beginning
+from everlight_experiments.continual.methods import METHODS, Method, Needs
+from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.core50 import benchmark as core50_benchmark
+from everlight_experiments.core50.config import PRESETS as CORE50
+from everlight_experiments.facts import benchmark as facts_benchmark
+from everlight_experiments.facts.config import PRESETS as FACTS
+from everlight_experiments.iirc import benchmark as iirc_benchmark
+from everlight_experiments.iirc.config import PRESETS as IIRC
 
+FRAMES = 300
+"""Frames per object and session of CORe50, about."""
 Device = Literal["here", "tpu-v5e"]
 V5E = "TPU v5 lite"
-"""What JAX calls it."""
+"""Name of the chip in JAX."""
 V5E_BYTES = 16_000_000_000
 """High-bandwidth memory of a chip, by its maker."""
 V5E_OPERATIONS, V5E_BANDWIDTH = 197e12, 819e9
@@ -59,7 +64,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class PlanSettings:
+class CostOptions:
     """Print the memory, operations and hours of the paper presets without training."""
 
     device: Device = "here"
@@ -69,57 +74,77 @@ class PlanSettings:
 
 
 class Work(NamedTuple):
-    """A sequence at the paper's preset; its data are shapes alone."""
+    """A method on a paper's benchmark; its data are shapes alone."""
 
-    name: str
-    build: Build
+    benchmark: str
+    method: Method
+    begin: Callable[[Method, RunData], tuple[Setup, Needs]]
     protocol: Protocol
-    data: PyTree
+    shared: PyTree
     sequence: TaskSequence
     replayed: int = 0
-    """Exemplars of every earlier class that an epoch passes over too."""
+    """Exemplars of every earlier class that an epoch also passes over."""
+
+    @property
+    def parts(self) -> tuple[Build, Protocol, RunData, TaskSequence]:
+        """Return the engine's arguments but for the key."""
+        method, begin = self.method, self.begin
+
+        def build(data: RunData) -> tuple[Setup, Strategy]:
+            setup, needs = begin(method, data)
+            return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
+
+        data = RunData(self.shared, Own(self.sequence.class_task, _number()))
+        return build, self.protocol, data, self.sequence
 
 
 class Estimate(NamedTuple):
-    """Of one sequence, by the compiler's own analysis."""
+    """Costs of one sequence, by the compiler's own analysis."""
 
     parameters: int
     data_bytes: int
-    """On the device once, for all of its runs."""
+    """Bytes on the device, once for all runs."""
     state_bytes: int
-    """Of a run, between steps."""
+    """Bytes of a run between steps."""
     working_bytes: int
-    """Of a run, within a step."""
+    """Bytes of a run within a step."""
     operations: float
-    """Of a step."""
+    """Floating-point operations of a step."""
     steps: int
     step_seconds: float | None
     """None where no peaks are known, and none was timed."""
 
     def at_once(self, memory: int) -> int:
-        """How many runs a device of so many bytes holds."""
+        """Return the number of runs that a device of so many bytes holds."""
         return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
 
 
-def run_plan(settings: PlanSettings) -> None:
-    """Compiles every experiment's step and prints what its sequence would take.
+def run_cost(options: CostOptions) -> None:
+    """Compile every experiment's step and print the costs of its sequence.
 
     Raises:
       DataError: steps are to be timed on a device that is not there.
       MissingDataError: the TPU's compiler is not installed.
     """
-    if settings.timed and settings.device != "here":
+    if options.timed and options.device != "here":
         raise DataError("--timed is for --device here, where a step can run")
-    device = _device(settings.device)
+    device = _device(options.device)
     memory = _memory(device)
-    ran = "only zeros are learnt from" if settings.timed else "nothing is run"
+    ran = "only zeros are learnt from" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     print(_row(*COLUMNS))
     for make in WORKS:
         work = make()
-        print(_told(work.name, estimate(work, device, settings.timed), memory), flush=True)
+        print(
+            _cells(
+                f"{work.benchmark}: {work.method.name}",
+                estimate(work, device, options.timed),
+                memory,
+            ),
+            flush=True,
+        )
     least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
-    clock = "a step timed here" if settings.timed else least
+    clock = "a step timed here" if options.timed else least
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
         "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
@@ -128,7 +153,7 @@ def run_plan(settings: PlanSettings) -> None:
 
 
 def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
-    """What a sequence takes on a device, which must be there only if its steps are timed."""
+    """Return the costs of a sequence on a device, which must exist only if steps are timed."""
     sharding = SingleDeviceSharding(device)
 
     def placed(tree: PyTree) -> PyTree:
@@ -136,15 +161,16 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
         )
 
-    data, sequence, key = placed((work.data, work.sequence, jax.random.key(0)))
-    parts = (work.build, work.protocol, data, sequence, key)
+    build, protocol, data, sequence = work.parts
+    data, sequence, key = placed((data, sequence, jax.random.key(0)))
+    parts = (build, protocol, data, sequence, key)
     state = initial_state(*parts)
     compiled = lower_step(*parts).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
     seconds = least_seconds(cost) if V5E in device.device_kind else None
     return Estimate(
         sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
-        _bytes(work.data),
+        _bytes(data),
         _bytes(state),
         memory.temp_size_in_bytes,
         float(cost["flops"]),
@@ -154,7 +180,7 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
 
 
 def least_seconds(cost: Mapping[str, float]) -> float:
-    """Of a step on a chip of a TPU v5e: whichever of operations and bytes takes longer.
+    """Return the seconds of a step on a TPU v5e: the longer of operations and bytes.
 
     The compiler's own "optimal_seconds" counts an operation that it cannot judge as -1.
     """
@@ -162,7 +188,7 @@ def least_seconds(cost: Mapping[str, float]) -> float:
 
 
 def _seconds(compiled: jax.stages.Compiled) -> float:
-    """Of a step on zeros, the least of some, after one that is not counted."""
+    """Return the least seconds of some steps on zeros, after one that is not counted."""
 
     def zeros(of: Any) -> Array:
         if jnp.issubdtype(of.dtype, jax.dtypes.prng_key):
@@ -181,7 +207,7 @@ def _seconds(compiled: jax.stages.Compiled) -> float:
 
 
 def steps_of(work: Work) -> int:
-    """Of a whole sequence whose strategy passes over a task's samples, and its exemplars."""
+    """Return the steps of a sequence, whose epochs pass over a task's samples and exemplars."""
     protocol, tasks = work.protocol, work.sequence.tasks
     if protocol.epoch_steps is not None:
         return sum(protocol.epochs_of(task) * protocol.epoch_steps for task in range(len(tasks.id)))
@@ -194,101 +220,82 @@ def steps_of(work: Work) -> int:
     )
 
 
-def _work(
-    name: str,
-    begin: Begin,
-    scenario: str,
-    method: Method,
-    protocol: Protocol,
-    shared: PyTree,
-    sequence: TaskSequence,
-    replayed: int = 0,
-) -> Work:
-    build = build_with(begin, scenario, method)
-    data = RunData(shared, Own(sequence.class_task, _number()))
-    return Work(f"{name}: {method.name}", build, protocol, data, sequence, replayed)
-
-
-def _icifar() -> Work:
-    plan = ICIFAR_PLANS["paper"]
+def icifar() -> Work:
+    """Return EWC on iCIFAR-100."""
+    config = ICIFAR["paper"]
+    (train, test), classes, side = config.per_class, config.classes, config.side
+    net = network(config.net, Wanted(classes, side, config.dtype, config.dropout))
     sequence = class_incremental(
-        np.repeat(np.arange(plan.classes), plan.per_class[0]),
-        np.repeat(np.arange(plan.classes), plan.per_class[1]),
-        equal_tasks(range(plan.classes), plan.tasks),
-        plan.classes,
+        np.repeat(np.arange(classes), train),
+        np.repeat(np.arange(classes), test),
+        divide_classes(range(classes), config.tasks[0]),
+        classes,
     )
-    images = _images(plan.classes * sum(plan.per_class), plan.side)
-    begin, method = icifar_begin(plan), METHODS["EWC"]
-    return _work("icifar", begin, "task-incremental", method, plan.protocol, images, sequence)
+    images = _images(classes * (train + test), side)
+    begin = images_beginning(config, net, True)
+    return Work("icifar", METHODS["EWC"], begin, config.protocol, images, sequence)
 
 
-def _iirc() -> Work:
-    plan, method = iirc_record.PLANS["paper"], METHODS["ER-balanced"]
+def iirc_cifar() -> Work:
+    """Return ER on the first configuration of IIRC-CIFAR."""
+    config, method = IIRC["paper"], METHODS["ER-balanced"]
     metadata = official_metadata("iirc_cifar100")
     order = metadata.configurations[0]
     names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))
-    sequence = iirc(
-        np.repeat(np.arange(len(names)), plan.per_class[0]),
-        np.repeat(np.arange(len(names)), plan.per_class[1]),
-        tuple(names),
-        metadata.hierarchy,
-        order,
-        "incomplete",
-        metadata.valid_fraction,
-    ).sequence
-    begin = iirc_record.iirc_begin(plan, sequence.class_task.shape[0], len(order.tasks))
-    images = _images(len(names) * sum(plan.per_class), plan.side)
-    protocol = iirc_record.iirc_protocol(plan, method)
-    scenario = iirc_record.SCENARIO
-    return _work(
-        "iirc", begin, scenario, method, protocol, images, sequence, plan.exemplars_per_class
+    train, test = (np.repeat(np.arange(len(names)), count) for count in config.per_class)
+    hierarchy = metadata.hierarchy, order, "incomplete", metadata.valid_fraction
+    sequence = iirc(train, test, tuple(names), *hierarchy).sequence
+    classes = sequence.class_task.shape[0]
+    begin = iirc_benchmark.beginning(
+        config, iirc_benchmark.network_of(config, classes), classes, len(order.tasks)
     )
+    images = _images(len(train) + len(test), config.side)
+    protocol, kept = iirc_benchmark.protocol_of(config, method), config.exemplars_per_class
+    return Work("iirc", method, begin, protocol, images, sequence, kept)
 
 
-def _core50(net: core50_plans.CaffeNet) -> Work:
-    plan = core50_plans.choose_net(core50_plans.PLANS["paper"], net)
+def core50_nc(net: str) -> Work:
+    """Return naive on new classes of CORe50 with one of the paper's networks."""
+    config, method = replace(CORE50["paper"], net=net), METHODS["naive"]
     objects, sessions = (each.ravel() for each in np.mgrid[:50, :11])
     # As many frames of every recording as the release has on average.
-    objects, sessions = np.repeat(objects, plan.frames), np.repeat(sessions, plan.frames)
-    sequence, length = core50(objects, sessions, "NC"), plan.tuned["NC"]
-    begin = core50_record.core50_begin(plan, 50, sequence.tasks.id.shape[0])
-    protocol = core50_plans.protocol_of(length, plan.batch_size)
-    images = _images(len(objects), plan.side)
-    shared = core50_record.Shared(images, {}, _number(), _number())
-    name, method = f"core50-nc, {net}", METHODS["naive"]
-    return _work(name, begin, "NC", method, protocol, shared, sequence)
+    objects, sessions = np.repeat(objects, FRAMES), np.repeat(sessions, FRAMES)
+    sequence, length = core50(objects, sessions, "NC"), config.nc
+    course = core50_benchmark.Course("NC", "NC", lambda method: length)
+    tasks = sequence.tasks.id.shape[0]
+    begin = core50_benchmark.core50_begin(config, course, 50, tasks)
+    protocol = core50_benchmark.protocol_of(length, config.batch_size)
+    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _number(), _number())
+    return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
 
 
-def _facts() -> Work:
-    plan = facts_record.PLANS["paper"]
-    wanted = plan.benchmarks["mid-scale"]
-    facts, (train, test) = wanted.size.facts, wanted.size.per_fact
-    fact_task = np.arange(facts) * wanted.size.tasks // facts
-    every = np.repeat(np.arange(facts), train), np.repeat(np.arange(facts), test)
-    count = sum(map(len, every))
+def mid_scale_facts() -> Work:
+    """Return IMM on the paper's smaller set of facts."""
+    config, method = FACTS["paper"], METHODS["IMM mode"]
+    scale, words, dimension = config.scale, 170, 300
+    every = [np.repeat(np.arange(scale.facts), count) for count in scale.per_fact]
     examples = [Examples(np.arange(len(fact)), fact) for fact in every]
     none = Examples(np.zeros(0, int), np.zeros(0, int))
-    sequence = fact_sequence(fact_task, examples[0], none, examples[1])
-    words, dimension = 170, 300
-    shared = facts_record.Shared(
-        _images(count, plan.net.side),
+    task = np.arange(scale.facts) * scale.tasks // scale.facts
+    sequence = fact_sequence(task, examples[0], none, examples[1])
+    shared = facts_benchmark.Shared(
+        _images(sum(map(len, every)), config.data.side),
         Facts(
-            jax.ShapeDtypeStruct((facts, 3), jnp.int32),
+            jax.ShapeDtypeStruct((scale.facts, 3), jnp.int32),
             jax.ShapeDtypeStruct((words, dimension), jnp.float32),
         ),
         jax.ShapeDtypeStruct((48,), jnp.int32),
     )
-    begin = facts_record.facts_begin(plan.net, dimension, facts, wanted.size.tasks)
-    name, method = "facts, mid-scale", METHODS["IMM mode"]
-    return _work(name, begin, "random", method, wanted.protocol, shared, sequence)
+    begin = facts_benchmark.beginning(config, dimension, scale.facts)
+    return Work("facts, mid-scale", method, begin, scale.protocol, shared, sequence)
 
 
 WORKS: tuple[Callable[[], Work], ...] = (
-    _icifar,
-    _iirc,
-    lambda: _core50("Mid-CaffeNet"),
-    lambda: _core50("Mid-VGG"),
-    _facts,
+    icifar,
+    iirc_cifar,
+    lambda: core50_nc("Mid-CaffeNet"),
+    lambda: core50_nc("Mid-VGG"),
+    mid_scale_facts,
 )
 
 
@@ -307,7 +314,7 @@ def _device(wanted: Device) -> jax.Device:
 
 
 def chips_of_a_v5e() -> Sequence[jax.Device]:
-    """Four chips that need not be there, to compile for.
+    """Return four chips of a TPU v5e to compile for, which need not exist.
 
     Raises:
       MissingDataError: the TPU's compiler is not installed.
@@ -330,7 +337,7 @@ def chips_of_a_v5e() -> Sequence[jax.Device]:
 
 
 def _memory(device: jax.Device) -> int:
-    """Of a device, in bytes; a CPU's is the machine's, a v5e may not be there to be asked."""
+    """Return a device's bytes of memory; a CPU's is the machine's."""
     if V5E in device.device_kind:
         return V5E_BYTES
     if device.platform == "cpu":
@@ -346,7 +353,7 @@ def _width(leaf: Any) -> int:
     return leaf.dtype.itemsize
 
 
-def _told(name: str, found: Estimate, memory: int) -> str:
+def _cells(name: str, found: Estimate, memory: int) -> str:
     seconds = found.step_seconds
     return _row(
         name,
