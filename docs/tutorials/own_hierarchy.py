@@ -21,6 +21,7 @@ from everlight.continual import (
     naive,
     run_sequence,
 )
+from everlight.continual.engine.run import Run
 from everlight.metrics import task_score_matrix
 from everlight.models import MLP
 from everlight.plots import plot_accuracy_matrix
@@ -70,7 +71,9 @@ def build(stored):
 
 
 program = jax.jit(
-    lambda stored, sequence, key: run_sequence(build, Protocol(epochs=15), stored, sequence, key)
+    lambda stored, sequence, key: run_sequence(
+        Run(build, Protocol(epochs=15), stored, sequence, key)
+    )
 )
 
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import drive_sequence
 from everlight.scenarios.core50 import core50
 from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints

@@ -9,7 +9,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from everlight.continual import drive_sequence
 from everlight_experiments import cli
 from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints

@@ -241,4 +241,5 @@ def test_many_runs_are_timed_on_the_devices_that_there_are(tmp_path):
     assert "| 1 | " in page
     assert "with the same bits" in page
     speed = json.loads((tmp_path / "many_runs.json").read_text())["speed"]
-    assert speed["ratio"]["1"] == pytest.approx(speed["driven_s"] / speed["together_s"]["1"])
+    assert speed["ratio"]["1"] == 1
+    assert speed["together_s"]["1"] > 0

@@ -12,8 +12,9 @@ import pytest
 
 from everlight.continual.base import Outputs, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import Protocol, drive_sequence, initial_state
-from everlight.continual.engine.state import Build
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Build, Run
+from everlight.continual.engine.sequence import initial_state
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
@@ -24,6 +25,7 @@ from everlight_experiments.continual.benchmark import RunData, own_of
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.iirc import record
 from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
+from tests.driving import drive_run
 from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
@@ -100,7 +102,7 @@ def parts_of(name):
 
 
 def finish(name, state=None):
-    *_, last = drive_sequence(*parts_of(name), state)
+    *_, last = drive_run(Run(*parts_of(name)), state)
     return last.result
 
 
@@ -140,7 +142,7 @@ def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypat
 
     checkpoints = Checkpoints(tmp_path)
     assert checkpoints.newest() == RESUMED_FROM
-    kept = checkpoints.restore(RESUMED_FROM, initial_state(*parts)).state
+    kept = checkpoints.restore(RESUMED_FROM, initial_state(Run(*parts))).state
     assert (int(kept.task), int(kept.epoch)) == (1, 2)
     assert kept.result.learner.schedule.factor == 0.5
     # The first task's two superclasses have their exemplars.

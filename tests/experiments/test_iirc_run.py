@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
 from everlight_data.images.iirc_metadata import Metadata

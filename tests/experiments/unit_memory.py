@@ -18,13 +18,14 @@ from everlight.continual import (
     Runs,
     StoredImages,
     drive_runs,
-    drive_sequence,
     flax_setup,
     naive,
     softmax_objective,
 )
+from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
+from tests.driving import drive_run
 
 PROTOCOL = Protocol(epochs=1, batch_size=8, select="last")
 LABELS = np.arange(60) % 6
@@ -54,7 +55,7 @@ def main() -> None:
         build = shared if builds == "shared" else new_build(0.1 + 1e-4 * unit)
         key = jax.random.key(unit)
         if driver == "driven":
-            states = drive_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
+            states = drive_run(Run(build, PROTOCOL, DATA, SEQUENCE, key))
         else:
             one = jax.tree.map(lambda leaf: leaf[None], (SEQUENCE, key))
             states = drive_runs(build, PROTOCOL, DATA, Runs(*one))

@@ -387,10 +387,9 @@ def _many_markdown(sizes: ManyRunsSizes, machine: dict, speed: ManyRunsSpeed) ->
             f"`python -m everlight_experiments.bench --many-runs` {_where(machine)}. {sizes.runs} runs of "
             f"{sizes.strategy}, {tasks.tasks} tasks of {tasks.classes // tasks.tasks} classes, "
             f"{tasks.train_per_class} training images a class, {tasks.side}×{tasks.side}, "
-            f"{tasks.epochs} epochs. Driven one after another: {speed.driven_s:.1f} s. Together, "
-            f"with {same} whatever the number of devices:",
+            f"{tasks.epochs} epochs, with {same} whatever the number of devices:",
             _table(
-                "devices | seconds | driven / together | first call, with compilation",
+                "devices | seconds | speed-up | first call, with compilation",
                 [
                     f"{n} | {seconds:.1f} | {speed.ratio[n]:.2f} | {speed.first_s[n]:.1f}"
                     for n, seconds in speed.together_s.items()

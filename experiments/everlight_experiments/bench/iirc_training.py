@@ -13,30 +13,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import monitoring
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
-from everlight.continual.base import Task, TaskSequence
+from everlight.continual.base import Learner, Memory, TaskSequence
+from everlight.continual.engine.epochs import count_steps, epoch_step, open_epoch
 from everlight.continual.engine.evaluation import evaluate, validate
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Build, Run, SequenceResult, SequenceState
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.state import Build, SequenceResult
-from everlight.continual.engine.steps import (
-    Progress,
-    Protocol,
-    begin_sequence,
-    begin_task,
-    count_steps,
-    end_task,
-    epoch_step,
-    open_epoch,
-    take_task,
-)
+from everlight.continual.engine.tasks import begin_state, begin_task, end_task, take_task
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.images.iirc_metadata import official_metadata
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.bench.net_training import has_torch
 from everlight_experiments.bench.timing import median_ratio, seconds_in_turns
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.sequences import store_images, train_sequence
+from everlight_experiments.common.many_runs import Unit, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.sequences import store_images
+from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.benchmark import RunData, own_of
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.iirc.record import (
@@ -119,17 +114,29 @@ class _World(NamedTuple):
 def race_speed(sizes: TrainingSizes) -> RaceSpeed:
     """Trains ER with 20 exemplars once through every task, driven and then compiled."""
     world, key = _world(sizes), jax.random.key(0)
-    parts = (world.build, world.protocol, world.data, world.sequence, key)
-    with tempfile.TemporaryDirectory() as folder, _compilation_seconds() as compilation:
+    shared, own = world.data
+    unit, results = Unit("race", {}, world.sequence, key, own), []
+    with tempfile.TemporaryDirectory() as path, _compilation_seconds() as compilation:
+        folder = RunFolder("bench", "race", RunSettings(runs=Path(path)))
         begin = time.perf_counter()
-        result = train_sequence(*parts, Path(folder, "race"), {"bench": "race"})
+        train_units(
+            folder,
+            [unit],
+            world.build,
+            world.protocol,
+            shared,
+            lambda result: {"losses": result.losses},
+            RunData,
+            after_task=lambda unit, task, result: results.append(result),
+        )
+        result = results[-1]
         score_method(world.sequence, np.asarray(result.evaluation))
         driven = time.perf_counter() - begin
     compilation_s = sum(compilation)
     apart = _parts_of_race(world, result, sizes.part_rounds)
 
     begin = time.perf_counter()
-    program = jax.jit(lambda *inputs: run_sequence(world.build, world.protocol, *inputs))
+    program = jax.jit(lambda *inputs: run_sequence(Run(world.build, world.protocol, *inputs)))
     compiled = program.lower(world.data, world.sequence, key).compile()
     ready = time.perf_counter()
     jax.block_until_ready(compiled(world.data, world.sequence, key))
@@ -200,15 +207,14 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     """
     world = _world(sizes)
     number, key = jnp.asarray(sizes.replay_task), jax.random.key(0)
-    epoch, reach = _epoch_programs(world, number)
-    progress = reach(world.data, world.sequence, key)
-    memory, learner, _ = progress
+    run = Run(world.build, world.protocol, world.data, world.sequence, key)
+    epoch, reach = _epoch_programs(number)
+    state = reach(run)
+    memory, learner = state.result.memory, state.result.learner
     _, strategy = world.build(world.data)
     task = take_task(strategy, world.protocol, world.sequence, number)
     samples = strategy.epoch_data(memory, task).samples
-    contestants: dict[str, Callable[[], object]] = {
-        "everlight": lambda: epoch(world.data, world.sequence, progress, key)
-    }
+    contestants: dict[str, Callable[[], object]] = {"everlight": lambda: epoch(run, state)}
     if has_torch():
         from everlight_experiments.bench.iirc_torch import torch_epoch
 
@@ -233,37 +239,30 @@ def replay_speed(sizes: TrainingSizes) -> ReplaySpeed:
     )
 
 
-def _epoch_programs(world: _World, number: Int[Array, ""]) -> tuple[Callable, Callable]:
+def _epoch_programs(number: Int[Array, ""]) -> tuple[Callable, Callable]:
     """One epoch of a task as a program, and one that reaches the task without training."""
-    build, protocol = world.build, world.protocol
 
     @jax.jit
-    def reach(data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> Progress:
-        parts = (*build(data), protocol)
-        _, strategy, _ = parts
+    def reach(run: Run) -> SequenceState:
+        unevaluated = replace(run, protocol=replace(run.protocol, evaluate_every=run.tasks))
 
-        def begin(task_number: Int[Array, ""], progress: Progress) -> tuple[Progress, Task]:
-            task = take_task(strategy, protocol, sequence, task_number)
-            return begin_task(*parts, progress, task, key), task
+        def pass_task(_: Int[Array, ""], state: SequenceState) -> SequenceState:
+            return end_task(unevaluated, begin_task(run, state))
 
-        def pass_task(task_number: Int[Array, ""], progress: Progress) -> Progress:
-            return end_task(strategy, protocol, *begin(task_number, progress), key)
-
-        start = begin_sequence(*parts, sequence.class_task.shape[0], key)
-        return begin(number, jax.lax.fori_loop(0, number, pass_task, start))[0]
+        return begin_task(run, jax.lax.fori_loop(0, number, pass_task, begin_state(run)))
 
     @jax.jit
-    def epoch(
-        data: RunData, sequence: TaskSequence, progress: Progress, key: PRNGKeyArray
-    ) -> Progress:
-        setup, strategy = build(data)
-        task = take_task(strategy, protocol, sequence, number)
-        opened = open_epoch(strategy, progress.memory, task, key)
+    def epoch(run: Run, state: SequenceState) -> tuple[Memory, Learner]:
+        (setup, strategy), protocol = run.build(run.data), run.protocol
+        task, result = take_task(strategy, protocol, run.sequence, number), state.result
+        opened = open_epoch(strategy, result.memory, task, run.key)
 
-        def one_step(step: Int[Array, ""], progress: Progress) -> Progress:
-            return epoch_step(setup, strategy, protocol, progress, opened, task, step, key)[0]
+        def one_step(step: Int[Array, ""], learned: tuple) -> tuple[Memory, Learner]:
+            parts = (setup, strategy, protocol, *learned, opened, task, step, run.key)
+            return epoch_step(*parts)[:2]
 
-        return jax.lax.fori_loop(0, count_steps(opened[1], protocol), one_step, progress)
+        steps = count_steps(opened[1], protocol)
+        return jax.lax.fori_loop(0, steps, one_step, (result.memory, result.learner))
 
     return epoch, reach
 

@@ -1,4 +1,4 @@
-"""Independent runs driven one after another, and together on one device, two, and more."""
+"""Independent runs together on one device, two, and more."""
 
 import time
 from functools import partial
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual import Protocol, Runs, drive_runs, drive_sequence, runs_mesh
+from everlight.continual import Protocol, Runs, drive_runs, runs_mesh
 from everlight_experiments.bench.task_sequences import SequenceSizes, build_strategy, made_up
 from everlight_experiments.bench.timing import median_ratio, seconds_in_turns
 
@@ -34,12 +34,10 @@ class ManyRunsSizes(NamedTuple):
 class ManyRunsSpeed(NamedTuple):
     """Median seconds of all runs, compilation apart."""
 
-    driven_s: float
-    """One after another, step by step, by whatever threads XLA takes."""
     together_s: dict[int, float]
     """By the number of devices."""
     ratio: dict[int, float]
-    """Of the first to the second."""
+    """Of the fewest devices' seconds to these."""
     first_s: dict[int, float]
     """The first call, with compilation."""
     same_bits: bool
@@ -55,19 +53,13 @@ def many_runs_speed(sizes: ManyRunsSizes) -> ManyRunsSpeed:
     )
     keys = jax.random.split(jax.random.key(0), sizes.runs)
 
-    def driven() -> list[jax.Array]:
-        losses = []
-        for key in keys:
-            *_, last = drive_sequence(build, protocol, stored, sequence, key)
-            losses.append(last.result.losses)
-        return losses
-
     def together(devices: int) -> np.ndarray:
         mesh, losses = runs_mesh(jax.devices()[:devices]), []
         for first in range(0, sizes.runs, devices):
             some = keys[first : first + devices]
             repeated = jax.tree.map(partial(_repeated, len(some)), sequence)
-            *_, last = drive_runs(build, protocol, stored, Runs(repeated, some), chunk=1, mesh=mesh)
+            runs = Runs(build, protocol, stored, repeated, some)
+            *_, last = drive_runs(runs, chunk=1, mesh=mesh)
             losses.append(np.asarray(last.result.losses))
         return np.concatenate(losses)
 
@@ -76,15 +68,13 @@ def many_runs_speed(sizes: ManyRunsSizes) -> ManyRunsSpeed:
         begin = time.perf_counter()
         losses[devices] = together(devices)
         first_s[devices] = time.perf_counter() - begin
-    contestants = {"driven": driven} | {
-        str(devices): partial(together, devices) for devices in sizes.devices
-    }
+    contestants = {str(devices): partial(together, devices) for devices in sizes.devices}
     seconds = seconds_in_turns(contestants, sizes.sequence.rounds)
-    one = losses[sizes.devices[0]]
+    fewest = sizes.devices[0]
+    one = losses[fewest]
     return ManyRunsSpeed(
-        float(np.median(seconds["driven"])),
         {n: float(np.median(seconds[str(n)])) for n in sizes.devices},
-        {n: median_ratio(seconds["driven"], seconds[str(n)]) for n in sizes.devices},
+        {n: median_ratio(seconds[str(fewest)], seconds[str(n)]) for n in sizes.devices},
         first_s,
         all(np.array_equal(one, each) for each in losses.values()),
     )

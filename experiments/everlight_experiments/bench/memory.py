@@ -22,7 +22,8 @@ from everlight.continual import (
     softmax_objective,
     validate,
 )
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.models import MLP, ResNet50
 from everlight.scenarios import class_incremental
@@ -71,14 +72,14 @@ def resnet_step(**settings: object) -> jax.stages.Compiled:
         return setup, naive(setup)
 
     protocol = Protocol(batch_size=BATCH, select="last")
-    return lower_step(build, protocol, stored, sequence, jax.random.key(0)).compile()
+    return lower_step(Run(build, protocol, stored, sequence, jax.random.key(0))).compile()
 
 
 def planned_step(number: int) -> jax.stages.Compiled:
     """A training step of one of the plan's sequences, as it is driven."""
     work = WORKS[number]()
     return lower_step(
-        work.build, work.protocol, work.data, work.sequence, jax.random.key(0)
+        Run(work.build, work.protocol, work.data, work.sequence, jax.random.key(0))
     ).compile()
 
 

@@ -14,8 +14,10 @@ import optax
 from everlight.continual.base import Setup, Strategy, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
-from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
-from everlight.continual.engine.state import Build, SequenceState
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Build, Run, SequenceState
+from everlight.continual.engine.runs import Runs, drive_runs
+from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.ewc import ewc
@@ -25,6 +27,7 @@ from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from everlight_experiments.bench.net_training import has_torch
 from everlight_experiments.bench.timing import median_ratio, seconds_in_turns
 from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.trees import rows_of
 
 
 class SequenceSizes(NamedTuple):
@@ -134,16 +137,18 @@ def build_strategy(name: str, sizes: SequenceSizes) -> Build:
 def drive(
     build: Build, protocol: Protocol, stored: StoredImages, sequence: TaskSequence
 ) -> SequenceState:
-    """The last state of a sequence driven step by step."""
-    *_, last = drive_sequence(build, protocol, stored, sequence, jax.random.key(0))
-    return last
+    """The last state of a sequence driven epoch by epoch."""
+    run = Run(build, protocol, stored, sequence, jax.random.key(0))
+    *_, last = drive_runs(Runs.of(run), chunk=1)
+    result, best = rows_of((last.result, last.best), 0)
+    return last._replace(result=result, best=best)
 
 
 def _speed(
     name: str, sizes: SequenceSizes, stored: StoredImages, sequence: TaskSequence
 ) -> SequenceSpeed:
     build, protocol = build_strategy(name, sizes), Protocol(epochs=sizes.epochs)
-    compiled = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k))
+    compiled = jax.jit(lambda d, s, k: run_sequence(Run(build, protocol, d, s, k)))
     finished = drive(build, protocol, stored, sequence).result
 
     @jax.jit

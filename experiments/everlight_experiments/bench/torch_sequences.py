@@ -9,7 +9,7 @@ from torch.func import functional_call, grad, vmap
 
 from everlight.continual.base import Samples, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight_experiments.bench.task_sequences import SequenceSizes
 
 FISHER_CHUNK = 16

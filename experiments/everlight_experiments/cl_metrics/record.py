@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from everlight.continual.base import TaskSequence
-from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.models import MLP
 from everlight.models.heads import HeadKind

@@ -149,7 +149,7 @@ class Benchmark(NamedTuple):
     one_program: bool = False
     """Scenarios differ in their data and protocol alone: what is compiled for one serves all."""
     one_by_one: bool = False
-    """Runs are trained one after another, each by a driver of its own."""
+    """Runs are trained one after another on one device, so that each one's seconds are its own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Learns in the run's folder what comes before the first task, and gives the benchmark with
     it."""

@@ -22,6 +22,7 @@ from everlight.continual import (
     TaskSequence,
 )
 from everlight.continual.base import Memory
+from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state, operations_per_step
 from everlight_data.writing import amount
 from everlight_experiments.common.checkpoint import Checkpoints
@@ -32,7 +33,6 @@ from everlight_experiments.common.many_runs import (
     Unit,
     has_diverged,
     refuse_diverged,
-    train_one_by_one,
     train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
@@ -307,13 +307,13 @@ class Runner:
         strategy = self.strategy(scenario, method)
         if strategy.draw is None:
             return 0
-        parts = self._parts(scenario, method)
-        task = jax.tree.map(lambda leaf: leaf[0], parts[3].tasks)
-        index = jnp.zeros(parts[1].batch_size, int)
+        run = self._run(scenario, method)
+        task = jax.tree.map(lambda leaf: leaf[0], run.sequence.tasks)
+        index = jnp.zeros(run.protocol.batch_size, int)
         labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
         given = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
-        memory = initial_state(*parts).result.memory
-        found = jax.eval_shape(strategy.draw, memory, given, task, parts[4])
+        memory = initial_state(run).result.memory
+        found = jax.eval_shape(strategy.draw, memory, given, task, run.key)
         drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
         return sum(each.index.size for each in drawn if isinstance(each, Batch))
 
@@ -330,16 +330,15 @@ class Runner:
         facts = {"scenario": scenario, **self.benchmark.facts(scenario, method)}
         kept = self._folder.read_unit(name, facts)
         if kept is None:
-            parts = self._parts(scenario, method)
-            result, data = initial_state(*parts).result, parts[2]
-            images = stored_images(data.shared)
+            run = self._run(scenario, method)
+            result, images = initial_state(run).result, stored_images(run.data.shared)
             kept = Cost(
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
                 self.strategy(scenario, method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
                 0 if images is None else images.pieces.nbytes // len(images.pieces),
                 self.protocol(scenario, method).batch_size,
-                operations_per_step(*parts),
+                operations_per_step(run),
             )._asdict()
             # Of several processes one is enough.
             if self._folder.claim_unit(name):
@@ -348,7 +347,7 @@ class Runner:
 
     def net(self, scenario: str, method: Method) -> Net:
         """Shapes and dtypes of what is kept of a run after a task."""
-        return net_of(initial_state(*self._parts(scenario, method)).result)
+        return net_of(initial_state(self._run(scenario, method)).result)
 
     def tell_size(self, rows: Sequence[Method], seeds: int) -> None:
         """Says, before any is trained, what the nets take that are kept."""
@@ -380,10 +379,10 @@ class Runner:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
 
-    def _parts(self, scenario: str, method: Method) -> tuple:
-        """What the engine is given for a run without a hyperparameter."""
+    def _run(self, scenario: str, method: Method) -> Run:
+        """A run without a hyperparameter."""
         draw = Draw("reported", self.seed, 0)
-        return (
+        return Run(
             self.build(scenario, method),
             self.protocol(scenario, method),
             self.data(scenario, method, draw),
@@ -471,10 +470,8 @@ class Runner:
             keep,
         )
         store, after_task = benchmark.store, self._keeper(scenario, method, use)
-        if benchmark.one_by_one:
-            return train_one_by_one(*parts, RunData, after_task)
         if store is None:
-            return train_units(*parts, RunData, after_task)
+            return train_units(*parts, RunData, after_task, one_by_one=benchmark.one_by_one)
         with naming_files(store):
             return train_units(*parts, RunData, after_task, store.announce)
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from everlight.checks import Between
-from everlight.continual.engine.state import SequenceResult
+from everlight.continual.engine.run import SequenceResult
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level
 from everlight_data.errors import DataError
 from everlight_experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int
 from everlight.continual.base import Samples, Setup, Strategy
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
-from everlight.continual.engine.sequence import Protocol
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.continual.strategies.naive import naive
 from everlight.models.caffe_nets import (
@@ -43,7 +43,7 @@ from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
     Unit,
     refuse_diverged,
-    train_one_by_one,
+    train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.sequences import store_images
@@ -237,7 +237,7 @@ def _learn_other_objects(
     name = f"pretraining-{zlib.crc32(repr(facts).encode()):08x}"
     unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
-    (arrays,) = train_one_by_one(
+    (arrays,) = train_units(
         folder,
         [unit],
         build,
@@ -251,6 +251,7 @@ def _learn_other_objects(
                 for leaf, value in leaves.items()
             },
         },
+        one_by_one=True,
     )
     refuse_diverged([unit], [arrays])
     del arrays[DIVERGED_AT]

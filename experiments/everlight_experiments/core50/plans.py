@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.plan import Dtype, computed_in

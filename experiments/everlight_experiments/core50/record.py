@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PyTree
 from everlight.continual.base import Learner, Memory, Samples, Setup, TaskSequence
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
-from everlight.continual.engine.state import Build, SequenceResult
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Build, SequenceResult
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight_data.errors import DataError

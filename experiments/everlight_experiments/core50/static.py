@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
-from everlight.continual.engine.state import SequenceResult
+from everlight.continual.engine.run import SequenceResult
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
 from everlight_data.images.core50 import Core50, category_of
 from everlight_experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force

@@ -16,8 +16,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 from everlight.continual.base import Objective, Predictions, Setup, TaskSequence
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.engine.state import SequenceResult
-from everlight.continual.engine.steps import Protocol, begin_sequence
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run, SequenceResult
+from everlight.continual.engine.tasks import begin_state
 from everlight.continual.objectives.embedding import embedding_objective
 from everlight.metrics.ranking import Facts, Ranks, distances_to_facts, top_k
 from everlight.models.joint_embedding import JointEmbedding
@@ -353,7 +354,7 @@ def initial_ranking(benchmark: Benchmark, method: Method) -> Callable[[str, Draw
     @jax.jit
     def ranks(data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
         setup, strategy = build(data)
-        start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
+        start = begin_state(Run(build, protocol, data, sequence, key)).result
         beginning = (start.memory, start.learner, sequence)
         return evaluate(setup, strategy, *beginning, protocol.evaluation_batch).ranks
 

@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Int, UInt8
 
 from everlight.continual.base import Setup, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.engine.state import SequenceResult
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import SequenceResult
 from everlight.continual.objectives.many_labels import binary_objective, multi_hot
 from everlight.metrics.multilabel import class_type_scores, class_types, task_score_matrix
 from everlight.models import MLP

@@ -11,7 +11,7 @@ import pytest
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.hat import (
     OPEN,
     Attention,
