@@ -153,9 +153,11 @@ FIRST, SECOND = (task_of(t, c, samples_of([0, 1])) for t, c in enumerate(([0, 1]
 def run_of(protocol, strategy=None, setup=None, tasks=(FIRST, SECOND)):
     setup = setup or small_setup()
     made = setup, strategy or naive(setup)
-    member, class_task = jnp.ones((len(tasks), 1), bool), jnp.zeros(CLASSES, int)
+    member, every = jnp.ones((len(tasks), 1), bool), jnp.ones((len(tasks), CLASSES), bool)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
-    sequence = TaskSequence(stacked, samples_of([0]), member, class_task)
+    sequence = TaskSequence(
+        stacked, samples_of([0]), member, jnp.zeros(CLASSES, int), test_classes=every
+    )
     return Run(lambda data: made, protocol, (), sequence, KEY)
 
 

@@ -128,10 +128,14 @@ STRATEGIES = {
 DATA = (jnp.asarray(IMAGES), FACTS)
 
 
+def run_of(strategy):
+    named = functools.partial(build, strategy)
+    return Run(named, PROTOCOL, DATA, SEQUENCE, jax.random.key(0))
+
+
 @functools.cache
 def ran(strategy):
-    program = jax.jit(functools.partial(run_sequence, functools.partial(build, strategy), PROTOCOL))
-    return program(DATA, SEQUENCE, jax.random.key(0))
+    return jax.jit(run_sequence)(run_of(strategy))
 
 
 @pytest.mark.parametrize(
@@ -149,10 +153,9 @@ def test_every_strategy_learns_facts(strategy):
     assert np.all(np.asarray(found.drop.by_task) >= 0)
 
 
-def test_driven_step_by_step_it_is_the_compiled_sequence():
+def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
     """Also where embeddings are wider than the label space."""
-    parts = functools.partial(build, "mas")
-    *_, last = drive_run(Run(parts, PROTOCOL, DATA, SEQUENCE, jax.random.key(0)))
+    *_, last = drive_run(run_of("mas"))
     np.testing.assert_allclose(last.result.losses, ran("mas").losses, rtol=1e-4)
     np.testing.assert_array_equal(
         last.result.evaluation.generalised, ran("mas").evaluation.generalised

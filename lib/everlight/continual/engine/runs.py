@@ -184,7 +184,7 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
     return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
 
 
-Rows = tuple[TaskSequence, PRNGKeyArray, PyTree]
+Rows = tuple[TaskSequence, Shaped[PRNGKeyArray, "*runs"], PyTree]
 """Sequence, key and own data of one run or, with a leading axis, of many."""
 
 

@@ -74,9 +74,10 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     state = initial_state(run)
     learned = state.result.memory, state.result.learner
     opened = jax.eval_shape(_once(next_epoch), run, state)
-    placed = {leaf.sharding for leaf in jax.tree.leaves(run.data) if hasattr(leaf, "sharding")}
-    if len(placed - {None}) == 1:
-        (sharding,) = placed - {None}
+    leaves = jax.tree.leaves(run.data)
+    placed = {leaf.sharding for leaf in leaves if getattr(leaf, "sharding", None)}
+    if len(placed) == 1:
+        (sharding,) = placed
         learned, opened = jax.tree.map(
             lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
             (learned, opened),
@@ -94,15 +95,16 @@ def operations_per_step(run: Run) -> float:
     that trains on memory alone (`Strategy.on_memory`), the step is one on memory.
     """
     on_memory = run.build(run.data)[1].on_memory
-    if on_memory is not None:
+    if on_memory is None:
+        lowered = lower_step(run)
+    else:
 
         def memory_build(data: Any) -> tuple[Setup, Strategy]:
             setup, strategy = run.build(data)
             return setup, strategy.on_memory[0]
 
         of_memory = replace(run.protocol, batch_size=on_memory[1])
-        run = Run(memory_build, of_memory, run.data, run.sequence, run.key)
-    lowered = lower_step(run)
+        lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
     found = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(found["flops"])
 
