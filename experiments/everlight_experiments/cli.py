@@ -30,6 +30,8 @@ from everlight_experiments.common.settings import nearest_names
 from everlight_experiments.continual.compare import CompareRun, run_compare
 from everlight_experiments.continual.digits import DigitsRun, run_digits
 from everlight_experiments.continual.grid import GridRun, run_grid
+from everlight_experiments.continual.methods_help import list_methods
+from everlight_experiments.continual.plan import StrategiesRun
 from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.continual.tune import TuneRun, run_tune
@@ -151,9 +153,18 @@ def _run(arguments: Sequence[str]) -> None:
     given, plan = take_plan_options(arguments[words:])
     if plan and not issubclass(settings_type, PlannedRun):
         raise DataError(f"--plan.{next(iter(plan))}: {name} has no plan; --help lists its options")
-    settings = tyro.cli(settings_type, args=given, prog=prog, config=())
+    settings = tyro.cli(
+        settings_type, args=given, prog=prog, description=_description(settings_type), config=()
+    )
     join_processes(getattr(settings, "distributed", None))
     command(dataclasses.replace(settings, plan=settings.plan | plan) if plan else settings)
+
+
+def _description(settings_type: type) -> str:
+    """Return the head of a command's help; where any method may run, with all methods."""
+    head = settings_type.__doc__ or ""
+    takes_any = issubclass(settings_type, StrategiesRun | GridRun | TuneRun)
+    return f"{head}\n\n{list_methods()}" if takes_any else head
 
 
 def _give_up_output() -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import tyro
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.continual.methods import METHODS
+from everlight_experiments.continual.run import given_hyperparameters
 
 RUNS_OF_ALL = [
     name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)
@@ -128,6 +131,19 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     assert [line[:2] for line in listed] == [["two_camera", run] for run in runs]
     assert all(len(line) > 4 for line in listed)
     assert not any("continual" in line for line in lines)
+
+
+@pytest.mark.parametrize("command", ["run", "grid", "tune", "digits"])
+def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys, command):
+    with pytest.raises(SystemExit):
+        cli.main(["continual", command, "--help"])
+    head = capsys.readouterr().out.partition("Methods:")[2].partition(" -h, ")[0]
+    words = shlex.split(head)
+    assert set(METHODS) <= {word.rstrip(",") for word in words}
+    candidates = given_hyperparameters([word for word in words if "=" in word], METHODS.values())
+    tuned = {name: each.hyperparameters for name, each in METHODS.items() if each.hyperparameters}
+    assert candidates == tuned
+    assert "ridge" in words[words.index("RanPAC=100,1000,10000,100000,1e+06") :]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from everlight_experiments.cl_metrics.paper_table import CRITERIA as THEIRS
 from everlight_experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.common.report import PAPER
+from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white
 from everlight_experiments.continual.methods import METHODS, Needs
 from everlight_experiments.continual.report import _headline, _sentence
 from everlight_experiments.continual.report_tables import (
@@ -19,6 +20,7 @@ from everlight_experiments.continual.report_tables import (
     class_types_tables,
     costs_table,
     criteria_tables,
+    expected_table,
     hyperparameters_table,
     left_out_table,
     own_table,
@@ -30,6 +32,7 @@ from everlight_experiments.continual.runner import Cost, Outcome
 from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 TASKS, RUNS = 3, 2
+BENCHMARK = SimpleNamespace(measure="accuracy", tested="all tasks so far")
 ACCURACY = np.array(
     [
         [[0.9, 0.1, 0.2], [0.8, 0.6, 0.3], [0.85, 0.5, 0.7]],
@@ -137,22 +140,50 @@ def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method
     )
     place = [column.name for column in table.columns].index("FWT")
     assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
-    scores = scores_table(SimpleNamespace(measure="accuracy"), {"naive": naive, "x": blind}, "")
+    scores = scores_table(BENCHMARK, {"naive": naive, "x": blind}, "")
     place = [column.name for column in scores.columns].index("forward transfer")
     assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
 
 
 def test_what_learns_all_at_once_forgets_nothing(naive):
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    scores = scores_table(SimpleNamespace(measure="accuracy"), {"naive": naive, "joint": joint}, "")
-    names = ["mean over time", "forgetting", "backward transfer"]
+    scores = scores_table(BENCHMARK, {"naive": naive, "joint": joint}, "")
+    names = ["average incremental accuracy", "backward transfer"]
     places = [[column.name for column in scores.columns].index(name) for name in names]
-    assert [scores.rows[1][place] for place in places] == ["–"] * 3
+    assert [scores.rows[1][place] for place in places] == ["–"] * 2
     assert "–" not in [scores.rows[0][place] for place in places]
     (table,) = criteria_tables(
         {"naive": naive, "joint": joint}, "naive", NOTHING_PUBLISHED, "class-incremental"
     )
     assert [row[0] for row in table.rows] == ["naive"]
+
+
+def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
+    """Tasks whose classes cannot be predicted, and the time before joint training."""
+    blind = naive._replace(matrices=np.tril(ACCURACY))
+    joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
+    ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
+    assert not np.isnan(drawn_matrix(naive)).any()
+    np.testing.assert_array_equal(np.isnan(drawn_matrix(blind)), ahead)
+    np.testing.assert_array_equal(np.isnan(drawn_matrix(joint)).all(axis=1), [True, True, False])
+    assert why_white([naive]) == ""
+    assert why_white([naive, blind]) == " White: classes of later tasks cannot be predicted yet."
+    assert why_white([joint]) == " White: joint training has not begun."
+
+
+def test_an_expected_order_has_its_source(naive):
+    outcomes = {
+        "task-incremental": {"naive": naive, "EWC": naive},
+        "class-incremental": {"naive": naive, "EWC": naive, "ER": naive},
+    }
+    table = expected_table(outcomes)
+    assert [row[:3] for row in table.rows] == [
+        ["EWC above naive", "task-incremental", "van de Ven and Tolias 2019"],
+        ["ER above naive", "class-incremental", "Chaudhry et al. 2019"],
+    ]
+    assert "EWC is compared only task-incrementally" in table.caption
+    del outcomes["class-incremental"]
+    assert "only task-incrementally" not in expected_table(outcomes).caption
 
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive):

@@ -118,7 +118,7 @@ def test_the_report_says_what_was_used(widened):
     for promised in (
         "handwritten digits",
         "3 evaluation seeds (0 to 2), each with its own order of classes",
-        "validation samples of 1 validation seeds (each with its own order of classes)",
+        "validation samples, averaged over 1 validation seeds",
         "2 tasks of 5 classes",
         "1 epochs per task in batches of 64",
     ):

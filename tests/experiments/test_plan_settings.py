@@ -118,7 +118,7 @@ def test_what_was_given_is_not_said_to_be_chosen():
 
     assert changed_plan(Chosen(), {}).chosen == "on validation"
     said = changed_plan(Chosen(), {"rate": 1}).chosen
-    assert said == "given: rate; the rest: on validation"
+    assert said == "Given on the command line: rate. The rest: on validation"
 
 
 def test_they_are_recorded_in_the_run(tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from PIL import Image
 from everlight_experiments.common import plots
 from everlight_experiments.common.fonts import _family_with
 from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.continual import plots as continual_plots
 
 NAMES = ("$", "$a_{$", "$x$ and $y$", r"\frac{", "100 $ _^{}\\", "é ☃", "<b>", "%s {0}")
 
@@ -122,27 +121,18 @@ def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
     ends = {axis.get_ylim() for axis in shown[0].axes}
     assert len(ends) == 1
     assert max(ends)[1] >= 0.9
-    monkeypatch.setattr(continual_plots, "save", lambda canvas, path: shown.append(canvas))
-    finals = {"task-incremental": {"ER": high[:, 0]}, "class-incremental": {"ER": low[:, 0]}}
-    continual_plots.plot_finals(tmp_path, finals, "accuracy")
-    assert len({axis.get_xlim() for axis in shown[1].axes}) == 1
     # What is measured otherwise has its own, and so has another benchmark.
     measures = {"task-incremental": "accuracy", "class-incremental": "seconds"}
     plots.plot_curves(
         tmp_path, {"task-incremental": {"ER": high}, "class-incremental": {"ER": low}}, measures
     )
-    assert len({axis.get_ylim() for axis in shown[2].axes}) == 2
+    assert len({axis.get_ylim() for axis in shown[1].axes}) == 2
     two = {
         f"{name}, {split}": {"ER": high if name == "a" else low} for name in "ab" for split in "xy"
     }
     plots.plot_curves(tmp_path, two, "accuracy")
-    ends = [axis.get_ylim()[1] for axis in shown[3].axes]
+    ends = [axis.get_ylim()[1] for axis in shown[2].axes]
     assert ends[0] == ends[1] >= 0.9 > ends[2] == ends[3]
-    continual_plots.plot_finals(
-        tmp_path, {title: {"ER": each["ER"][:, 0]} for title, each in two.items()}, "accuracy"
-    )
-    ends = [axis.get_xlim()[1] for axis in shown[4].axes]
-    assert ends[0] == ends[1] > ends[2] == ends[3]
 
 
 def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeypatch):

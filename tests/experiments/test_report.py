@@ -161,6 +161,21 @@ def test_a_column_of_dashes_alone_is_left_out(folder):
     assert page.texts_of("td", **{"class": "paper"}) == ["1", "–"]
 
 
+def test_a_caption_defines_only_what_its_table_shows(folder):
+    columns = [
+        Column("method"),
+        Column("a", meaning="A: first."),
+        Column("b", meaning="B: second."),
+        Column("c", meaning="A: first."),
+    ]
+    marks = {"flat": "Flat: all alike.", "edge": "Edge: at the end.", "–": "–: unknown."}
+    table = Table(
+        "Scores.", columns, [["m", "1 (flat)", "–", "2"], ["n", "3", "–", "4"]], marks=marks
+    )
+    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table])]).read_text())
+    assert page.texts_of("caption") == ["Scores. A: first. Flat: all alike."]
+
+
 def test_what_came_out_stands_before_all_the_rest(folder):
     first = FirstScreen(
         ("Which is best?", f"Best is {HOSTILE}."),

@@ -1,4 +1,4 @@
-"""`python -m everlight_experiments.bench`: ratios for BUILD_NOTES.md, in about nine minutes on two cores.
+"""`python -m everlight_experiments.bench`: ratios for docs/performance.md, in about nine minutes.
 
 `--race` measures IIRC's race against the authors' code instead, in about ten, `--many-runs` many
 runs at once, `--agreement digits` how far strategies agree with Avalanche's.

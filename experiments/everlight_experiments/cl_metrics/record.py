@@ -105,8 +105,8 @@ PLANS: Mapping[Preset, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=6),
         seeds=2,
-        chosen="learning rate of 0.0003 to 0.01: the highest accuracy of naive and joint "
-        "on validation seeds; sizes and epochs are limited by the demo's time",
+        chosen="The learning rate (0.0003 to 0.01) has the highest accuracy of naive and joint "
+        "on validation seeds. Sizes and epochs are limited by the demo's time.",
         learning_rate=3e-3,
         methods=("Naive", "Cumulative", "EWC"),
         hyperparameters_tried=2,
@@ -120,9 +120,9 @@ PLANS: Mapping[Preset, Plan] = {
         hidden=64,
         protocol=Protocol(epochs=5),
         seeds=5,
-        chosen="learning rate of 0.0003 to 0.01, dropout of this and the paper's: the "
-        "highest accuracy of naive and joint on validation seeds; sizes and epochs are limited to "
-        "two cores",
+        chosen="The learning rate (0.0003 to 0.01) and the dropout (this or the paper's) have the "
+        "highest accuracy of naive and joint on validation seeds. Sizes and epochs are limited by "
+        "two cores.",
         dropout=(0.0, 0.0, 0.25),
         per_class=(200, 50),
     ),
@@ -135,7 +135,7 @@ PLANS: Mapping[Preset, Plan] = {
         hidden=512,
         protocol=Protocol(epochs=22),
         seeds=10,
-        chosen="as published, epochs as the paper's CE implies",
+        chosen="All is as published; the number of epochs is that implied by the paper's CE.",
         per_class=(500, 100),
     ),
 }

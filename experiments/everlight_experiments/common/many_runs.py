@@ -61,6 +61,8 @@ class Unit(NamedTuple):
     key: PRNGKeyArray
     own: PyTree = ()
     """What `join` adds to the data that all share: a hyperparameter, the groups of classes."""
+    title: str = ""
+    """Name on the progress bar; empty is the name."""
 
 
 AfterTask = Callable[[Unit, int, SequenceResult], None]
@@ -124,7 +126,8 @@ def train_units(
         runs = Runs(build, protocol, shared, *rows, join)
         continued = checkpoints.exists()
         began = time.monotonic()
-        state = _train(Checkpoints(checkpoints), label, wave, runs, mesh, after_task, announce)
+        title = (wave[0].title or wave[0].name) + f" ({len(wave)} runs)" * (len(wave) > 1)
+        state = _train(Checkpoints(checkpoints), title, wave, runs, mesh, after_task, announce)
         gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
             result = _result_of(state, number, mesh)
@@ -214,7 +217,7 @@ def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
 
 def _train(
     checkpoints: Checkpoints,
-    label: str,
+    title: str,
     wave: Sequence[Unit],
     runs: Runs,
     mesh: Mesh,
@@ -244,7 +247,7 @@ def _train(
 
     total = epochs_before(runs.sequence.tasks.id.shape[1], protocol)
     gone = np.zeros(len(wave), bool)
-    with _saving(save), progress(label, total, done, "epoch") as bar:
+    with _saving(save), progress(title, total, done, "epoch") as bar:
         while not gone.all():
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():

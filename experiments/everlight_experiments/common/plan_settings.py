@@ -78,7 +78,7 @@ def _saying_so(plan: P, names: Sequence[str]) -> P:
     if said is None or not names:
         return plan
     given = ", ".join(name.replace("_", " ") for name in names)
-    return _with(plan, CHOSEN, f"given: {given}; the rest: {said}")
+    return _with(plan, CHOSEN, f"Given on the command line: {given}. The rest: {said}")
 
 
 def _with(part: Any, name: str, value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class Column:
 
     name: str
     group: str = ""
+    meaning: str = ""
+    """A definition, which stands in the caption where the column is shown."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Sequence[str]]
     strong_rows: frozenset[int] = frozenset()
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Definitions of words and marks of cells, each in the caption where a cell has it."""
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -136,7 +140,7 @@ def write_report(
 
 
 def _told(item: Table | Figure) -> Table | Figure:
-    """A table without the columns in which nothing but dashes stands."""
+    """Return a table without columns of dashes alone, its caption with what defines the rest."""
     if not isinstance(item, Table) or any(len(row) != len(item.columns) for row in item.rows):
         return item
     kept = [
@@ -144,11 +148,16 @@ def _told(item: Table | Figure) -> Table | Figure:
         for place in range(len(item.columns))
         if place == 0 or not item.rows or any(row[place] != "–" for row in item.rows)
     ]
-    return replace(
-        item,
-        columns=[item.columns[place] for place in kept],
-        rows=[[row[place] for place in kept] for row in item.rows],
-    )
+    columns = [item.columns[place] for place in kept]
+    rows = [[row[place] for place in kept] for row in item.rows]
+    meanings = dict.fromkeys(column.meaning for column in columns if column.meaning)
+    marks = [
+        meaning
+        for mark, meaning in item.marks.items()
+        if any(mark in cell for row in rows for cell in row)
+    ]
+    caption = " ".join(filter(None, (item.caption, *meanings, *marks)))
+    return replace(item, caption=caption, columns=columns, rows=rows)
 
 
 _TEMPLATE = """{% macro shown(item) %}

@@ -43,13 +43,15 @@ class RunSettings(FolderSettings):
     """The settings that every run has; a run's own extend them and give `preset` its default."""
 
     preset: Preset = "demo"
-    """Configuration to run: demo takes minutes and needs no data, small uses real data on two
-    cores, paper has the paper's own settings."""
+    """Size of the experiment: demo takes minutes and needs no data, small is for two cores, paper
+    has the paper's own settings."""
     seed: Seed = 0
-    """Random seed of data, initialization and training."""
+    """Random seed of data, initialization and training; a run of several seeds counts up from
+    it."""
     distributed: str | None = None
-    """Train as several processes with a shared folder: "cluster" under Slurm, Open MPI,
-    Kubernetes or Cloud TPU, or number/processes@host:port of the first process."""
+    """Make this process one of several that train one run together. Give cluster under Slurm,
+    Open MPI, Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in
+    0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."""
 
 
 def check_settings(settings: Any) -> None:

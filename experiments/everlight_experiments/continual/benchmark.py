@@ -312,9 +312,9 @@ def of_classes(
         lambda scenario, method, draw: sequences(draw.order, draw.use),
         keep,
         lambda scenario, arrays, sequence: of_matrix(arrays["matrix"]),
-        counts=f"; {len(images.train_labels) - held_out:,} training images, {held_out:,} select "
-        f"{'epochs and ' if training.validates else ''}hyper-parameters, "
-        f"{len(images.test_labels):,} test images; "
+        counts=f"; {len(images.train_labels):,} training images, of which {held_out:,} are for "
+        f"validation only (they select {'epochs and ' if training.validates else ''}"
+        f"hyper-parameters), and {len(images.test_labels):,} test images; "
         f"{training.tasks} tasks of {' or '.join(map(str, sizes))} classes",
         images=images,
         one_program=True,
@@ -401,7 +401,7 @@ def _data(folder: Path, images: ImageSet) -> Section:
         [name, f"{train[label]:,}", f"{test[label]:,}"]
         for label, name in enumerate(images.class_names[:MOST_LISTED])
     ]
-    caption = "Images per class; validation images are among the training images."
+    caption = "Images per class. The training images include those for validation."
     if classes > MOST_LISTED:
         caption += f" The first {MOST_LISTED} of {classes:,}."
     table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)

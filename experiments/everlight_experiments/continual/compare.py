@@ -21,10 +21,17 @@ from everlight_data.files import read_json
 from everlight_data.writing import read_sealed
 from everlight_experiments.common.cells import spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves
-from everlight_experiments.common.report import Column, Figure, Section, Table, write_report
+from everlight_experiments.common.report import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import FolderSettings
-from everlight_experiments.continual.intervals import LEVEL, paired_interval
+from everlight_experiments.continual.intervals import LEVEL, interval_cell, paired_interval
 from everlight_experiments.continual.own_images import printable
 from everlight_experiments.continual.report import sentence
 
@@ -91,11 +98,31 @@ def run_compare(settings: CompareRun) -> Path:
         ("Settings that differ", _differing(runs)),
         ("Selection rule", "each run's own, stated in its report"),
     ]
+    scenarios = list(dict.fromkeys(key[0] for run in runs for key in run.over_time))
+    table, figure = _compared(folder.path, scenarios[0], runs)
+    screen = FirstScreen(_headline(scenarios[0], runs), figure, table)
     sections = [
-        _section(folder.path, scenario, runs)
-        for scenario in dict.fromkeys(key[0] for run in runs for key in run.over_time)
+        Section(sentence(scenario), items=_compared(folder.path, scenario, runs))
+        for scenario in scenarios[1:]
     ]
-    return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections)
+    return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
+
+
+def _headline(scenario: str, runs: Sequence[Finished]) -> tuple[str, ...]:
+    """Return the question, the highest score with its interval, and the run compared with."""
+    finals = {
+        f"{name} of {run.name}": values[:, -1]
+        for run in runs
+        for (kind, name), values in run.over_time.items()
+        if kind == scenario and not np.isnan(values[:, -1]).any()
+    }
+    best = max(finals, key=lambda name: finals[name].mean(), default=None)
+    said = "none, all diverged" if best is None else f"{best}, {interval_cell(finals[best])}"
+    return (
+        f"How do the runs differ in final {runs[0].measure} ({scenario})?",
+        f"Best, with {LEVEL:.0%} interval: {said}.",
+        f"Baseline of all differences: {runs[0].name}.",
+    )
 
 
 def _name(folders: Sequence[Path]) -> str:
@@ -149,7 +176,8 @@ def _differing(runs: Sequence[Finished]) -> str:
     return "; ".join(said) or "none"
 
 
-def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
+def _compared(folder: Path, scenario: str, runs: Sequence[Finished]) -> tuple[Table, Figure]:
+    """Return the final scores of all runs with paired differences, and the curves."""
     first, *others = runs
     final = f"final {first.measure}"
     names = dict.fromkeys(name for run in runs for kind, name in run.over_time if kind == scenario)
@@ -175,19 +203,15 @@ def _section(folder: Path, scenario: str, runs: Sequence[Finished]) -> Section:
     path = folder / f"compared_{scenario.replace(' ', '_')}.png"
     over_time = f"{first.measure} on {first.tested}"
     picture = plot_curves(path, {scenario: curves}, over_time)
-    caption = f"{sentence(final)} of each run, and paired differences."
-    return Section(
-        sentence(scenario),
-        [],
-        [
-            Table(caption, columns, rows),
-            Figure(
-                f"{sentence(over_time)}; bands are one standard deviation."
-                f"{curves_left_out({scenario: curves})}",
-                picture,
-            ),
-        ],
+    caption = (
+        f"{sentence(final)} of each run ({scenario}; mean ± standard deviation over seeds), and "
+        f"paired differences with {LEVEL:.0%} intervals."
     )
+    below = (
+        f"{sentence(over_time)}; bands are one standard deviation."
+        f"{curves_left_out({scenario: curves})}"
+    )
+    return Table(caption, columns, rows), Figure(below, picture)
 
 
 def _difference(

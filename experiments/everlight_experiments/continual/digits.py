@@ -8,6 +8,7 @@ No data needed: the digits ship with scikit-learn. A preset of `continual run`.
 import dataclasses
 from pathlib import Path
 
+from everlight_experiments.common.settings import Preset
 from everlight_experiments.continual.plan import OPTIONS, Option, Seeds, StrategiesRun
 from everlight_experiments.continual.run import run_strategies
 from everlight_experiments.continual.table import digits
@@ -17,11 +18,14 @@ from everlight_experiments.continual.table import digits
 class DigitsRun(StrategiesRun):
     """Train every strategy on split digits: task-incremental, class-incremental and online."""
 
+    preset: Preset = "demo"
+    """Part of the run folder's name only, since the digits have one size."""
     setting: tuple[Option, ...] | None = OPTIONS
-    """Settings to run: task-incremental gives the task identity at test, class-incremental does
-    not, online is class-incremental in one pass."""
+    """Settings to run: task-incremental (task identity given at test), class-incremental (not
+    given) or online (one pass); None is class-incremental."""
     seeds: Seeds = 10
-    """Number of evaluation seeds, each with its own class order; more can be added later."""
+    """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
+    task order. More can be added later."""
 
 
 def run_digits(settings: DigitsRun) -> Path:

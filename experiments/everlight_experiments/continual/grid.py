@@ -22,18 +22,25 @@ from everlight_data.errors import DataError
 from everlight_experiments.common.cells import dash, spread
 from everlight_experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
 from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import Column, Figure, Section, Table, write_report
+from everlight_experiments.common.report import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Count, Preset, check_methods, check_name
 from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.intervals import interval_cell
+from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.plan import Option, Seeds
 from everlight_experiments.continual.report_tables import (
     choices_of,
-    forgetting_cell,
     hyperparameters_table,
     left_out_table,
-    median_seconds,
 )
 from everlight_experiments.continual.run import (
     NETS_KEPT,
@@ -61,20 +68,24 @@ class GridRun(PlannedRun):
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
     """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods; quote names that contain spaces. None is all. naive always runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is all. The
+    baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
-    """Settings of benchmarks without scenarios of their own, and of icifar; None is
-    class-incremental."""
+    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
+    this one) or online. Other benchmarks run in their own settings."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids that replace the default ones, as in EWC=1e2,1e4; a single number is used as it is."""
+    """Values to try instead of those in the list above, one entry per method, as in EWC=1e2,1e4
+    SI=0.1. A single value is used without tuning."""
     seeds: Seeds = 3
-    """Number of evaluation seeds per method and benchmark."""
+    """Number of evaluation seeds per method and benchmark, counted up from --seed."""
     features: str | None = None
     """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Number of validation seeds that select hyper-parameters, apart from evaluation seeds."""
+    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
+    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
     keep_nets: bool = False
-    """Keep the trained network after every task in the run's folder, for `load_net`."""
+    """Save every trained network after every task, in the folder models/ of the run; the Python
+    function `load_net` loads them."""
 
 
 class Place(NamedTuple):
@@ -131,13 +142,11 @@ def run_grid(settings: GridRun) -> Path:
         (
             "Seeds",
             f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
-            "its own " + "; ".join(f"{name}: {each.draws}" for name, each in benchmarks.items()),
+            "its own " + ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items()),
         ),
         (
             "Selection rule",
-            RULE.format(
-                criterion=criterion, draws=settings.validation_seeds, what="data of the benchmark"
-            ),
+            RULE.format(criterion=criterion, draws=settings.validation_seeds, what="data"),
         ),
         *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
         *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
@@ -145,9 +154,8 @@ def run_grid(settings: GridRun) -> Path:
         *([NETS_KEPT] if settings.keep_nets else []),
     ]
     title = f"Continual learning: {len(rows)} methods on {', '.join(benchmarks)}"
-    return write_report(
-        folder.path, title, summary, _sections(folder.path, benchmarks, outcomes, rows)
-    )
+    first, sections = _sections(folder.path, benchmarks, outcomes, rows)
+    return write_report(folder.path, title, summary, sections, first)
 
 
 def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
@@ -204,7 +212,8 @@ def _sections(
     benchmarks: Mapping[str, Benchmark],
     outcomes: Mapping[str, Outcomes],
     rows: Sequence[Method],
-) -> list[Section]:
+) -> tuple[FirstScreen, list[Section]]:
+    """Return the first screen and the sections after the summary."""
     columns: dict[Place, Mapping[str, Outcome]] = {
         Place(name, scenario): by_name
         for name, found in outcomes.items()
@@ -223,10 +232,9 @@ def _sections(
         (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
     )
     table = Table(
-        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure; in "
-        "brackets the rank within the column, diverged methods being last. –: not applicable, see "
-        "below. The mean rank is over the benchmarks where a method ran; compare only methods with "
-        "equally many.",
+        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
+        "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
+        "ran.",
         [
             Column("method"),
             *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
@@ -245,11 +253,15 @@ def _sections(
             ]
             for name in order
         ],
+        marks={
+            "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
+            "diverged": "Diverged methods have the last rank.",
+        },
     )
     forgotten = Table(
-        "Forgetting, the loss since each task's best score, in the same measure and order; – where "
-        "it is not defined. Seconds are the median run's, summed over the benchmarks where the "
-        "method ran, with compilation, on a machine that may be shared; – where not known.",
+        "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
+        "measure. Seconds per run: median over runs, compilation included, on a machine that may "
+        "be shared; the sum is over the benchmarks where the method ran.",
         [
             Column("method"),
             *(Column(place.title, "forgetting") for place in columns),
@@ -267,6 +279,7 @@ def _sections(
             ]
             for name in order
         ],
+        marks={"–": "–: not defined, or not known."},
     )
     picture = _plot(
         path / "grid.png",
@@ -275,7 +288,7 @@ def _sections(
         np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
         np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
     )
-    figure = Figure("Mean final scores; colours are ranks within a column.", picture)
+    figure = Figure("Mean final scores. Colours: rank within a column.", picture)
     titled = {place.title: by_name for place, by_name in columns.items()}
     offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
     more = (
@@ -285,18 +298,41 @@ def _sections(
             hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
         ),
     )
-    return [
-        Section("Every strategy on every benchmark", items=[figure, table, forgotten]),
+    first = FirstScreen(_headline(found, rows), figure, table)
+    return first, [
+        Section("Forgetting and time", items=[forgotten]),
         *(Section(title, items=[each]) for title, each in more if each.rows),
     ]
 
 
+def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> tuple[str, ...]:
+    """Return the question, the method of the best mean rank with its interval, and the baseline.
+
+    Methods compete that ran on the most benchmarks; those with all data at once are references.
+    """
+    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
+    most = max(map(len, ranks.values()))
+    full = [name for name, own in ranks.items() if len(own) == most]
+    ranked = [name for name in full if name not in references] or full
+    best = min(ranked, key=lambda name: np.mean(ranks[name]))
+    among = f"{most} benchmark{'s' * (most > 1)}"
+    said = f"{best}, {np.mean(ranks[best]):.2f}"
+    if most > 1:
+        highest = float(max(max(own, default=1) for own in ranks.values()))
+        said = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
+    return (
+        f"Which continual-learning method has the best mean rank over {among}?",
+        f"Best mean rank{', with 95% interval' * (most > 1)}: {said}.",
+        f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
+    )
+
+
 def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
-    """By which hyperparameters are chosen, where benchmarks differ of each."""
+    """Return what selects hyper-parameters, for each benchmark where they differ."""
     by_name = {name: each.criterion for name, each in benchmarks.items()}
     if len(set(by_name.values())) == 1:
         return next(iter(by_name.values()))
-    return ", ".join(f"{criterion} of {name}" for name, criterion in by_name.items())
+    return " and ".join(f"{criterion} ({name})" for name, criterion in by_name.items())
 
 
 def _final(outcome: Outcome | None) -> float:

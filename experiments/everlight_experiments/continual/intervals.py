@@ -27,3 +27,14 @@ def paired_interval(differences: Float[np.ndarray, "n"]) -> Interval:
     return Interval(
         float(np.mean(differences)), float(stats.t.ppf((1 + LEVEL) / 2, count - 1) * error)
     )
+
+
+def interval_cell(
+    values: Float[np.ndarray, "n"], lowest: float = 0.0, highest: float = 1.0, digits: int = 3
+) -> str:
+    """Return the mean and its interval, cut at `lowest` and `highest`; one value alone as it is."""
+    mean, half = paired_interval(values)
+    if np.isnan(half):
+        return f"{mean:.{digits}f}" + " [one seed]" * (len(values) < 2)
+    low, high = max(mean - half, lowest), min(mean + half, highest)
+    return f"{mean:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"

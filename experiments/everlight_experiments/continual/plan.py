@@ -67,43 +67,51 @@ class StrategiesRun(PlannedRun):
     """Strategies on a benchmark; None is the benchmark's own value."""
 
     methods: tuple[str, ...] | None = None
-    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
-    runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is every
+    method that the benchmark supports. The baseline naive always runs."""
     strategy: tuple[str, ...] = ()
-    """Your own strategy, my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
+    `Strategy` (docs/guide/strategy.md)."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids that replace the default ones, as in EWC=1e2,1e4,1e6; a single number is used as it
-    is."""
+    """Values to try instead of those in the list above, one entry per method, as in
+    EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. icifar, CORe50 and facts try
+    other values for some methods by default."""
     setting: tuple[Option, ...] | None = None
-    """Settings to run: task-incremental gives the task identity at test, class-incremental does
-    not, online is class-incremental in one pass; None is class-incremental."""
+    """Settings to run: task-incremental (task identity given at test), class-incremental (not
+    given; None is this one) or online (one pass). Only the image benchmarks and icifar take it;
+    iirc, CORe50 and facts have their own settings."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
     seeds: Seeds = 3
-    """Number of evaluation seeds, each with its own class order; more can be added later."""
+    """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
+    task order (facts: its own initialization). More can be added later."""
     epochs: Count | None = None
-    """Number of epochs per task; online runs have one pass."""
+    """Number of epochs per task; online runs have one pass. None is the benchmark's own value."""
     batch_size: Count | None = None
-    """Number of new samples per training step."""
+    """Number of new samples per training step. None is the benchmark's own value."""
     learning_rate: Rate | None = None
-    """Learning rate of the optimizer."""
+    """Learning rate of the optimizer. None is the benchmark's own value."""
     exemplars_per_class: Count | None = None
     """Number of stored samples per class; a shared memory holds this many times the number of
-    classes."""
+    classes. None is the benchmark's own value."""
     replay_batch_size: Count | None = None
     """Number of samples that ER, DER++, ER-ACE and A-GEM replay per step; None is the batch
     size."""
     buffer_size: Count | None = None
-    """Total number of stored samples, instead of --exemplars-per-class; seen classes share them."""
+    """Total number of stored samples, which the seen classes share. None is the number that
+    follows from --exemplars-per-class."""
     dtype: Dtype | None = None
-    """Data type of the network's computation; parameters, statistics and losses are float32."""
+    """Data type of the network's computation; parameters, statistics and losses are float32. None
+    is float32."""
     validation_seeds: Count = 2
-    """Number of validation seeds, whose class orders select hyper-parameters."""
+    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
+    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
     keep_nets: bool = False
-    """Keep the trained network after every task in the run's folder, for `load_net`."""
+    """Save every trained network after every task, in the folder models/ of the run; the Python
+    function `load_net` loads them."""
     features: str | None = None
-    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
-    labels."""
+    """Learn from features instead of images: efficientnet-lite0 computes them by a pretrained
+    network, FILE.npz holds your own with labels. None learns from the images."""
 
     @property
     def scenarios(self) -> tuple[str, ...]:

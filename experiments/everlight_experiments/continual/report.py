@@ -9,9 +9,14 @@ from everlight_experiments.common.cells import deviation, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.intervals import paired_interval
+from everlight_experiments.continual.definitions import PUBLISHED, SCORES
+from everlight_experiments.continual.intervals import interval_cell
+from everlight_experiments.continual.matrix_scores import (
+    drawn_matrix,
+    forgetting_cell,
+    why_white,
+)
 from everlight_experiments.continual.methods import METHODS, Method
-from everlight_experiments.continual.plots import plot_finals
 from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
@@ -20,7 +25,6 @@ from everlight_experiments.continual.report_tables import (
     costs_table,
     criteria_tables,
     expected_table,
-    forgetting_cell,
     hyperparameters_table,
     left_out_table,
     own_table,
@@ -61,7 +65,8 @@ def report_summary(
             f"{seeds} evaluation seeds ({seed} to {seed + seeds - 1}), each with its own {what}; ± "
             "is the standard deviation over seeds",
         ),
-        ("Selection rule", f"{rule}; network, learning rate and epochs: {benchmark.chosen}"),
+        ("Selection rule", rule),
+        ("Selection of network and training", benchmark.chosen),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]
@@ -85,7 +90,7 @@ def report_sections(
     """
     offers = {scenario: benchmark.offers(scenario) for scenario in benchmark.scenarios}
     sections = [
-        _overview(folder, benchmark, outcomes),
+        *_overview(outcomes),
         *(
             _scenario(folder, benchmark, scenario, by_name, _naive(rows), published)
             for scenario, by_name in outcomes.items()
@@ -160,9 +165,9 @@ def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) 
     measure, naive = benchmark.measure, _naive(rows)
     question = f"Which method has the highest final {measure} after the last task?"
     best = [
-        f"{_ranked(by_name, rows)[0]} {_interval(by_name[_ranked(by_name, rows)[0]])} ({scenario})"
+        f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({scenario})"
         for scenario, by_name in outcomes.items()
-        if _ranked(by_name, rows)
+        if (ranked := ranked_methods(by_name, rows))
     ]
     baseline = [
         f"{spread(by_name[naive].final)} ({scenario})"
@@ -175,18 +180,7 @@ def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) 
     return tuple(said)
 
 
-def _interval(outcome: Outcome) -> str:
-    """Return the mean over seeds and its interval by Student's distribution, cut at 0 and 1.
-
-    For one seed it is the mean alone.
-    """
-    mean, half = paired_interval(outcome.final)
-    if np.isnan(half):
-        return f"{mean:.3f}" if len(outcome.final) > 1 else f"{mean:.3f} [one seed]"
-    return f"{mean:.3f} [{max(mean - half, 0):.3f}, {min(mean + half, 1):.3f}]"
-
-
-def _ranked(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
+def ranked_methods(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
     """Return sequential methods from the best; references only where there is no other.
 
     A diverged method is last; where every method diverged, none is returned.
@@ -205,7 +199,7 @@ def _sentence(
     benchmark: Benchmark, scenario: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
 ) -> str:
     """Return the best sequential method of a scenario, its runner-up and the references."""
-    ranked = _ranked(by_name, rows)
+    ranked = ranked_methods(by_name, rows)
     if not ranked:
         return f"{sentence(scenario)}: every method has a diverged run and none is ranked."
     best, *_ = ranked
@@ -250,7 +244,10 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
 def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
     columns, rows = [Column("method")], []
     for scenario in outcomes:
-        columns += [Column(f"final {benchmark.measure}", scenario), Column("forgetting", scenario)]
+        columns += [
+            Column(f"final {benchmark.measure}", scenario),
+            Column("forgetting", scenario, SCORES["forgetting"].format(measure=benchmark.measure)),
+        ]
     for name in dict.fromkeys(name for by_name in outcomes.values() for name in by_name):
         row = [name]
         for by_name in outcomes.values():
@@ -259,15 +256,15 @@ def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
                 ["–"] * 2 if outcome is None else [spread(outcome.final), forgetting_cell(outcome)]
             )
         rows.append(row)
-    caption = f"{benchmark.note}. Mean ± standard deviation over seeds, after the last task."
-    return Table(caption, columns, rows)
+    caption = (
+        f"{sentence(benchmark.note)}. Mean ± standard deviation over seeds, after the last task, "
+        "on all tasks."
+    )
+    return Table(caption, columns, rows, marks=PUBLISHED)
 
 
-def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section:
-    finals = {
-        scenario: {name: outcome.final for name, outcome in by_name.items()}
-        for scenario, by_name in outcomes.items()
-    }
+def _overview(outcomes: Outcomes) -> list[Section]:
+    """Return the section on settings and diverged runs; none where nothing is to be said."""
     gone = [
         f"{name}, {scenario}: {outcome.diverged} of {len(outcome.matrices)} runs"
         for scenario, by_name in outcomes.items()
@@ -276,18 +273,13 @@ def _overview(folder: Path, benchmark: Benchmark, outcomes: Outcomes) -> Section
     ]
     said = [" ".join(_MEANING[scenario] for scenario in outcomes if scenario in _MEANING)]
     if any("joint" in by_name for by_name in outcomes.values()):
-        said.append("joint trains once, on all tasks together, at the last task.")
+        said.append("Method joint trains once, on all tasks together, at the last task.")
     if gone:
         said.append(
             f"Diverged runs, shown as nan: {'; '.join(gone)}. A lower learning rate may help."
         )
-    picture = plot_finals(folder / "final_accuracy.png", finals, benchmark.measure)
-    caption = (
-        f"{sentence(benchmark.measure)} on all tasks after the last; bars are one standard "
-        "deviation."
-    )
     said = [each for each in said if each]
-    return Section(f"Final {benchmark.measure}", said, [Figure(caption, picture)])
+    return [Section("Settings of continual learning", said)] if said else []
 
 
 def _scenario(
@@ -298,15 +290,15 @@ def _scenario(
     naive: str,
     published: Published,
 ) -> Section:
-    matrices = {name: outcome.matrices.mean(axis=0) for name, outcome in by_name.items()}
+    matrices = {name: drawn_matrix(outcome) for name, outcome in by_name.items()}
     path = folder / f"matrices_{scenario.replace(', ', '_').replace(' ', '_')}.png"
     items = [
         scores_table(benchmark, by_name, naive),
         *criteria_tables(by_name, naive, published, scenario),
         *class_types_tables(benchmark, by_name),
         Figure(
-            f"{sentence(benchmark.measure)}, mean over seeds: after the task of the "
-            "row, on the task of the column; white where there is no value or a run diverged.",
+            f"{sentence(benchmark.measure)}, mean over seeds: after learning the task of the row, "
+            f"on the test data of the task of the column.{why_white(by_name.values())}",
             plot_matrices(path, matrices, benchmark.measure),
         ),
         costs_table(by_name),

@@ -1,12 +1,12 @@
 """The tables that reports of strategies share, each from outcomes alone."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from everlight.continual import TaskSequence
 from everlight.metrics import (
@@ -14,28 +14,46 @@ from everlight.metrics import (
     WEIGHTINGS,
     Costs,
     RunSummary,
-    backward_transfer,
     cl_score,
     cl_stability,
     counted_model_memory,
-    forgetting,
-    forward_transfer,
     summarize_runs,
 )
 from everlight_experiments.common.cells import dash, plus_minus, spread
 from everlight_experiments.common.report import PAPER, Column, Table
 from everlight_experiments.common.settings import said_in_words
 from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.definitions import (
+    ARGUMENTS,
+    COSTS,
+    EFFICIENCIES,
+    GRID,
+    NO_FORWARD_TRANSFER,
+    PUBLISHED,
+    SCORES,
+    weightings,
+)
+from everlight_experiments.continual.matrix_scores import (
+    TRANSFERS,
+    known_cell,
+    learns_at_once,
+    mean_or_nan,
+    median_seconds,
+    names_ahead,
+    of_runs,
+)
 from everlight_experiments.continual.methods import Demand, Method, why_not
 from everlight_experiments.continual.runner import Outcome, Outcomes
 from everlight_experiments.continual.selection import Choice
 
 REGULARISERS = ("EWC", "online EWC", "SI", "MAS", "LwF")
-METRICS: Mapping[str, Callable] = {
-    "forgetting": forgetting,
-    "backward transfer": backward_transfer,
-    "forward transfer": forward_transfer,
+EXPECTED_BY = {
+    "joint": "upper bound by construction",
+    "DER++": "Buzzega et al. 2020",
+    "ER": "Chaudhry et al. 2019",
+    **dict.fromkeys([name.split()[0] for name in REGULARISERS], "van de Ven and Tolias 2019"),
 }
+"""The source of an expected order, by the first word of the method that is ahead."""
 
 
 class Published(NamedTuple):
@@ -53,13 +71,22 @@ NOTHING_PUBLISHED = Published()
 
 
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
-    """Of every method: the measure in the end and over time, forgetting and transfer.
+    """Return the average over time, transfer and differences in the end of every method.
+
+    The first screen has the measure in the end and forgetting.
 
     Differences are from `naive`, where that is among them.
     """
     measure = benchmark.measure
-    columns = [Column("method"), Column(f"final {measure}"), Column("mean over time")]
-    columns += map(Column, METRICS)
+    columns = [
+        Column("method"),
+        Column(
+            f"average incremental {measure}",
+            meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
+            f"{benchmark.tested}, measured after every task.",
+        ),
+        *(Column(name, meaning=SCORES[name].format(measure=measure)) for name in TRANSFERS),
+    ]
     if naive in by_name:
         columns += [
             Column(f"final {measure} minus {naive}'s", "paired by seed"),
@@ -68,21 +95,16 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
     rows = []
     for name, outcome in by_name.items():
         over_time = outcome.over_time.mean(axis=1)
-        over_time = np.where(_learns_at_once(outcome), np.nan, over_time)
-        row = [name, spread(outcome.final), _known(outcome, over_time)]
-        row += [_known(outcome, _of_runs(metric, outcome)) for metric in METRICS.values()]
+        over_time = np.where(learns_at_once(outcome), np.nan, over_time)
+        row = [name, known_cell(outcome, over_time)]
+        row += [known_cell(outcome, of_runs(metric, outcome)) for metric in TRANSFERS.values()]
         if name == naive:
             row += ["–", "–"]
         elif naive in by_name:
             row += paired(outcome, by_name[naive])
         rows.append(row)
-    caption = (
-        f"Forgetting is the loss since a task's best {measure}. Backward transfer is the mean "
-        "change since a task was learned (R[i, j] − R[j, j] over all tasks j < i, after every "
-        f"task; Díaz-Rodríguez et al. 2018). Forward transfer is the {measure} on later tasks, "
-        "chance included. –: not defined for this benchmark or setting."
-    )
-    return Table(caption, columns, rows)
+    caption = "Mean ± standard deviation over seeds."
+    return Table(caption, columns, rows, marks={"–": "–: not defined for this method or setting."})
 
 
 def paired(above: Outcome, below: Outcome) -> list[str]:
@@ -131,14 +153,18 @@ def criteria_tables(
         "CL score": tuple(WEIGHTINGS),
         "CL stability": tuple(WEIGHTINGS),
     }
-    columns = [Column(name, group) for group, names in groups.items() for name in names]
+    columns = [
+        Column(name, group, EFFICIENCIES.get(name, ""))
+        for group, names in groups.items()
+        for name in names
+    ]
     rows = []
     for name, outcome in by_name.items():
-        if _learns_at_once(outcome):
+        if learns_at_once(outcome):
             continue
         mean, of = summarize(outcome, by_name[naive])
         row = [name, *(dash(plus_minus(float(mean[c]), float(of[c]))) for c in CRITERIA)]
-        if not _names_ahead(outcome):
+        if not names_ahead(outcome):
             row[1 + CRITERIA.index("FWT")] = "–"
         row += [dash(f"{float(cl_score(mean, w)):.3f}") for w in WEIGHTINGS.values()]
         row += [dash(f"{float(cl_stability(of, w)):.3f}") for w in WEIGHTINGS.values()]
@@ -149,19 +175,16 @@ def criteria_tables(
     if printed is not None:
         theirs = (f"{each.group} {each.name}".removeprefix("criteria ") for each in columns)
         columns += [Column(name, PAPER) for name in [*theirs]]
-    caption = (
-        "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher: accuracy "
-        "over all times (A, which differs from final average accuracy), efficiency of model size "
-        "(MS), of samples storage (SSS) and of computation (CE: ten passes over the data as a "
-        "share of the training, mean over tasks, at most 1). Backward transfer, BWT = mean of "
-        "R[i, j] − R[j, j] over all tasks j < i, is split into its positive part (BWT+) and 1 "
-        "minus its negative part (REM). Forward transfer (FWT) is the mean of R[i, j] over j > i; "
-        "–, where classes of later tasks cannot be predicted, counts as 0. CL scores are weighted "
-        "means with the paper's weights (W2 as in its numbers, not as printed), CL stabilities 1 "
-        "minus the weighted deviations. Joint training has no criteria."
-        f"{' ' * bool(printed)}{published.name if printed else ''}"
-    )
-    return [Table(caption, [Column("method"), *columns], rows)]
+    every = by_name.values()
+    said = [
+        "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher. CL score: "
+        "weighted mean of the criteria. CL stability: 1 minus the weighted mean of their standard "
+        f"deviations. {weightings()}",
+        "" if all(map(names_ahead, every)) else NO_FORWARD_TRANSFER,
+        "Joint training has no criteria." if any(map(learns_at_once, every)) else "",
+        published.name if printed is not None else "",
+    ]
+    return [Table(" ".join(filter(None, said)), [Column("method"), *columns], rows)]
 
 
 def class_types_tables(benchmark: Benchmark, by_name: Mapping[str, Outcome]) -> list[Table]:
@@ -186,7 +209,7 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
     rows = []
     for name, outcome in by_name.items():
         alive = outcome.diverged_at[:, 0] < 0
-        cost, held = outcome.cost, _mean(outcome.stored_samples[alive, -1])
+        cost, held = outcome.cost, mean_or_nan(outcome.stored_samples[alive, -1])
         rows.append(
             [
                 name,
@@ -197,7 +220,7 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
                 dash(f"{held:,.0f}"),
                 dash(f"{held * cost.sample_bytes / 1e6:.2f}") if cost.sample_bytes else "–",
                 f"{cost.operations / 1e6:,.1f}",
-                dash(f"{_mean(outcome.steps[alive, -1]):,.0f}"),
+                dash(f"{mean_or_nan(outcome.steps[alive, -1]):,.0f}"),
                 dash(f"{median_seconds(outcome):.1f}"),
             ]
         )
@@ -213,15 +236,8 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
         Column("steps", "computation"),
         Column("seconds per run", "computation"),
     ]
-    caption = (
-        "Costs. Copies are counted as in the criteria: a regularizer's anchor and importances, "
-        "without a teacher network; bytes are those allocated. Stored samples during the last "
-        "task, and steps of the optimizer, are means over runs; "
-        "operations are those of one step's program, without importances; seconds are the "
-        "median run's, with compilation unless hyper-parameters were chosen before, on a machine "
-        "that may be shared; – where not known."
-    )
-    return Table(caption, columns, rows)
+    columns = [replace(column, meaning=COSTS.get(column.name, "")) for column in columns]
+    return Table("Costs.", columns, rows, marks={"–": "–: not known."})
 
 
 def expected_table(outcomes: Outcomes) -> Table:
@@ -231,7 +247,19 @@ def expected_table(outcomes: Outcomes) -> Table:
         "task-incremental": [(name, "naive") for name in REGULARISERS],
         "online": [("DER++", "naive")],
     }
-    return _pairs(outcomes, {scenario: pairs.get(scenario, orders) for scenario in outcomes})
+    found = _pairs(outcomes, {scenario: pairs.get(scenario, orders) for scenario in outcomes})
+    rows = [[row[0], row[1], EXPECTED_BY[row[0].split()[0]], *row[2:]] for row in found.rows]
+    columns = [*found.columns[:2], Column("source"), *found.columns[2:]]
+    known = [name for name in REGULARISERS if any(name in each for each in outcomes.values())]
+    elsewhere = [scenario for scenario in outcomes if scenario != "task-incremental"]
+    caption = found.caption
+    if known and elsewhere:
+        caption += (
+            f" {', '.join(known)} {'is' if len(known) == 1 else 'are'} compared only "
+            "task-incrementally: without task identities regularization often equals naive "
+            "(van de Ven and Tolias 2019)."
+        )
+    return replace(found, caption=caption, columns=columns, rows=rows)
 
 
 def own_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
@@ -281,12 +309,12 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Cho
     ]
     caption = (
         f"{criterion[:1].upper()}{criterion[1:]} on validation samples of the validation seeds, "
-        "by hyper-parameter. The greatest is chosen, of equals the smallest value; a diverged run "
-        "counts as 0. Flat: no other value is worse by more than one standard error of the paired "
-        "differences. Edge of the grid: a better value may lie beyond."
+        "by hyper-parameter. The value with the highest result is selected; among equals, the "
+        "smallest."
     )
-    columns = [Column("method"), Column(f"hyper-parameter: {criterion}"), Column("chosen")]
-    return Table(caption, columns, rows)
+    columns = [Column("method"), Column(f"hyper-parameter: {criterion}"), Column("selected")]
+    marks = {"diverged": "A diverged run counts as 0.", **PUBLISHED, **GRID}
+    return Table(caption, columns, rows, marks=marks)
 
 
 def settings_table(outcomes: Outcomes) -> Table:
@@ -304,9 +332,8 @@ def settings_table(outcomes: Outcomes) -> Table:
         "tried values has the selected one."
     )
     columns = [Column("method"), Column("settings"), Column("arguments")]
-    return Table(
-        caption, columns, [[name, ", ".join(where), said] for (name, said), where in rows.items()]
-    )
+    cells = [[name, ", ".join(where), said] for (name, said), where in rows.items()]
+    return Table(caption, columns, cells, marks=ARGUMENTS)
 
 
 def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
@@ -353,51 +380,3 @@ def sizes_table(sequences: Mapping[str, TaskSequence]) -> Table:
     ]
     caption = "A sample that two tasks train on under different labels counts twice."
     return Table(caption, columns, rows)
-
-
-def forgetting_cell(outcome: Outcome) -> str:
-    """Forgetting after the last task; – where there is nothing to forget or it is not told."""
-    return _known(outcome, _of_runs(forgetting, outcome))
-
-
-def median_seconds(outcome: Outcome) -> float:
-    """Of a run; NaN where that is known of none."""
-    known = outcome.seconds[~np.isnan(outcome.seconds)]
-    return float(np.median(known)) if len(known) else np.nan
-
-
-def _mean(values: Int[np.ndarray, "some"]) -> float:
-    """NaN of none."""
-    return float(values.mean()) if len(values) else np.nan
-
-
-def _names_ahead(outcome: Outcome) -> bool:
-    """Whether something was ever right of a task to come: where none of its classes is among the
-    outputs, all is 0 for that reason alone."""
-    ahead = np.triu(np.ones(outcome.matrices.shape[1:], bool), 1)
-    return bool(np.any(np.nan_to_num(outcome.matrices[:, ahead]) != 0))
-
-
-def _learns_at_once(outcome: Outcome) -> bool:
-    """Whether nothing is learnt before the last task, so that nothing can be forgotten."""
-    return outcome.steps.shape[1] > 1 and not outcome.steps[:, -2].any()
-
-
-def _of_runs(metric: Callable, outcome: Outcome) -> Float[np.ndarray, "seeds"]:
-    matrices = outcome.matrices
-    tells = _names_ahead(outcome) if metric is forward_transfer else not _learns_at_once(outcome)
-    if not tells:
-        return np.full(len(matrices), np.nan)
-    if metric is not forward_transfer:
-        # Of tasks to come they want nothing but a maximum, which those do not raise.
-        ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
-        matrices = np.where(ahead & np.isnan(matrices), 0, matrices)
-    values = np.asarray(jax.vmap(metric)(jnp.asarray(matrices)))
-    # A maximum or a minimum may pass over NaN.
-    return np.where(outcome.diverged_at[:, 0] >= 0, np.nan, values)
-
-
-def _known(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
-    """As `spread`; – where runs that have not diverged do not tell."""
-    alive = outcome.diverged_at[:, 0] < 0
-    return "–" if np.isnan(values[alive]).any() else spread(values)

@@ -207,7 +207,10 @@ def train_rows(runner: Runner, rows: Sequence[Method], seeds: int) -> Outcomes:
         scenario, method = next(free, left[0])
         left.remove((scenario, method))
         outcome = found[scenario, method.name] = runner.outcome(scenario, method, seeds)
-        print(f"{scenario}, {method.name}: {outcome.final.mean():.3f} in the end", flush=True)
+        print(
+            f"{scenario}, {method.name}: final {benchmark.measure} {outcome.final.mean():.3f}",
+            flush=True,
+        )
     return {
         scenario: {
             method.name: found[scenario, method.name]

@@ -410,6 +410,7 @@ class Runner:
                 "hyperparameter": hyperparameter,
             }
             sequence = benchmark.sequence(scenario, method, draw)
+            of = f"selecting {hyperparameter:g}" if use == "tuning" else f"seed {draw.order}"
             units.append(
                 Unit(
                     name,
@@ -417,6 +418,7 @@ class Runner:
                     sequence,
                     draw.key,
                     benchmark.own(scenario, sequence, hyperparameter),
+                    f"{scenario}, {method.name}, {of}",
                 )
             )
         return units

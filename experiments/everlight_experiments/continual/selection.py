@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 RULE = (
-    "hyper-parameters: greatest {criterion} on the validation samples of {draws} validation seeds "
-    "(each with its own {what}), a diverged run counting as 0; the value that a method's paper "
-    "recommends has a row of its own"
+    "Each hyper-parameter has the value with the highest {criterion} on validation samples, "
+    "averaged over {draws} validation seeds. Each validation seed has its own {what}; a diverged "
+    "run counts as 0."
 )
 
 

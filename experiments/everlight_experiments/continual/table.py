@@ -58,21 +58,23 @@ class ContinualRun(StrategiesRun):
     """Name of the benchmark: digits, procedural, tiny-imagenet, cifar100, icifar, iirc,
     core50-ni, core50-nc, core50-nic, facts, or images for your own."""
     images: Path | None = None
-    """Path of your own images: a folder with one sub-folder per class, a .csv of file and label,
-    or an .npz."""
+    """Path of your own images, for the benchmark images: a folder with one sub-folder per class,
+    a .csv of file and label, or an .npz."""
     data: str | None = None
-    """Image set prepared by TFDS as array_record, tfds:NAME, instead of --images."""
+    """Image set prepared by TensorFlow Datasets (TFDS) as array_record, tfds:NAME, instead of
+    --images."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
-    runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is every
+    method that the benchmark supports. The baseline naive always runs."""
     preset: Preset = "demo"
-    """Size of procedural, tiny-imagenet and cifar100: demo has 20 classes of 100 training images
-    at 16 pixels, small 100 of 200, paper 100 of 500 at 32; papers' benchmarks have their own
-    presets."""
+    """Size of the benchmark, which is another for each (table in docs/guide/runner.md); digits and
+    images have one size."""
     tasks: Count | None = None
-    """Number of tasks into which the classes are split as equally as possible."""
+    """Number of tasks into which the classes are split as equally as possible. None is the
+    benchmark's own value."""
     side: Side | None = None
-    """Side of the images in pixels; your own images default to 32, or 224 for features."""
+    """Side of the images in pixels. None is the preset's; for your own images it is 32, or 224 for
+    features."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Every N-th image of each class of your own images is a test image."""
 
@@ -98,15 +100,15 @@ PICTURES = Plan(
     online_batch=10,
     learning_rate=0.01,
     exemplars_per_class=20,
-    chosen="learning rate of 0.005, 0.01, 0.02 and 0.05: the highest accuracy of joint and "
-    "ER-balanced on validation seeds of the procedural world; epochs are a budget and were not "
-    "tuned; batch size and exemplars were not tuned",
+    chosen="The learning rate (0.005, 0.01, 0.02 or 0.05) is that with the highest accuracy of "
+    "joint and ER-balanced on validation seeds of the procedural world. Epochs, batch size and "
+    "memory size were not tuned.",
 )
 ON_FEATURES = PICTURES._replace(
     learning_rate=0.001,
-    chosen="learning rate of 0.0003, 0.001 and 0.003, epochs of 2, 5 and 15: the highest accuracy "
-    "of joint and ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes; batch "
-    "size and exemplars were not tuned",
+    chosen="The learning rate (0.0003, 0.001 or 0.003) and the epochs (2, 5 or 15) have the "
+    "highest accuracy of joint and ER-balanced on a validation seed of Tiny-ImageNet's first 100 "
+    "classes. Batch size and memory size were not tuned.",
 )
 DIGITS = Plan(
     tasks=5,
@@ -115,9 +117,9 @@ DIGITS = Plan(
     online_batch=10,
     learning_rate=0.02,
     exemplars_per_class=10,
-    chosen="learning rate of 0.005, 0.01, 0.02, 0.05 and 0.1, epochs of 3, 10 and 30: the highest "
-    "accuracy of joint and ER-balanced on validation seeds; batch size and exemplars were not "
-    "tuned",
+    chosen="The learning rate (0.005, 0.01, 0.02, 0.05 or 0.1) and the epochs (3, 10 or 30) have "
+    "the highest accuracy of joint and ER-balanced on validation seeds. Batch size and memory size "
+    "were not tuned.",
 )
 HIDDEN = 100
 OWN_SIDE, TRUNK_SIDE = 32, 224
@@ -279,18 +281,23 @@ def of_plan(
     Raises:
       DataError: more tasks than classes, or a memory of less than a sample per class.
     """
-    memory = f"{plan.exemplars_per_class} exemplars per class"
-    if plan.buffer_size is not None:
-        memory = f"{plan.buffer_size} stored samples in total"
+    held, each = plan.buffer_size, ""
+    if held is None:
+        held = plan.exemplars_per_class * len(images.class_names)
+        each = f" ({plan.exemplars_per_class} per class)"
+    memory = f"replay memory of {held:,} samples in total{each}"
+    every_task = f"{plan.epochs} epochs per task in batches of {plan.batch_size}"
+    one_pass = f"online one pass in batches of {plan.online_batch}"
+    lengths = [every_task] if set(settings.scenarios) - {"online"} else []
+    lengths += [one_pass] if "online" in settings.scenarios else []
     training = Training(
         plan.tasks,
         Protocol(epochs=plan.epochs, batch_size=plan.batch_size, select="last"),
         plan.online_batch,
         optax.sgd(plan.learning_rate, momentum=MOMENTUM),
         plan.exemplars_per_class,
-        f"SGD with learning rate {plan.learning_rate:g} and momentum {MOMENTUM:g}; {plan.epochs} "
-        f"epochs per task in batches of {plan.batch_size}; online one pass in batches of "
-        f"{plan.online_batch}; {memory}{in_replay_batches(plan.replay_batch_size)}",
+        f"SGD with learning rate {plan.learning_rate:g} and momentum {MOMENTUM:g}; "
+        f"{'; '.join(lengths)}; {memory}{in_replay_batches(plan.replay_batch_size)}",
         plan.chosen,
         # So far does a constant gradient carry in the end, as implicit steps on penalties need.
         reach=plan.learning_rate / (1 - MOMENTUM),

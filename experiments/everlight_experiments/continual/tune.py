@@ -78,7 +78,8 @@ class TuneRun(PlannedRun):
     """Values of plan settings to combine, joined by commas, as in learning-rate=0.01,0.03
     protocol.epochs=5,10."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of the methods over which scores are averaged; quote names that contain spaces."""
+    """Names of the methods over which scores are averaged, from the list above, in quotes where
+    they contain spaces."""
     images: Path | None = None
     """Path of your own images, as in `continual run`."""
     data: str | None = None
@@ -88,12 +89,13 @@ class TuneRun(PlannedRun):
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Every N-th image of each class of your own images is a test image."""
     setting: tuple[Option, ...] | None = None
-    """Settings of benchmarks without scenarios of their own, and of icifar; None is
-    class-incremental."""
+    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
+    this one) or online. Other benchmarks run in their own settings."""
     features: str | None = None
     """Features instead of images, as in `continual run`."""
     validation_seeds: Count = 2
-    """Number of validation seeds on which every combination runs."""
+    """Number of validation seeds on which every combination runs, counted up from --seed + 1000;
+    iirc and CORe50 take their last task orders instead."""
 
 
 class Place(NamedTuple):

@@ -138,7 +138,10 @@ def run_batches(settings: BatchesRun, plans: Mapping[Preset, Plan] = PLANS) -> P
     tested, recorded = (
         np.count_nonzero(np.isin(each.session, TEST_SESSIONS)) for each in (frames, whole)
     )
-    rule = "last step of every batch; hyper-parameters of other strategies were not selected"
+    rule = (
+        "The network after the last step of every batch is evaluated. Hyper-parameters of other "
+        "strategies were not selected."
+    )
     summary = [
         ("Paper", CITATION),
         *report_summary(benchmark, settings.seed, plan.orders, rule, folder.duration()),

@@ -135,9 +135,9 @@ def protocol_of(length: Length, batch_size: int) -> Protocol:
 
 
 _ON_TRAINING_SESSIONS = (
-    "hidden units, learning rates and gain by mean accuracy over batches on training sessions 6 "
-    "and 11 of the last published orders, the validation seeds (with the steps of the preset "
-    "small); numbers of steps are limited to two cores"
+    "Hidden units, learning rates and gain have the highest mean accuracy over batches on training "
+    "sessions 6 and 11, with the steps of the preset small. The last published orders serve as "
+    "validation seeds. Numbers of steps are limited by two cores."
 )
 PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
@@ -200,7 +200,7 @@ PLANS: Mapping[Preset, Plan] = {
         batch_size=256,
         orders=10,
         gain=3.0,
-        chosen="as published",
+        chosen="All is as published.",
         cumulative_orders={"NC": 5, "NIC": 3},
     ),
 }

@@ -20,7 +20,15 @@ from everlight.continual.engine.run import SequenceResult
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level
 from everlight_data.images.core50 import Core50, category_of
 from everlight_experiments.common.plan_settings import PlannedRun, changed_plan, plan_in_force
-from everlight_experiments.common.report import PAPER, Column, Figure, Section, Table, write_report
+from everlight_experiments.common.report import (
+    PAPER,
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Preset
 from everlight_experiments.continual.methods import Method
@@ -101,16 +109,17 @@ def run_static(settings: StaticRun, plans: Mapping[Preset, Plan] = PLANS) -> Pat
         ),
         (
             "Selection rule",
-            f"last step; C was not tuned; steps and learning rates of the networks: {plan.chosen}",
+            "The networks after the last step are evaluated. The C of the SVM was not tuned.",
         ),
+        ("Selection of network and training", plan.chosen),
         ("Duration", folder.duration()),
     ]
     title = f"CORe50, static: {frames.name} ({settings.preset})"
     paper = _Published(
         PAPER_STATIC[paper_net(plan.net)], paper_name(plan.net, plan.data == "core50")
     )
-    sections = _sections(folder.path, accuracies, sessions, paper, benchmark.order_remark())
-    return write_report(folder.path, title, summary, sections)
+    first, rest = _sections(folder.path, accuracies, sessions, paper, benchmark.order_remark())
+    return write_report(folder.path, title, summary, rest, first)
 
 
 class _Published(NamedTuple):
@@ -224,13 +233,10 @@ def _sections(
     sessions: Mapping[str, Mapping[int, float]],
     paper: _Published,
     order_remark: str,
-) -> list[Section]:
+) -> tuple[FirstScreen, list[Section]]:
+    """Return the first screen and the section on the number of training sessions."""
     titled = {f"{level} level": by_name for level, by_name in accuracies.items()}
     learnt = {"frozen features and linear SVM,\ntested on all later sessions": sessions}
-    fusion = (
-        "Class confidences of a frame and of the preceding frames of its recording are summed "
-        "(softmax of the networks, distances from the SVM's boundaries)."
-    )
     split = (
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "
         "ones, instead of three fixed test sessions."
@@ -250,19 +256,14 @@ def _sections(
     ]
     if order_remark and any(_order(here[level]) != _order(published[level]) for level in here):
         orders.append(order_remark)
-    return [
-        Section("Accuracy on the test set", orders, [_table(accuracies, paper)]),
-        Section(
-            "Adjacent frames together",
-            [fusion],
-            [
-                Figure(
-                    "Accuracy by the number of fused frames, up to the length of the test "
-                    "recordings.",
-                    plot_lines(path / "fusion.png", titled, "frames fused", powers=True),
-                )
-            ],
-        ),
+    fusion = Figure(
+        "Accuracy on the test set by the number of fused frames, up to the length of the test "
+        "recordings. Fusion sums the class confidences of a frame and of the preceding frames of "
+        "its recording (softmax of the networks, distances from the SVM's boundaries).",
+        plot_lines(path / "fusion.png", titled, "frames fused", powers=True),
+    )
+    first = FirstScreen(_headline(here), fusion, _table(accuracies, paper), tuple(orders))
+    return first, [
         Section(
             "The first sessions against the rest",
             [split],
@@ -274,6 +275,18 @@ def _sections(
             ],
         ),
     ]
+
+
+def _headline(accuracy: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """Return the question, the best strategy of each level, and the baseline."""
+    best = {level: max(values, key=lambda name: values[name]) for level, values in accuracy.items()}
+    said = (f"{name} {accuracy[level][name]:.1%} ({level})" for level, name in best.items())
+    baseline = (f"{values[SCRATCH]:.1%} ({level})" for level, values in accuracy.items())
+    return (
+        "Which strategy is best when all training sessions are available at once?",
+        f"Best on single frames, in one run without an interval: {'; '.join(said)}.",
+        f"Baseline, {SCRATCH}: {'; '.join(baseline)}.",
+    )
 
 
 def _order(accuracy: Mapping[str, float]) -> str:

@@ -149,10 +149,11 @@ def run_lifelong(settings: LifelongRun, plans: Mapping[Preset, Plan] = PLANS) ->
         ("Seeds", f"initialization and batches; {seeds}; all seeds share the splits"),
         (
             "Selection rule",
-            "last epoch; hyper-parameters: greatest generalised Top-5 on a held-out tenth of the "
-            "training scenes, with a validation seed; network, learning rate and epochs: "
-            + plan.chosen,
+            "The network after the last epoch is evaluated. Each hyper-parameter has the value "
+            "with the highest generalised Top-5 on a held-out tenth of the training scenes, with a "
+            "validation seed.",
         ),
+        ("Selection of network and training", plan.chosen),
         (
             "Training",
             net_name(plan.net),

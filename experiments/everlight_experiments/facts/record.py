@@ -128,9 +128,9 @@ def _select_last(epochs: int, batch_size: int) -> Protocol:
 PLANS: Mapping[Preset, Plan] = {
     "demo": Plan(
         data="procedural",
-        chosen="learning rate of 0.0003, 0.001 and 0.003: the papers', which is statistically tied "
-        "with the best for finetune and joint on held-out scenes with a validation seed; sizes and "
-        "epochs are limited by the demo's time",
+        chosen="The learning rate (0.0003, 0.001 or 0.003) is that of the papers. It is "
+        "statistically tied with the best for finetune and joint on held-out scenes with a "
+        "validation seed. Sizes and epochs are limited by the demo's time.",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
@@ -144,9 +144,9 @@ PLANS: Mapping[Preset, Plan] = {
     ),
     "small": Plan(
         data="vrd",
-        chosen="learning rate of 0.0003, 0.001 and 0.003, mid-scale's epochs of 6 and 12: the "
-        "papers' rate, which is statistically tied with the best for finetune and joint on "
-        "held-out scenes with a validation seed; the rest is limited to two cores",
+        chosen="Learning rates of 0.0003, 0.001 and 0.003 and, mid-scale, 6 and 12 epochs were "
+        "compared. The papers' learning rate is statistically tied with the best for finetune and "
+        "joint on held-out scenes with a validation seed. The rest is limited by two cores.",
         net=Net(side=32, trunk=(16, 32), branch=32, hidden=128),
         benchmarks={
             "mid-scale": BenchmarkPlan(
@@ -162,7 +162,7 @@ PLANS: Mapping[Preset, Plan] = {
     ),
     "paper": Plan(
         data="vrd",
-        chosen="not chosen on any data; the paper gives none",
+        chosen="The paper gives none, and these were not chosen on any data.",
         net=Net(side=64, trunk=(64, 128, 256), branch=256, hidden=1024),
         benchmarks={
             "mid-scale": BenchmarkPlan(

@@ -125,8 +125,8 @@ def run_iirc(settings: IIRCRun, plans: Mapping[Preset, Plan] = PLANS) -> Path:
     }
     save_outcomes(folder, benchmark, settings.seed, runs, common, **own)
     rule = (
-        "finetune, ER, ER-infinite and the joints keep the epoch with the best in-task "
-        "validation, of equals the last, the others the last of all"
+        "finetune, ER-balanced, ER-infinite and joint training keep the epoch with the best "
+        "in-task validation (among equals, the last). The other methods keep the last epoch."
     )
     summary = [
         ("Paper", CITATION),

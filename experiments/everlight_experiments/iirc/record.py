@@ -154,9 +154,9 @@ PLANS: Mapping[Preset, Plan] = {
         methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
         learning_rate=0.3,
         per_class=(100, 50),
-        chosen="learning rate of 0.03, 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
-        "iCaRL-norm on post-task validation of validation configurations; sizes and epochs are "
-        "limited by the demo's time",
+        chosen="The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, "
+        "ER-balanced and iCaRL-norm on post-task validation of validation configurations. Sizes "
+        "and epochs are limited by the demo's time.",
     ),
     "small": Plan(
         data="tiny-imagenet",
@@ -169,10 +169,10 @@ PLANS: Mapping[Preset, Plan] = {
         ablation=(50, 100),
         per_class=(250, 50),
         superclasses=5,
-        chosen="learning rate of 0.1, 0.3 and 1: the highest pw-JS of joint, ER-balanced and "
-        "iCaRL-norm on post-task validation of a validation configuration; the number of classes, "
-        "after test scores of the first configuration had been seen; the rest is limited to two "
-        "cores",
+        chosen="The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of a validation configuration. The number of classes "
+        "was set after test scores of the first configuration had been seen. The rest is limited "
+        "by two cores.",
     ),
     "paper": Plan(
         data="iirc_cifar100",

@@ -84,19 +84,20 @@ class DatasetRun(RunSettings):
     """Configuration to run: demo renders images of two cameras, small trains 4,000 steps, paper
     20,000."""
     thumbnails: tuple[Path, ...] = ()
-    """Thumbnail files to read, each of one or several cameras."""
+    """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
+    cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
     release: Release | None = None
-    """Released data set to read from --folder; radiometric renders the paper's scenes from the
-    spectra below EVERLIGHT_DATA."""
+    """Released data set to use in place of thumbnails. It is read from --folder, except
+    radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""
     folder: Path | None = None
-    """Folder with the unpacked files of the release."""
+    """Folder with the unpacked files of the release; needed by every release but radiometric."""
     cameras: tuple[str, ...] = ()
     """Names of the cameras to use; by default all."""
     split: Split = "folds"
     """Cross-validation: three folds within each camera, or each camera held out in turn."""
     folds: Path | None = None
-    """Published split of one camera: a MATLAB file with `indices`, or a text file with each
-    image's fold from 1, in the order of the images' names."""
+    """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
+    text, or MATLAB with `indices`. Without it the folds are random, from --seed."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
     methods: tuple[str, ...] | None = None
