@@ -178,3 +178,29 @@ def test_a_chunk_of_nothing_is_refused():
 def test_devices_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
         runs_mesh(jax.devices()[:1], data=2)
+
+
+@pytest.mark.parametrize("data", [1, 2])
+def test_the_compiler_shards_over_every_axis_of_the_mesh(data):
+    """Axes are not explicit, for which every function of a network would have to name shardings."""
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import jax.numpy as jnp\n"
+        "from everlight.meshes import runs_mesh, shard_batch\n"
+        f"mesh = runs_mesh(data={data})\n"
+        "with jax.set_mesh(mesh):\n"
+        "    print(jax.jit(lambda rows: shard_batch(rows).sum())(jnp.ones((4, 3))))\n"
+        "print(*{kind.name for kind in mesh.axis_types}, *mesh.devices.shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    shape = {1: "2", 2: "1 2"}[data]
+    assert done.stdout.split("\n")[:2] == ["12.0", f"Auto {shape}"], done.stderr
+
+
+def test_a_single_run_is_given_as_runs_of_one():
+    one = some_runs()
+    alone = jax.tree.map(lambda leaf: leaf[0], (one.sequence, one.key))
+    run = Run(lambda data: build((data, STRENGTHS[0])), PROTOCOL, DATA, *alone)
+    *_, last = drive_runs(Runs.of(run))
+    assert last.result.losses.shape == (1, 3, 5)
+    np.testing.assert_allclose(last.result.losses[0], states(one)[-1].result.losses[0], atol=1e-5)
