@@ -15,10 +15,9 @@ def drive_run(run, state=None, chunk=1, announce=None):
 
 
 def on_copies(state, function):
-    """Return the state with a function of copies of the leaves that have an axis over runs."""
+    """Return a copy of the state with a function of the leaves that have an axis over runs."""
     # What was not measured is NaN.
     with jax.debug_nans(False):
-        result, best = jax.tree.map(
-            lambda leaf: function(jnp.array(leaf, copy=True)), (state.result, state.best)
-        )
+        state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
+        result, best = jax.tree.map(function, (state.result, state.best))
     return state._replace(result=result, best=best)

@@ -27,7 +27,7 @@ def units(hyperparameters=(1.0, 3.0, 0.3)):
         Unit(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
-            *jax.tree.map(lambda a, n=number: a[n], runs),
+            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.own)),
         )
         for number, hyperparameter in enumerate(hyperparameters)
     ]

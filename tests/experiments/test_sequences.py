@@ -12,7 +12,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.sequences import store_images
-from tests.experiments.a_unit import checkpoints_of, train_unit
+from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
 
 def run_child(tmp_path, folder, *moment):
@@ -41,6 +41,7 @@ def test_killed_anywhere_it_ends_with_the_same_bits(tmp_path):
 
 
 def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
+    folder_in(tmp_path)
     other = {"strategy": "ewc", "hyperparameter": 10.0}
     Checkpoints(checkpoints_of(tmp_path)).save(4, {"a": jnp.zeros(2)}, {"runs": [other]})
     with pytest.raises(DataError, match=r"runs: .*'hyperparameter': 10.0.* there, .* now"):
