@@ -320,7 +320,7 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
-    mesh = runs_mesh(chips_of_a_v5e())
+    mesh = runs_mesh(list(chips_of_a_v5e()))
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
     runs = Runs(build_with(name), PROTOCOL, DATA, own, jax.random.split(KEY, 8))
     state = initial_runs_state(runs)
