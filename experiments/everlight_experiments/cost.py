@@ -23,6 +23,7 @@ from jaxtyping import Array, PyTree
 from everlight.continual import (
     Build,
     Protocol,
+    Run,
     Setup,
     StoredImages,
     Strategy,
@@ -163,9 +164,9 @@ def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
 
     build, protocol, data, sequence = work.parts
     data, sequence, key = placed((data, sequence, jax.random.key(0)))
-    parts = (build, protocol, data, sequence, key)
-    state = initial_state(*parts)
-    compiled = lower_step(*parts).compile()
+    run = Run(build, protocol, data, sequence, key)
+    state = initial_state(run)
+    compiled = lower_step(run).compile()
     cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
     seconds = least_seconds(cost) if V5E in device.device_kind else None
     return Estimate(
@@ -195,13 +196,13 @@ def _seconds(compiled: jax.stages.Compiled) -> float:
             return jnp.broadcast_to(jax.random.key(0), of.shape)
         return jnp.zeros(of.shape, of.dtype)
 
-    (*given, progress, opened), _ = jax.tree.map(
+    (*given, learned, opened), _ = jax.tree.map(
         zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")
     )
     found = []
     for _ in range(1 + TIMED_STEPS):
         start = time.perf_counter()
-        progress, _ = jax.block_until_ready(compiled(*given, progress, opened))
+        learned, _ = jax.block_until_ready(compiled(*given, learned, opened))
         found.append(time.perf_counter() - start)
     return min(found[1:])
 

@@ -84,19 +84,12 @@ def build(stored):
 
 
 def a_run():
-    return {
-        "build": build,
-        "protocol": PROTOCOL,
-        "data": STORED,
-        "sequence": sequence(),
-        "key": KEY,
-    }
+    return {"run": continual.Run(build, PROTOCOL, STORED, sequence(), KEY)}
 
 
 def several_runs():
     twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), sequence())
-    runs = continual.Runs(twice, jax.random.split(KEY))
-    return {"build": build, "protocol": PROTOCOL, "shared": STORED, "runs": runs}
+    return {"runs": continual.Runs(build, PROTOCOL, STORED, twice, jax.random.split(KEY))}
 
 
 def predicted():
@@ -436,12 +429,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "continual.drive_runs": lambda: {
         **several_runs(),
-        "join": lambda shared, own: shared,
         "chunk": 1,
         "mesh": continual.runs_mesh(),
         "announce": lambda index: None,
     },
-    "continual.drive_sequence": lambda: {**a_run(), "announce": lambda index: None},
     "continual.evaluate": lambda: {
         "setup": build(STORED)[0],
         "strategy": build(STORED)[1],
@@ -457,10 +448,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "optimizer": optax.sgd(0.1),
         "augment": lambda image, key: image,
     },
-    "continual.initial_runs_state": lambda: {
-        **several_runs(),
-        "join": lambda shared, own: shared,
-    },
+    "continual.initial_runs_state": several_runs,
     "continual.lower_step": a_run,
     "continual.initial_state": a_run,
     "continual.online_protocol": lambda: {"batch_size": 10},

@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.metrics.ranking import Means
 from everlight_data.errors import DataError
 from everlight_data.facts.splits import read_images, write_split

@@ -29,6 +29,7 @@ from everlight.continual.base import (
 from everlight.continual.engine import (
     Build,
     Protocol,
+    Run,
     Runs,
     StoredImages,
     diverged,
@@ -111,15 +112,17 @@ def train(
     copies = build(stored)[1].parameter_copies
     sequences = _sequences(split, tasks, range(seed, seed + seeds))
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
-    runs = Runs(jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences), jnp.stack(keys))
-    for state in drive_runs(build, protocol, stored, runs, chunk=epochs):
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
+    runs = Runs(build, protocol, stored, stacked, jnp.stack(keys))
+    for state in drive_runs(runs, chunk=epochs):
         last = state
     # Off the runs' mesh, so that a mesh of the caller has no effect; NaN are missing validations.
     with jax.debug_nans(False):
         last = jax.tree.map(jnp.asarray, jax.device_get(last))
-    parts = protocol, stored, sequences[0], keys[0]
-    operations = operations_per_step(build, *parts)
-    of_naive = operations if strategy is naive else operations_per_step(build_with(naive), *parts)
+    operations, of_naive = (
+        operations_per_step(Run(each, protocol, stored, sequences[0], keys[0]))
+        for each in (build, build if strategy is naive else build_with(naive))
+    )
     costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
