@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
     "grid": Command(
         "Rank methods over several benchmarks in one table.",
         "commands.grid:run_grid",
-        "commands.grid:GridOptions",
+        "commands.parsing:grid_options",
     ),
     "tune": Command(
         "Search values of the configuration on validation seeds.",
