@@ -164,11 +164,12 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     from everlight_experiments.common.renamed import refuse_old_names
 
-    kind = _imported(COMMANDS[name].options)
+    kind, arguments = _imported(COMMANDS[name].options), list(arguments)
     if not isinstance(kind, type):
-        kind = kind(list(arguments))
+        # Which may take options out that say what the defaults are.
+        kind = kind(arguments)
     refuse_old_names(arguments, kind)
-    return tyro.cli(kind, args=list(arguments), prog=f"everlight {name}", config=())
+    return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -153,9 +153,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     return having
 
 
-def _summary(
-    options: GridOptions, benchmarks: Benchmarks, duration: str
-) -> list[tuple[str, str]]:
+def _summary(options: GridOptions, benchmarks: Benchmarks, duration: str) -> list[tuple[str, str]]:
     """Return the facts that every report owes; `benchmarks` has one setting of each."""
     draws = ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items())
     rule = RULE.format(

@@ -22,7 +22,7 @@ from everlight_experiments.commands.columns import (
     Cells,
     columns_table,
     plot_columns,
-    score_cell,
+    score_cells,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.run import refuse_inapplicable
@@ -272,10 +272,7 @@ def _first_screen(
         labels,
         [
             *(
-                Cells(
-                    Column(titles[column][2], titles[column][0]),
-                    {row: score_cell(values) for row, values in by_row.items()},
-                )
+                Cells(Column(titles[column][2], titles[column][0]), score_cells(by_row))
                 for column, by_row in scores.items()
             ),
             Cells(Column("mean"), {each.label: f"{each.by_draw.mean():.3f}" for each in tried}),
@@ -289,8 +286,7 @@ def _first_screen(
     shown = {f"{title[2]}, {title[0]}": scores[column] for column, title in titles.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
     caption = (
-        f"{criterion} on validation samples; bars are one standard deviation over validation "
-        "seeds."
+        f"{criterion} on validation samples; bars are one standard deviation over validation seeds."
     )
     return FirstScreen(
         _headline(criterion, tried, best), Figure(caption, path), table, _below(tried, best, near)
