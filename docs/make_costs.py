@@ -8,19 +8,19 @@ import tempfile
 from pathlib import Path
 
 import jax
+from everlight_experiments.continual.digits import DigitsRun
+from everlight_experiments.continual.table import digits
 
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.digits import DigitsRun
 from everlight_experiments.continual.methods import METHODS, why_not
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.table import digits
 
 PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy
 
 Computed by `python docs/make_costs.py` on {date}, JAX {version}, {device}; programs are
 compiled and not run.
-Split digits as in [Build notes](../BUILD_NOTES.md#split-digits-every-strategy): five tasks of two,
+Split digits as in [Results](results.md#split-digits-every-strategy): five tasks of two,
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
 class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
 a hundred in memories that classes share.

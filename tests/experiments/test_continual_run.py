@@ -10,6 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.common.plan_settings import changed_plan
+from everlight_experiments.continual.own_strategy import load_strategy
+from everlight_experiments.continual.plan import Plan
+from everlight_experiments.continual.run import rows_of, run_continual, train_rows
+from everlight_experiments.continual.table import ContinualRun
 from PIL import Image
 
 from everlight.continual import Batch, Protocol, run_sequence
@@ -19,15 +24,10 @@ from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cl_metrics import record as icifar
-from everlight_experiments.common.plan_settings import changed_plan
 from everlight_experiments.continual import table
 from everlight_experiments.continual.benchmark import Draw, Own, RunData, head_or
 from everlight_experiments.continual.methods import METHODS, Demand, Needs
-from everlight_experiments.continual.own_strategy import load_strategy
-from everlight_experiments.continual.plan import Plan
-from everlight_experiments.continual.run import rows_of, run_continual, train_rows
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.core50 import plans as core50
 from everlight_experiments.facts import record as facts
 from everlight_experiments.iirc import record as iirc

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.iirc.record import FORMS
 
 from everlight.continual.base import Outputs, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
@@ -20,10 +21,7 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.sequences import train_sequence
-from everlight_experiments.continual.benchmark import RunData, own_of
-from everlight_experiments.continual.runner import build_with
-from everlight_experiments.iirc import record
-from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
+from everlight_experiments.continual.benchmark import RunData
 from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
@@ -42,7 +40,7 @@ PROTOCOL = Protocol(
 # Checkpoints come after epochs 2 and 4 of a task and at its end. Stopped after epoch 3 of the
 # second task, the third is lost.
 STOPPED_AFTER, RESUMED_FROM = EPOCHS + 3, EPOCHS + 2
-PLAN = Plan("procedural", SIDE, 1, PROTOCOL, 1, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
+CONFIG = Config("procedural", SIDE, PROTOCOL, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
 KEY = jax.random.key(5)
 # ER's memory is a buffer with a key, as A-GEM's; BiC's a buffer, a teacher, samples held out and a
 # correction, the first two of which are iCaRL's and LUCIR's. Every method takes seconds to compile.
@@ -67,11 +65,6 @@ class TinyNet(nn.Module):
         return Outputs(make_head(self.head, len(CLASSES) + len(HIERARCHY))(features), features)
 
 
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    monkeypatch.setattr(record, "ReducedResNet", lambda classes, blocks, head, dtype: TinyNet(head))
-
-
 class Parts(NamedTuple):
     """What `drive_sequence` is given."""
 
@@ -91,12 +84,17 @@ def parts_of(name):
     sequence = iirc(
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
-    begin = iirc_begin(PLAN, len(CLASSES) + len(HIERARCHY), len(TASKS))
-    build = build_with(begin, SCENARIO, FORMS[name])
-    data = RunData(stored, own_of(sequence, 5.0))
+    classes = len(CLASSES) + len(HIERARCHY)
+    begin = beginning(CONFIG, Network(TinyNet("linear")), classes, len(TASKS))
+
+    def build(data):
+        setup, needs = begin(FORMS[name], data)
+        return setup, FORMS[name].make(setup, needs._replace(hyperparameter=5.0))
+
+    data = RunData(stored, own_data(sequence, 5.0))
     # Arrays that are read back are bound to a device; others would compile every program twice.
     bound = jax.device_put((data, sequence, KEY), jax.devices()[0])
-    return Parts(build, iirc_protocol(PLAN, FORMS[name]), *bound)
+    return Parts(build, protocol_of(CONFIG, FORMS[name]), *bound)
 
 
 def finish(name, state=None):

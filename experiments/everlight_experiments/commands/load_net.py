@@ -30,7 +30,8 @@ from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.run import rows_of
 from everlight_experiments.common.checkpoint import open_existing
-from everlight_experiments.common.run_folder import RunFolder, name_differences
+from everlight_experiments.common.run_config import name_differences
+from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder

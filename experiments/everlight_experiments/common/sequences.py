@@ -20,6 +20,7 @@ from everlight.continual.engine.sequence import (
     initial_state,
 )
 from everlight.continual.engine.state import Build, SequenceResult, SequenceState
+from everlight.continual.labelled_images import channel_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import Channels, ImageSet
 from everlight_experiments.common.checkpoint import Checkpoints
@@ -55,16 +56,9 @@ def store_images(
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
     if channels is not None:
         return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
-    train = images.images[: len(images.train_labels)]
-    # Channel by channel and by counts of values, since a float copy would be four times the data.
-    counts = [
-        np.bincount(train[..., channel].ravel(), minlength=256)
-        for channel in range(train.shape[-1])
-    ]
-    values = np.arange(256)
-    mean = np.array([np.average(values, weights=count) for count in counts])
-    square = np.array([np.average(values**2, weights=count) for count in counts])
-    deviation = np.maximum(np.sqrt(square - mean**2), 1.0)
+    mean, deviation = channel_statistics(stored[: len(images.train_labels)])
+    # Noise of images of one colour is not enlarged.
+    deviation = np.maximum(deviation, 1.0)
     return StoredImages.of(
         stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
     )
@@ -179,10 +173,10 @@ def train_unit(
 
 
 def epochs_done(state: SequenceState, protocol: Protocol) -> int:
-    """From the beginning of the sequence on."""
+    """Return the number of finished epochs from the beginning of the sequence on."""
     return epochs_before(int(state.task), protocol) + int(state.epoch)
 
 
 def epochs_before(task: int, protocol: Protocol) -> int:
-    """From the beginning of the sequence to that of a task."""
+    """Return the number of epochs before a task begins."""
     return sum(protocol.epochs_of(number) for number in range(task))

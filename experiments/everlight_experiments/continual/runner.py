@@ -132,7 +132,7 @@ class Runner:
         self._programs.begin(method)
         choice = self.choose(method)
         runs = self.train(method, choice.hyperparameter, seeds)
-        metrics = {each.name: measured(each, runs) for each in self.benchmark.metrics}
+        metrics = measured(self.benchmark.metrics, runs)
         score = metrics[self.benchmark.score]
         for (name, *_), over_time in zip(
             self._named(method, "evaluation", [choice.hyperparameter], seeds), score, strict=True
@@ -315,12 +315,14 @@ class Runner:
             for event in self._folder.logged()
             if "seconds" in event and "unit" in event
         }
+        tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
         return [
             Trained(
                 {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
                 unit.sequence,
                 draw,
                 method,
+                tasks,
             )
             for arrays, unit, draw in zip(kept, units, draws, strict=True)
         ]

@@ -112,9 +112,14 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
 
 
 def save_outcomes(
-    folder: RunFolder, benchmarks: Benchmarks, seed: int, seeds: int, outcomes: Outcomes
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    seeds: int,
+    outcomes: Outcomes,
+    others: Mapping[str, np.ndarray] = {},
 ) -> None:
-    """Save all metrics as `column/method/name`, and what `compare` checks."""
+    """Save all metrics as `column/method/name`, what `compare` checks, and other arrays."""
     first = next(iter(benchmarks.values()))
     every = list(benchmarks.values())
     folder.save_results(
@@ -123,6 +128,7 @@ def save_outcomes(
         measure=np.array(first.score),
         tested=np.array(first.tested),
         **arrays_of(outcomes),
+        **others,
     )
 
 
