@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
     "grid": Command(
         "Rank methods over several benchmarks in one table.",
         "commands.grid:run_grid",
-        "commands.grid:GridOptions",
+        "commands.parsing:grid_options",
     ),
     "tune": Command(
         "Search values of the configuration on validation seeds.",
@@ -184,11 +184,12 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     from everlight_experiments.common.renamed import refuse_old_names
 
-    kind = _imported(COMMANDS[name].options)
+    kind, arguments = _imported(COMMANDS[name].options), list(arguments)
     if not isinstance(kind, type):
-        kind = kind(list(arguments))
+        # Which may take options out that say what the defaults are.
+        kind = kind(arguments)
     refuse_old_names(arguments, kind)
-    return tyro.cli(kind, args=list(arguments), prog=f"everlight {name}", config=())
+    return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
