@@ -27,8 +27,8 @@ class ExportSettings:
     run: tyro.conf.Positional[Path]
     """Folder of the run, where the exported files are written."""
     to: Form = "csv"
-    """Format to write: csv is `scores.csv`, a line per number; matrices is `matrices.json` and a csv per method;
-    tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
+    """Format to write: csv is `scores.csv`, a line per number; matrices is `matrices.json` and a
+    csv per method; tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
     sync` uploads."""
 
 
