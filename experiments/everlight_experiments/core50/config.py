@@ -19,10 +19,10 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.checks import Between
+from everlight.continual.registry import METHODS, Method
 from everlight.scenarios.core50 import Level
 from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.config import Dtype, Side
-from everlight_experiments.continual.methods import METHODS, Method
 
 CITATION = (
     "Lomonaco and Maltoni 2017, "

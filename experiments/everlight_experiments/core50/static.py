@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
+from everlight.continual.registry import Method
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
 from everlight_experiments.common.plots import COLORS, new_canvas, save
 from everlight_experiments.common.report import (
@@ -26,7 +27,6 @@ from everlight_experiments.common.report import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.outcome import arrays_of
 from everlight_experiments.continual.paper import PaperOptions, paper_options
 from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs

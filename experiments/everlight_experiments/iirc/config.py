@@ -18,10 +18,10 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS, Method, Needs
 from everlight_data.images.iirc_sets import IIRCName
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Share
 from everlight_experiments.continual.config import Dtype, Side
-from everlight_experiments.continual.methods import METHODS, Method, Needs
 
 _AS_THEY_ARE = (
     *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
