@@ -99,6 +99,6 @@ for name, each in (("labels of the task", incomplete), ("all labels so far", com
 axes = plot_accuracy_matrix(incomplete.by_task.precision_weighted_jaccard)
 
 # %% [markdown]
-# A network that is only finetuned forgets whole tasks. `everlight iirc benchmark` has
+# A network that is only finetuned forgets whole tasks. `everlight paper iirc` has
 # the paper's ten methods on IIRC-CIFAR and on a procedural world; the [runner](../guide/runner.md)
 # has any other strategy on them.

@@ -23,7 +23,8 @@ from everlight.continual.engine.evaluation import over_samples
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json, refusing
 from everlight_experiments.common.checkpoint import open_existing
-from everlight_experiments.common.run_folder import RunFolder, name_differences
+from everlight_experiments.common.run_config import name_differences
+from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.grid import WIDENING as OF_GRIDS

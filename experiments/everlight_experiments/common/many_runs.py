@@ -56,11 +56,11 @@ class Unit(NamedTuple):
 
     name: str
     facts: dict
-    """What tells it from any other, whatever its neighbours are."""
+    """Values that identify the run, whatever its neighbours are."""
     sequence: TaskSequence
     key: PRNGKeyArray
     own: PyTree = ()
-    """What `join` adds to the data that all share: a hyperparameter, the groups of classes."""
+    """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
     title: str = ""
     """Name on the progress bar; empty is the name."""
 
@@ -181,7 +181,7 @@ def train_one_by_one(
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
-    """Whether what `train_units` gave of a unit is of a run that diverged."""
+    """Return whether a unit's arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
@@ -235,7 +235,7 @@ def _claimed(
 
 
 def _which(wave: Sequence[Unit]) -> str:
-    """What tells waves apart that begin alike: after a stop others may form."""
+    """Return a checksum of a wave's units: after a stop, other waves may begin alike."""
     if len(wave) == 1:
         return ""
     return f" {zlib.crc32(json.dumps([unit.name for unit in wave]).encode()):08x}"
@@ -347,7 +347,7 @@ def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
 
 
 def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
-    """What one run left; in every process where there are several."""
+    """Return the result of one run; in every process where there are several."""
     if not mesh.is_multi_process:
         return rows_of(state.result, number)
     found = _taking(mesh)(state.result, np.int32(number))

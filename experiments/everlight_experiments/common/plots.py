@@ -26,9 +26,9 @@ mpl.rcParams["text.parse_math"] = False
 
 LINES = ("-", "--", ":", "-.")
 LEVELS = (":", "-.", "--")
-"""Of what has one value alone, in grey."""
+"""Line style of a level with one value, in grey."""
 MARKERS = "os^D"
-"""Of one line and color, the second and later curves have another."""
+"""Markers of the second and later curves with one line style and color."""
 MOST_CURVES = 8
 """Curves of a panel."""
 COLUMNS = 6
@@ -198,7 +198,7 @@ def _end(panels: Iterable[Curves], name: str) -> float:
 def plot_matrices(
     path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]], measure: str = "accuracy"
 ) -> Path:
-    """What was measured after each task (row) on each task (column), in rows, on one scale."""
+    """Draw scores after each task (row) on each task (column), all on one scale."""
     columns = min(COLUMNS, len(matrices))
     canvas, axes = new_canvas(columns, 2.2, 2.5, -(-len(matrices) // columns))
     for axis in axes[len(matrices) :]:

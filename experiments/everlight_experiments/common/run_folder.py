@@ -1,16 +1,11 @@
-"""What a run leaves behind: `runs/<paper>-<run>-<preset>[-<tag>]/`, the same for every run."""
+"""The folder of a run, `runs/<command>-<name>-<preset>[-<tag>]/`, the same for every run."""
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import json
-import os
-import platform
-import subprocess
 import tempfile
 import time
 import weakref
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,32 +29,20 @@ from everlight_data.writing import (
 )
 from everlight_experiments.common.interruption import stop_if_asked
 from everlight_experiments.common.processes import is_first, told_by_first
+from everlight_experiments.common.run_config import (
+    as_json,
+    name_differences,
+    read_config,
+    state_of,
+    write_config,
+)
 from everlight_experiments.common.settings import FolderSettings, check_settings
-
-
-def as_json(values: dict) -> dict:
-    """Values as they are read back from JSON: tuples become lists, what it cannot hold text."""
-    return json.loads(json.dumps(values, default=str))
-
-
-def name_differences(stored: dict, chosen: dict) -> str:
-    """What two descriptions differ in, for an error message; empty where they agree."""
-    chosen = as_json(chosen)
-    return "; ".join(
-        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
-        for name in sorted(set(stored) | set(chosen))
-        if stored.get(name) != chosen.get(name)
-    )
-
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
-"""By this process, and still in use."""
-PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
-"""Beginnings of the environment's names that may change numbers, but for those of caches."""
+"""Folders that this process opened and still uses."""
 
 
 def whole_events(text: str) -> list[Any]:
@@ -121,7 +104,7 @@ class RunFolder:
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
-            _write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
+            write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
 
     def _open(self, settings: FolderSettings, widening: Sequence[str]) -> None:
         make_folder(self.path)
@@ -137,13 +120,13 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         begun = self._holds_work()
         try:
-            told = _told_before(config, chosen, widening) if begun else {}
+            told = read_config(config, chosen, widening) if begun else {}
             self._continued = begun
-            _write_config(config, chosen, told)
+            write_config(config, chosen, told)
         except DataError:
             self._lock.release()
             raise
-        self._written = _state_of(config)
+        self._written = state_of(config)
         _OPENED.add(self)
         if self._shared:
             self._lock.release()
@@ -155,7 +138,7 @@ class RunFolder:
         )
 
     def _holds_work(self) -> bool:
-        """Whether there is any file but those that say who works here and with which settings."""
+        """Return whether there is any file but config.json and locks."""
         return any(
             path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
             for path in self.path.rglob("*")
@@ -182,7 +165,7 @@ class RunFolder:
             lock.release(force=gone)
 
     def _is_as_opened(self) -> bool:
-        unchanged = self._made and _state_of(self.path / "config.json") == self._written
+        unchanged = self._made and state_of(self.path / "config.json") == self._written
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
@@ -206,11 +189,11 @@ class RunFolder:
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
-        content, since = read_json(config, WAY_OUT), _state_of(config)
+        content, since = read_json(config, WAY_OUT), state_of(config)
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
         if since == self._written:
-            self._written = _state_of(config)
+            self._written = state_of(config)
         if lock is not None:
             lock.release()
 
@@ -260,12 +243,12 @@ class RunFolder:
             lock.release(force=True)
 
     def are_elsewhere(self, names: Sequence[str]) -> bool | None:
-        """Whether other processes are at all unfinished parts of some; None where none is left."""
+        """Return whether other processes compute all unfinished parts; None where none is left."""
         found = told_by_first(lambda: {"held": np.array(self._held(names), bool)})["held"]
         return bool(found.all()) if len(found) else None
 
     def _held(self, names: Sequence[str]) -> list[bool]:
-        """Of the unfinished ones, which others hold."""
+        """Return for each unfinished part whether another process holds it."""
         held = []
         for name in names:
             path = self._unit(name)
@@ -362,77 +345,6 @@ def remove_empty_folders() -> None:
     """Removes what this process opened for runs that ended before they saved anything."""
     for folder in list(_OPENED):
         folder.remove_empty()
-
-
-def _state_of(config: Path) -> tuple[int, int]:
-    """Another one after every writing, which replaces the file."""
-    state = config.stat()
-    return state.st_ino, state.st_mtime_ns
-
-
-def _write_config(config: Path, chosen: dict, told: dict) -> None:
-    content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
-    with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps({**told, **content}, indent=2))
-
-
-def _told_before(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
-    """What config.json holds, where it is of a run with these settings."""
-    way_out = (
-        "It tells what the run in this folder was begun with, and nothing else does: put it back, "
-        "give this run a --tag of its own, or delete the folder."
-    )
-    content = read_json(config, way_out)
-    with refusing(config, way_out):
-        stored = content["settings"]
-        if content["crc32"] != _checksum(stored):
-            raise ValueError("its checksum differs")
-    # Where the folder lies is no setting: it may be moved, or named from another directory.
-    free = dict.fromkeys(("runs", *widening))
-    changed = name_differences(stored | free, chosen | free)
-    if changed:
-        raise DataError(
-            f"{config.parent} holds a run with other settings ({changed}). "
-            "Give this one a --tag of its own, or delete that folder."
-        )
-    return content
-
-
-def _checksum(settings: dict) -> int:
-    return zlib.crc32(json.dumps(settings, sort_keys=True).encode())
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:  # no git on this machine
-        return None
-    commit = answer.stdout.strip()
-    changed = (
-        commit
-        and subprocess.run(
-            [*command[:3], "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-    )
-    return f"{commit}, with uncommitted changes" if changed else commit or None
-
-
-def _made_with() -> dict:
-    return {
-        "commit": _commit(),
-        "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},
-        "flags": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith(FLAGS) and "CACHE" not in name
-        },
-        "python": platform.python_version(),
-        "packages": {name: importlib.metadata.version(name) for name in PACKAGES},
-    }
 
 
 def _plain(value: Any) -> Any:

@@ -179,10 +179,10 @@ def train_unit(
 
 
 def epochs_done(state: SequenceState, protocol: Protocol) -> int:
-    """From the beginning of the sequence on."""
+    """Return the number of finished epochs from the beginning of the sequence on."""
     return epochs_before(int(state.task), protocol) + int(state.epoch)
 
 
 def epochs_before(task: int, protocol: Protocol) -> int:
-    """From the beginning of the sequence to that of a task."""
+    """Return the number of epochs before a task begins."""
     return sum(protocol.epochs_of(number) for number in range(task))

@@ -69,7 +69,7 @@ class Extra(NamedTuple):
     meaning: str
     higher_is_better: bool | None = True
     predictions: bool = True
-    """Whether it needs the class predicted for every test sample after every task."""
+    """True if it needs the class predicted for every test sample after every task."""
 
 
 EXTRA: dict[str, Extra] = {
@@ -128,4 +128,3 @@ def with_predictions(plain: Objective, task_incremental: bool) -> Objective:
         return plain.evaluate(sequence, per_sample[0], seen), per_sample[1] - 1
 
     return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)
-

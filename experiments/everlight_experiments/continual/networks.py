@@ -16,7 +16,7 @@ from everlight_experiments.continual.methods import Method
 
 
 class Wanted(NamedTuple):
-    """What a network is made for."""
+    """Sizes and dtype that a network is made for."""
 
     classes: int
     side: int
@@ -37,7 +37,7 @@ class Network(NamedTuple):
     layers: tuple[str, ...] = ()
     """Names of the hidden layers below the head, in order, for methods that mask them."""
     named: bool = True
-    """Whether its head has the name and the kinds that methods ask for."""
+    """True if its head has the name and the kinds that methods require."""
     classes: int = 0
 
     def make(self, method: Method) -> nn.Module:

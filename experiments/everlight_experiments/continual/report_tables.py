@@ -62,7 +62,7 @@ class Published(NamedTuple):
     name: str = ""
     """How they are marked."""
     curves: Mapping[str, Mapping[str, Sequence[float]]] = {}
-    """Of the measure over time, by scenario and method."""
+    """Score over time, by column and method."""
     criteria: Mapping[str, Mapping[str, Sequence[float]]] = {}
     """The seven criteria, CL scores and CL stabilities, by scenario and method."""
 
@@ -188,7 +188,7 @@ def criteria_tables(
 
 
 def costs_table(by_name: Mapping[str, Outcome]) -> Table:
-    """What every method costs."""
+    """Return the costs of every method."""
     rows = []
     for name, outcome in by_name.items():
         alive = outcome.diverged_at[:, 0] < 0
@@ -275,7 +275,7 @@ def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -
 
 
 def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
-    """By scenario and method, as `hyperparameters_table` takes them."""
+    """Return choices by column and method, as `hyperparameters_table` takes them."""
     return {
         scenario: {name: outcome.choice for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
@@ -283,7 +283,7 @@ def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
 
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
-    """Of every method that has one: the grid, or that it was given."""
+    """Return the grid of every method with a hyper-parameter, or that it was given."""
     rows = [
         [f"{name}, {scenario}", choice.told or "given", choice.chosen]
         for scenario, by_name in choices.items()
@@ -301,7 +301,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Cho
 
 
 def settings_table(outcomes: Outcomes) -> Table:
-    """What every method was made with, in a row for all scenarios where it is the same."""
+    """Return the arguments of every method, in one row for all columns where they are the same."""
     rows: dict[tuple[str, str], list[str]] = {}
     for scenario, by_name in outcomes.items():
         for name, outcome in by_name.items():

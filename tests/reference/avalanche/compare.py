@@ -1,6 +1,6 @@
 """everlight's strategies beside avalanche-lib's: step by step, and in the mean over seeds.
 
-python -m everlight_experiments.bench --agreement digits
+python -m tests.reference.avalanche digits
 """
 
 import time
@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.errors import DataError
-from everlight_experiments.bench.agreement_cases import MEAN_CASES, NAIVE, STEP_CASES, Case
-from everlight_experiments.bench.agreement_material import (
+from tests.reference.avalanche.cases import MEAN_CASES, NAIVE, STEP_CASES, Case
+from tests.reference.avalanche.material import (
     CLASSES,
     PER_CLASS,
     TASKS,
@@ -23,7 +23,7 @@ from everlight_experiments.bench.agreement_material import (
     order_of,
     tiny_imagenet_material,
 )
-from everlight_experiments.bench.agreement_runs import (
+from tests.reference.avalanche.runs import (
     Asked,
     Place,
     Plan,

@@ -40,8 +40,8 @@ from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.steps import shuffle
 from everlight.scenarios import same_shapes
 from everlight_data.errors import DataError
-from everlight_experiments.bench.agreement_cases import Case
-from everlight_experiments.bench.agreement_material import (
+from tests.reference.avalanche.cases import Case
+from tests.reference.avalanche.material import (
     BATCH,
     TASKS,
     Fed,
@@ -52,7 +52,7 @@ from everlight_experiments.bench.agreement_material import (
     start_of,
 )
 
-SIDE = Path(__file__).with_name("avalanche_side.py")
+SIDE = Path(__file__).with_name("their_side.py")
 VARIABLE = "EVERLIGHT_AVALANCHE"
 """Names the Python of an environment with avalanche-lib, where this one has none."""
 RATE = 0.02

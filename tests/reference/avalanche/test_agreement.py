@@ -8,7 +8,8 @@ import pytest
 from everlight.continual.base import Batch, Samples, Task
 from everlight.models import MLP
 from everlight_data.errors import DataError
-from everlight_experiments.bench.agreement import (
+from tests.reference.avalanche.cases import NAIVE, STEP_CASES
+from tests.reference.avalanche.compare import (
     MATERIALS,
     STEP_PLAN,
     accuracies,
@@ -16,8 +17,13 @@ from everlight_experiments.bench.agreement import (
     compare_steps,
     pair,
 )
-from everlight_experiments.bench.agreement_cases import NAIVE, STEP_CASES
-from everlight_experiments.bench.agreement_material import (
+from tests.reference.avalanche.equations import (
+    TheirPasses,
+    TheirTurns,
+    their_agem,
+    their_replay,
+)
+from tests.reference.avalanche.material import (
     BATCH,
     CLASSES,
     TASKS,
@@ -25,7 +31,7 @@ from everlight_experiments.bench.agreement_material import (
     draws_of,
     order_of,
 )
-from everlight_experiments.bench.agreement_runs import (
+from tests.reference.avalanche.runs import (
     VARIABLE,
     Asked,
     Plan,
@@ -36,12 +42,6 @@ from everlight_experiments.bench.agreement_runs import (
     cut,
     places_of,
     plain_batches,
-)
-from everlight_experiments.bench.avalanche_equations import (
-    TheirPasses,
-    TheirTurns,
-    their_agem,
-    their_replay,
 )
 
 WITHIN = 1e-5

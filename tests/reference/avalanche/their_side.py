@@ -1,6 +1,6 @@
-"""Avalanche's side of `python -m everlight_experiments.bench --agreement`.
+"""Avalanche's side of `python -m tests.reference.avalanche`.
 
-    python experiments/everlight_experiments/bench/avalanche_side.py ASKED.npz ANSWERED.npz
+    python tests/reference/avalanche/their_side.py ASKED.npz ANSWERED.npz
 
 It runs in whatever environment has avalanche-lib and imports nothing of everlight, so that the two
 need not share one. `agreement_runs.py` says what is in the files.
@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+
 from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as with_tasks
 from avalanche.models import IncrementalClassifier
@@ -33,7 +35,6 @@ from avalanche.training.plugins import (
     SupervisedPlugin,
     SynapticIntelligencePlugin,
 )
-from torch import Tensor, nn
 
 
 class ChannelsLast(nn.Module):

@@ -27,15 +27,7 @@ from everlight.continual import (
 )
 from everlight.continual.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual.strategies.der_plus_plus import TwoDraws
-from everlight_experiments.bench.agreement_material import (
-    BATCH,
-    CLASSES,
-    HELD,
-    PER_CLASS,
-    TASKS,
-    Fed,
-)
-from everlight_experiments.bench.avalanche_equations import (
+from tests.reference.avalanche.equations import (
     their_agem,
     their_der,
     their_ewc,
@@ -43,6 +35,14 @@ from everlight_experiments.bench.avalanche_equations import (
     their_mas,
     their_replay,
     their_si,
+)
+from tests.reference.avalanche.material import (
+    BATCH,
+    CLASSES,
+    HELD,
+    PER_CLASS,
+    TASKS,
+    Fed,
 )
 
 EXEMPLARS = HELD * TASKS // CLASSES

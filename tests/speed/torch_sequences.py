@@ -10,14 +10,14 @@ from torch.func import functional_call, grad, vmap
 from everlight.continual.base import Samples, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.sequence import Protocol
-from everlight_experiments.bench.task_sequences import SequenceSizes
+from tests.speed.sequences import Sizes
 
 FISHER_CHUNK = 16
 
 
 def torch_sequence(
     name: str,
-    sizes: SequenceSizes,
+    sizes: Sizes,
     stored: StoredImages,
     sequence: TaskSequence,
     protocol: Protocol,
@@ -94,7 +94,7 @@ def _indices(samples: Samples, task: int | None) -> tuple[torch.Tensor, torch.Te
     return torch.from_numpy(index[mask]).long(), torch.from_numpy(labels[mask, 0]).long()
 
 
-def _small_cnn(sizes: SequenceSizes) -> nn.Module:
+def _small_cnn(sizes: Sizes) -> nn.Module:
     (first, second), layers, depth = sizes.channels, [], 3
     for width in (first, second):
         for _ in range(2):
