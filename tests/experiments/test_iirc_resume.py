@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.iirc.record import FORMS
 
 from everlight.continual.base import Outputs, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
@@ -21,7 +20,10 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.sequences import train_sequence
-from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import RunData, own_data
+from everlight_experiments.continual.networks import Network
+from everlight_experiments.iirc.benchmark import beginning, protocol_of
+from everlight_experiments.iirc.config import FORMS, Config
 from tests.experiments.rhythm import due_every
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
@@ -85,7 +87,7 @@ def parts_of(name):
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
     classes = len(CLASSES) + len(HIERARCHY)
-    begin = beginning(CONFIG, Network(TinyNet("linear")), classes, len(TASKS))
+    begin = beginning(CONFIG, Network(TinyNet("linear"), "tiny"), classes, len(TASKS))
 
     def build(data):
         setup, needs = begin(FORMS[name], data)
