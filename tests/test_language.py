@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
+    *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "iirc").glob("*.py")),
 ]
 PAGES = [
@@ -32,7 +33,7 @@ PAGES = [
 REPORTS = [
     path
     for path in sorted((ROOT / "experiments").rglob("*.py"))
-    if re.search(r"report|tables?$|plots|findings", path.stem)
+    if re.search(r"report|tables?$|plots|findings", path.stem) or path.parent.name == "illuminant"
 ]
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
 LEAST_WORDS = 4

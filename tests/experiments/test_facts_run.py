@@ -6,17 +6,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from PIL import Image
-
-from everlight.continual.engine.steps import Protocol
-from everlight.metrics.ranking import Means
-from everlight_data.errors import DataError
-from everlight_data.facts.splits import read_images, write_split
 from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.facts import record
 from everlight_experiments.facts.benchmarks import (
     Size,
     WordFile,
@@ -32,6 +23,15 @@ from everlight_experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
 from everlight_experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
 from everlight_experiments.facts.release import open_photographs, read_benchmark
 from everlight_experiments.facts.scores import Outcome
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from everlight.continual.engine.protocol import Protocol
+from everlight.metrics.ranking import Means
+from everlight_data.errors import DataError
+from everlight_data.facts.splits import read_images, write_split
+from everlight_experiments.facts import record
 
 MID = BenchmarkPlan(
     Size(24, 2, (10, 5)),

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
 from everlight_data.images import iirc_sets

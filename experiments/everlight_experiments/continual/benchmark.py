@@ -155,7 +155,7 @@ class Benchmark(NamedTuple):
     program: str = ""
     """Benchmarks of one run with equal names here share their compiled programs."""
     one_by_one: bool = False
-    """True if runs are trained one after another, each by its own driver."""
+    """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Trains what comes before the first task and returns the benchmark with it."""
     config: Any = None

@@ -117,6 +117,8 @@ class Paper(NamedTuple):
     """Selection rule; None is the common one, on one validation seed."""
     first: Callable[[FirstScreen, Results], FirstScreen] = lambda first, results: first
     """Changes to the first screen."""
+    arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
+    """Arrays of results.npz beside those of the outcomes."""
 
 
 def paper_options(paper: Paper, arguments: Sequence[str]) -> type:
@@ -156,7 +158,7 @@ def paper_parts(
     outcomes = train_jobs(runners, experiment.jobs)
     results = Results(folder.path, options.config, experiment, outcomes, options.seed)
     seeds = max(job.seeds for job in experiment.jobs)
-    save_outcomes(folder, opened, options.seed, seeds, outcomes)
+    save_outcomes(folder, opened, options.seed, seeds, outcomes, paper.arrays(results))
     shown = {name: opened[name] for name in experiment.shown}
     first, sections = report_sections(
         folder.path,

@@ -12,11 +12,10 @@ from everlight.continual import TaskSequence
 from everlight.metrics import (
     CRITERIA,
     WEIGHTINGS,
-    Costs,
     RunSummary,
     cl_score,
     cl_stability,
-    counted_model_memory,
+    sequence_costs,
     summarize_runs,
 )
 from everlight_experiments.common.cells import dash, plus_minus, spread
@@ -124,18 +123,20 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
     NaN where a run diverged.
     """
-    seeds, tasks = outcome.steps.shape
     cost, samples = outcome.cost, outcome.samples
-    model = counted_model_memory(cost.parameters, cost.parameter_copies, tasks)
     gone = outcome.diverged_at[:, :1] >= 0
     steps = np.where(gone, np.nan, np.diff(outcome.steps, prepend=0))
     passes = np.ceil(samples / naive.cost.batch_size)
-    costs = Costs(
-        model_memory=jnp.broadcast_to(model, (seeds, tasks)),
-        sample_memory=jnp.asarray(np.where(gone, np.nan, outcome.stored_samples), jnp.float32),
-        lifetime_memory=jnp.asarray(samples.sum(axis=1), jnp.float32),
-        operations=jnp.asarray(cost.operations * steps, jnp.float32),
-        pass_operations=jnp.asarray(naive.cost.operations * passes, jnp.float32),
+    counted = (
+        np.where(gone, np.nan, outcome.stored_samples),
+        samples,
+        cost.operations * steps,
+        naive.cost.operations * passes,
+    )
+    costs = sequence_costs(
+        cost.parameters,
+        cost.parameter_copies,
+        *(jnp.asarray(each, jnp.float32) for each in counted),
     )
     # Means of shares may round above 1.
     return summarize_runs(jnp.clip(jnp.asarray(outcome.matrices, jnp.float32), 0, 1), costs)
