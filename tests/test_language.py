@@ -22,6 +22,7 @@ DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
     *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
+    *sorted((ROOT / "experiments" / "everlight_experiments" / "iirc").glob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",
