@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 import jax
+from everlight_experiments.continual.digits import DigitsRun
+from everlight_experiments.continual.table import digits
 
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.digits import DigitsRun
 from everlight_experiments.continual.methods import METHODS, why_not
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.table import digits
 
 PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy

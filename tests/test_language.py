@@ -22,6 +22,7 @@ DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "core50").rglob("*.py")),
+    *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",
@@ -32,7 +33,7 @@ PAGES = [
 REPORTS = [
     path
     for path in sorted((ROOT / "experiments").rglob("*.py"))
-    if re.search(r"report|tables?$|plots|findings", path.stem)
+    if re.search(r"report|tables?$|plots|findings", path.stem) or path.parent.name == "illuminant"
 ]
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
 LEAST_WORDS = 4

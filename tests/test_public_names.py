@@ -34,7 +34,7 @@ def test_every_public_name_is_there_and_documented(room):
 def test_everlight_continual_has_every_strategy_and_the_engine():
     import everlight.continual as continual
 
-    wanted = {*STRATEGIES, "run_sequence", "drive_sequence", "Protocol", "flax_setup"}
+    wanted = {*STRATEGIES, "run_sequence", "drive_runs", "Protocol", "flax_setup"}
     wanted |= {"StoredImages", "softmax_objective", "binary_objective", "fixed_test_objective"}
     assert wanted | {"embedding_objective", "online_protocol"} <= set(continual.__all__)
 

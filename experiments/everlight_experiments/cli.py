@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
     "grid": Command(
         "Rank methods over several benchmarks in one table.",
         "commands.grid:run_grid",
-        "commands.grid:GridOptions",
+        "commands.parsing:grid_options",
     ),
     "tune": Command(
         "Search values of the configuration on validation seeds.",
@@ -84,6 +84,26 @@ COMMANDS: dict[str, Command] = {
         "Lifelong fact learning with random and semantic splits (tables 2 to 17).",
         "facts.paper:run",
         "facts.paper:options",
+    ),
+    "paper two-camera": Command(
+        "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
+        "illuminant.two_camera:run_two_camera",
+        "illuminant.two_camera:TwoCameraRun",
+    ),
+    "illuminant dataset": Command(
+        "Compare single-image methods on photographs with known illuminants.",
+        "illuminant.dataset:run_dataset",
+        "illuminant.dataset:DatasetRun",
+    ),
+    "illuminant calibrate": Command(
+        "Choose and train a model for a phone from raw pairs with a color chart.",
+        "illuminant.calibrate:run_calibrate",
+        "illuminant.calibrate:CalibrateRun",
+    ),
+    "illuminant estimate": Command(
+        "Estimate illuminants of photos from the raw files of a phone's two cameras.",
+        "illuminant.estimate:estimate",
+        "illuminant.estimate:EstimateSettings",
     ),
     "export": Command(
         "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
@@ -164,11 +184,19 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     from everlight_experiments.common.renamed import refuse_old_names
 
-    kind = _imported(COMMANDS[name].options)
-    if not isinstance(kind, type):
-        kind = kind(list(arguments))
+    arguments = list(arguments)
+    kind = options_type(name, arguments)
     refuse_old_names(arguments, kind)
-    return tyro.cli(kind, args=list(arguments), prog=f"everlight {name}", config=())
+    return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
+
+
+def options_type(name: str, arguments: list[str]) -> type:
+    """Return the dataclass of a command's options, whose defaults may depend on the arguments.
+
+    Arguments that only select defaults are taken out of the list.
+    """
+    kind = _imported(COMMANDS[name].options)
+    return kind if isinstance(kind, type) else kind(arguments)
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -4,19 +4,18 @@ import dataclasses
 import resource
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual import Setup, Strategy
-from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import drive_sequence
+from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
-from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.many_runs import Unit, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.benchmark import RunData, own_data
 from everlight_experiments.core50.benchmark import Course, Shared, core50_begin, protocol_of
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
@@ -36,32 +35,30 @@ def main() -> None:
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
-    data = RunData(shared, own_data(sequence))
     config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
     course = Course("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
-    begin, method = (
-        core50_begin(config, course, 50, sequence.tasks.id.shape[0]),
-        FIXED["cumulative"],
-    )
+    begin = core50_begin(config, course, 50, sequence.tasks.id.shape[0])
+    method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
         setup, needs = begin(method, data)
         return setup, method.make(setup, needs)
 
+    unit = Unit("NIC", {}, sequence, jax.random.key(0), own_data(sequence))
     Checkpoints.due = due_every(1)
     peaks = []
-    # Told once a batch, before its first step.
-    told = partial(drive_sequence, announce=lambda _: peaks.append(peak()))
-    sequences.drive_sequence = told
-    with tempfile.TemporaryDirectory() as folder:
-        sequences.train_sequence(
+    with tempfile.TemporaryDirectory() as path:
+        train_units(
+            RunFolder("paper", "run", RunSettings(runs=Path(path))),
+            [unit],
             build,
             protocol_of(Length(2, 2, 1e-3), 16),
-            data,
-            sequence,
-            jax.random.key(0),
-            Path(folder),
-            {},
+            shared,
+            lambda result: {"losses": result.losses},
+            RunData,
+            # Once a batch, before its first step.
+            announce=lambda _: peaks.append(peak()),
+            one_by_one=True,
         )
     print(peaks[10], peak())
 

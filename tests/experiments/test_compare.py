@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from everlight_experiments.continual.compare import CompareRun, paired_interval, run_compare
 from scipy import stats
 
 from everlight_data.errors import DataError
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.continual.compare import CompareRun, paired_interval, run_compare
 
 LABELS = (11, 12)
 

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
 from everlight_experiments.cl_metrics.paper_table import CRITERIA as THEIRS
 from everlight_experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
+
+from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
 from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.common.report import PAPER
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white

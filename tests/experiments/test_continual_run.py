@@ -10,24 +10,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.common.plan_settings import changed_plan
+from everlight_experiments.continual.own_strategy import load_strategy
+from everlight_experiments.continual.plan import Plan
+from everlight_experiments.continual.run import rows_of, run_continual, train_rows
+from everlight_experiments.continual.table import ContinualRun
 from PIL import Image
 
 from everlight.continual import Batch, Protocol, run_sequence
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import init_learner
 from everlight.models import MLP
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cl_metrics import record as icifar
-from everlight_experiments.common.plan_settings import changed_plan
 from everlight_experiments.continual import table
 from everlight_experiments.continual.benchmark import Draw, Own, RunData, head_or
 from everlight_experiments.continual.methods import METHODS, Demand, Needs
-from everlight_experiments.continual.own_strategy import load_strategy
-from everlight_experiments.continual.plan import Plan
-from everlight_experiments.continual.run import rows_of, run_continual, train_rows
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.core50 import plans as core50
 from everlight_experiments.facts import record as facts
 from everlight_experiments.iirc import record as iirc
@@ -456,7 +457,7 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
     )
     sequence = small.sequence("task-incremental", METHODS[name], draw)
     result = jax.eval_shape(
-        lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
+        lambda key: run_sequence(Run(build, Protocol(1, select="last"), data, sequence, key)),
         jax.random.key(0),
     )
     assert result.evaluation.task_masked.shape == (2, 2)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from everlight_experiments.continual.digits import DigitsRun, run_digits
+from everlight_experiments.continual.plan import OPTIONS
 
 from everlight_data.errors import DataError
-from everlight_experiments.continual.digits import DigitsRun, run_digits
 from everlight_experiments.continual.methods import METHODS
-from everlight_experiments.continual.plan import OPTIONS
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("digits run")

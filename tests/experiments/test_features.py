@@ -5,6 +5,8 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
@@ -15,8 +17,6 @@ from everlight_experiments.continual import features, table
 from everlight_experiments.continual.benchmark import Draw, RunData, own_of
 from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
 from everlight_experiments.continual.methods import METHODS, why_not
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
@@ -85,7 +85,6 @@ def test_features_are_computed_once(tmp_path, trunk):
 
 ON_THEM = {
     "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "class-incremental"),
-    "iirc": ({"per_class": "(10, 2)"}, "incomplete labels"),
     "core50-nc": ({"frames": "2"}, "NC"),
     "facts": ({"scenes": "(60, 20)"}, "random"),
 }

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
+from everlight_experiments.continual.nets import load_net
 
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
 from everlight_experiments.continual.methods import WHY_NOT
-from everlight_experiments.continual.nets import load_net
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")

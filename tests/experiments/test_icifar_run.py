@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from everlight.continual.engine.sequence import Protocol
-from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from everlight_experiments.cl_metrics.record import Plan
+
+from everlight.continual.engine.protocol import Protocol
+from everlight_data.errors import DataError
 
 TINY = Plan(
     data="procedural",

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from everlight_experiments.continual.nets import load_net
+from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.table import ContinualRun
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.continual.nets import load_net
-from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.runner import BESIDE
-from everlight_experiments.continual.table import ContinualRun
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")

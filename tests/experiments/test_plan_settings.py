@@ -5,15 +5,15 @@ import json
 from typing import Literal, NamedTuple
 
 import pytest
-
-from everlight.continual import Protocol
-from everlight_data.errors import DataError
-from everlight_experiments import cli
 from everlight_experiments.common.plan_settings import (
     changed_plan,
     plan_in_force,
     take_plan_options,
 )
+
+from everlight.continual import Protocol
+from everlight_data.errors import DataError
+from everlight_experiments import cli
 from everlight_experiments.common.settings import Share
 
 

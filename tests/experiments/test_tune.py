@@ -5,14 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-
-from everlight_data.errors import DataError
-from everlight_data.images.digits import load_digits
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual import table, tune
-from everlight_experiments.continual.methods import METHODS
-from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.selection import fixed_hyperparameter
 from everlight_experiments.continual.table import BENCHMARKS, ContinualRun
 from everlight_experiments.continual.tune import (
     Place,
@@ -24,6 +16,14 @@ from everlight_experiments.continual.tune import (
     run_command,
     run_tune,
 )
+
+from everlight_data.errors import DataError
+from everlight_data.images.digits import load_digits
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual import table, tune
+from everlight_experiments.continual.methods import METHODS
+from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.selection import fixed_hyperparameter
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")

@@ -11,6 +11,7 @@ import optax
 
 from everlight.continual import (
     Protocol,
+    Run,
     Runs,
     StoredImages,
     balanced_replay,
@@ -84,7 +85,8 @@ def driven(build, protocol: Protocol, stored, sequence: TaskSequence, keys, devi
     for first in range(0, len(keys), devices):
         some = keys[first : first + devices]
         repeated = jax.tree.map(partial(_repeated, len(some)), sequence)
-        *_, last = drive_runs(build, protocol, stored, Runs(repeated, some), chunk=1, mesh=mesh)
+        runs = Runs(build, protocol, stored, repeated, some)
+        *_, last = drive_runs(runs, chunk=1, mesh=mesh)
         losses.append(np.asarray(last.result.losses))
     return np.concatenate(losses)
 
@@ -93,7 +95,7 @@ def task_sequence(machine: Machine, strategy: str = "EWC", sizes: Sizes = DEFAUL
     """Train one whole sequence, with validation and evaluation."""
     stored, sequence = random_images(sizes)
     build, protocol = build_strategy(strategy, sizes), Protocol(epochs=sizes.epochs)
-    compiled = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k).losses)
+    compiled = jax.jit(lambda d, s, k: run_sequence(Run(build, protocol, d, s, k)).losses)
     key = jax.random.key(0)
     contestants = {
         OURS: lambda: compiled(stored, sequence, key),

@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     preset: str
     when: str
     headline: str
-    """Of its report, or why there is none."""
+    """Path of its report, or the reason why there is none."""
     came_out: str
     """Its report's first sentence; empty where there is none."""
     finished: bool

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ VALIDATION_SEED = 1_000
 
 Use = Literal["evaluation", "validation"]
 Arrays = dict[str, np.ndarray]
+T = TypeVar("T")
 
 
 class Draw(NamedTuple):
@@ -64,11 +65,20 @@ class Trained(NamedTuple):
     sequence: TaskSequence
     draw: Draw
     method: Method
+    tasks: int
+    """Number of tasks of the benchmark; joint training may have learned them as one."""
 
-    @property
-    def tasks(self) -> int:
-        """Number of tasks of the sequence."""
-        return self.sequence.tasks.id.shape[0]
+
+def once_per_run(compute: Callable[[Trained], T]) -> Callable[[Trained], T]:
+    """Return a function that computes a run's value once, for all metrics that read it."""
+    last: list[Any] = [None, None]
+
+    def computed(run: Trained) -> T:
+        if last[0] is not run:
+            last[:] = run, compute(run)
+        return last[1]
+
+    return computed
 
 
 Axis = Literal["time", "task"] | int | tuple[str, ...]
@@ -107,7 +117,7 @@ class Benchmark(NamedTuple):
     note: str
     """Data that are used, stated in every report."""
     draws: str
-    """What differs between seeds."""
+    """The part of a run that differs between seeds."""
     training: str
     """Network, optimizer and length, for the report."""
     chosen: str
@@ -115,11 +125,11 @@ class Benchmark(NamedTuple):
     checksums: tuple[int, ...]
     """Checksums of images, training labels, test labels and, where learned from, features."""
     capabilities: frozenset[Demand]
-    """What a method may require here."""
+    """Requirements of methods that are met here."""
     metrics: tuple[Metric, ...]
     """The first is the score over time on all classes so far, the second the same by task."""
     facts: Callable[[Method], dict]
-    """What identifies a method's runs beside method, order and hyper-parameter."""
+    """Values that identify a method's runs beside method, order and hyper-parameter."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
@@ -141,11 +151,11 @@ class Benchmark(NamedTuple):
     images: ImageSet | None = None
     """Images with one class each, where there are such."""
     tested: str = "all tasks so far"
-    """What the score over time is measured on."""
+    """Test data of the score over time."""
     program: str = ""
     """Benchmarks of one run with equal names here share their compiled programs."""
     one_by_one: bool = False
-    """Whether runs are trained one after another, each by its own driver."""
+    """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Trains what comes before the first task and returns the benchmark with it."""
     config: Any = None
@@ -160,7 +170,7 @@ class Benchmark(NamedTuple):
 
     @property
     def criterion_words(self) -> str:
-        """What selects hyper-parameters, in words."""
+        """The criterion that selects hyper-parameters, in words."""
         return self.criterion_name or f"final {self.score}"
 
     def opened(self, folder: RunFolder) -> "Benchmark":
@@ -186,6 +196,20 @@ class Benchmark(NamedTuple):
 
 Benchmarks = Mapping[str, Benchmark]
 """Benchmarks of a run by the name of their column: the setting, or part and setting."""
+
+
+class Request(NamedTuple):
+    """What is asked of a benchmark."""
+
+    name: str
+    config: Any
+    settings: tuple[str, ...]
+    """Settings to run; benchmarks with their own ignore them."""
+    seed: int
+    seeds: int
+    validation_seeds: int
+    runs: Path
+    """Folder of run folders; computed features are kept there."""
 
 
 def own_data(

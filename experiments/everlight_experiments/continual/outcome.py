@@ -90,15 +90,19 @@ Outcomes = Mapping[str, Mapping[str, Outcome]]
 """Outcomes by column (setting, or part and setting) and method."""
 
 
-def measured(metric: Metric, runs: Sequence[Trained]) -> np.ndarray:
-    """Return a metric of all runs, `[runs, *axes]`; NaN for those that diverged."""
-    values = [
-        np.full(metric.shape(run.tasks), np.nan)
-        if has_diverged(run.arrays)
-        else np.asarray(metric.compute(run))
+def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np.ndarray]:
+    """Return metrics of all runs by name, `[runs, *axes]`; NaN for runs that diverged."""
+    by_run = [
+        [
+            np.full(each.shape(run.tasks), np.nan) if diverged else np.asarray(each.compute(run))
+            for each in metrics
+        ]
         for run in runs
+        for diverged in [has_diverged(run.arrays)]
     ]
-    return np.stack(values)
+    return {
+        each.name: np.stack(of) for each, of in zip(metrics, zip(*by_run, strict=True), strict=True)
+    }
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

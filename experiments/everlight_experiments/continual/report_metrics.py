@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.ticker import MaxNLocator
 
 from everlight_experiments.common.cells import dash, spread
@@ -47,7 +48,8 @@ def _item(
         means = {name: value.mean(axis=0) for name, value in values.items()}
         return Figure(caption, plot_matrices(path, means, metric.name))
     if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
-        return Figure(caption, _plot_squares(path, metric, values))
+        first = {name: _shares(value[0]) for name, value in values.items()}
+        return Figure(caption, plot_squares(path, first))
     if axes[:1] == ("time",):
         values = {name: value[:, -1] for name, value in values.items()}
         axes = axes[1:]
@@ -74,25 +76,35 @@ def _by_name(
     )
 
 
-def _plot_squares(path: Path, metric: Metric, values: Mapping[str, np.ndarray]) -> Path:
-    """Draw matrices over named rows and columns, as shares of each row, of the first seed."""
-    columns = -(-len(values) // 2)
-    canvas, axes = new_canvas(columns, 3.4, 3.4, rows=min(2, len(values)))
+def plot_squares(path: Path, squares: Mapping[str, np.ndarray], what: str = "class") -> Path:
+    """Draw shares of true against predicted classes, a panel per name.
+
+    Args:
+      path: of the picture.
+      squares: shares at `[true, predicted]`, by name.
+      what: word for a row and a column.
+    """
+    columns = -(-len(squares) // 2)
+    canvas, axes = new_canvas(columns, 3.4, 3.4, rows=min(2, len(squares)))
     for axis in axes:
         axis.set_axis_off()
-    for place, (axis, (name, value)) in enumerate(zip(axes, values.items(), strict=False)):
+    for place, (axis, (name, square)) in enumerate(zip(axes, squares.items(), strict=False)):
         axis.set_axis_on()
-        square = value[0].astype(float)
-        total = square.sum(axis=1, keepdims=True)
-        shares = np.divide(square, total, out=np.full_like(square, np.nan), where=total > 0)
-        picture = axis.imshow(shares, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
-        axis.set(title=name, xlabel="predicted class")
-        axis.set_ylabel("" if place % columns else "true class")
+        picture = axis.imshow(square, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
+        axis.set(title=name, xlabel=f"predicted {what}")
+        axis.set_ylabel("" if place % columns else f"true {what}")
         for direction in (axis.xaxis, axis.yaxis):
             direction.set_major_locator(MaxNLocator(5, integer=True))
         axis.grid(False)
-    canvas.colorbar(picture, ax=axes, label="share of the true class, first seed", shrink=0.6)
+    canvas.colorbar(picture, ax=axes, label=f"share of the true {what}, first seed", shrink=0.6)
     return save(canvas, path)
+
+
+def _shares(counts: Int[np.ndarray, "c c"]) -> Float[np.ndarray, "c c"]:
+    """Return each row divided by its sum; NaN for a row of zeros."""
+    counts = counts.astype(float)
+    total = counts.sum(axis=1, keepdims=True)
+    return np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
 
 
 def _file_name(name: str) -> str:

@@ -106,15 +106,20 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
     needed = 0
     for column, method, seeds in jobs:
         runner = runners[column]
-        tasks = runner.parts(method).sequence.tasks.id.shape[0]
+        tasks = runner.run(method).sequence.tasks.id.shape[0]
         needed += bytes_of_nets([(lambda r=runner, m=method: r.net(m), tasks)], seeds)
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 
 
 def save_outcomes(
-    folder: RunFolder, benchmarks: Benchmarks, seed: int, seeds: int, outcomes: Outcomes
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    seeds: int,
+    outcomes: Outcomes,
+    others: Mapping[str, np.ndarray] = {},
 ) -> None:
-    """Save all metrics as `column/method/name`, and what `compare` checks."""
+    """Save all metrics as `column/method/name`, what `compare` checks, and other arrays."""
     first = next(iter(benchmarks.values()))
     every = list(benchmarks.values())
     folder.save_results(
@@ -123,6 +128,7 @@ def save_outcomes(
         measure=np.array(first.score),
         tested=np.array(first.tested),
         **arrays_of(outcomes),
+        **others,
     )
 
 

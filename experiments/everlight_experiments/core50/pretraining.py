@@ -1,4 +1,4 @@
-"""What all methods begin with: frames, a network's weights, and features of its frozen trunk."""
+"""Beginnings that all methods share: frames, a network's weights, and features of its frozen trunk."""
 
 import dataclasses
 import zlib
@@ -24,7 +24,7 @@ from everlight.continual import (
     naive,
     sample_features,
 )
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.tasks import init_learner
 from everlight.models.caffe_nets import (
     BGR_MEAN,
     CAFFE_HEAD,
@@ -47,7 +47,7 @@ from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
     Unit,
     refuse_diverged,
-    train_one_by_one,
+    train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.sequences import store_images
@@ -243,7 +243,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> B
     # Several networks that share a folder have a name each.
     name = f"pretraining-{zlib.crc32(repr(facts).encode()):08x}"
     unit = Unit(name, facts, sequence, jax.random.key(OTHER_WORLD + seed))
-    (arrays,) = train_one_by_one(
+    (arrays,) = train_units(
         folder,
         [unit],
         build,
@@ -257,6 +257,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> B
                 for leaf, value in leaves.items()
             },
         },
+        one_by_one=True,
     )
     refuse_diverged([unit], [arrays])
     del arrays[DIVERGED_AT]

@@ -1,61 +1,103 @@
-"""What this report has beside the common one: the paper's tables, the tail, examples, splits."""
+"""The sections of the paper's report: tables of ranks, tail and splits, and examples."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
-from everlight_experiments.common.cells import percent, spread
+from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
+from everlight.plots import COLORS
+from everlight.scenarios.facts import split_statistics
+from everlight.scenarios.facts_splits import semantic_split
+from everlight_data.facts.divided import SPLITS, DividedFacts
+from everlight_experiments.common.cells import dash, percent, spread
+from everlight_experiments.common.plots import new_canvas, save
 from everlight_experiments.common.report import PAPER, Column, Figure, Section, Table
-from everlight_experiments.facts.benchmarks import SPLITS, TOP, FactSet, Split
-from everlight_experiments.facts.findings import findings_table
-from everlight_experiments.facts.layout import NO_INPUT
-from everlight_experiments.facts.paper_tables import OTHER_DATA, TOP5, TRANSFER
-from everlight_experiments.facts.plots import Answers, plot_answers
-from everlight_experiments.facts.report_splits import splits_sections
-from everlight_experiments.facts.report_tail import tail_section
-from everlight_experiments.facts.scores import Outcomes, Results, last, sequential
+from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.paper import Results
+from everlight_experiments.facts.benchmark import Learned, facts_of
+from everlight_experiments.facts.metrics import (
+    BACKWARD,
+    BINS,
+    BY_COUNT,
+    DROP,
+    EDGES,
+    FEW_SHOT,
+    FORWARD,
+    FOUND,
+    GENERALISED,
+    LEAST,
+    NO_INPUT,
+    OTHER_DATA,
+    OVER_TASKS,
+    PRINTED,
+    SIMILARITY,
+    SPO,
+    SPO_TOP5,
+    STANDARD,
+    TOP,
+    Baselines,
+    group_tests,
+)
 
+TYPES = ("S", "SP", "SPO")
+SINGLE_LINKAGE = 1_000
+"""Number of facts up to which the paper's linkage is computed too."""
 PICTURES = 8
-"""Of examples, for each split."""
+"""Examples shown of each split."""
+Values = Mapping[str, Mapping[str, Mapping[str, np.ndarray]]]
+"""Metrics by column and method, baselines among them."""
 
 
-def paper_sections(path: Path, results: Mapping[str, Results]) -> list[Section]:
-    """All sections; pictures are written into the run's folder."""
-    outcomes = {name: each.outcomes for name, each in results.items()}
-    found = [
-        Section(
-            "What the paper observes, one by one",
-            [
-                "Top-5 over examples in percent, gains relative to the semantic split, BWT as a "
-                "difference of shares; counted is in how many of our seeds a claim holds."
-            ],
-            [findings_table(outcomes)],
-        ),
-    ]
-    for name, each in results.items():
-        tables = [_top5(name, split, each) for split in SPLITS]
-        found.append(Section(f"{name}: Top-5 after the last task", _WORDS, tables))
-        items = [_transfer(name, each.outcomes)]
-        found.append(Section(f"{name}: transfer and forgetting", items=items))
-        found.append(tail_section(path, name, each))
-    for name, each in results.items():
-        items = [_examples(path, name, split, each) for split in SPLITS]
-        found.append(Section(f"{name}: right and wrong", items=items))
-    return [*found, *splits_sections(path, results)]
+class PartData(NamedTuple):
+    """One of the paper's benchmarks, of two columns."""
+
+    learned: Learned
+    baselines: Baselines
+    seeds: int
 
 
-_WORDS = [
-    "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
-    "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
-    "gives every image the mean embedding of the training facts."
-]
+def values_of(results: Results) -> Values:
+    """Return all metrics, those of baselines too."""
+    return {
+        f"{part}, {split}": {
+            name: outcome.metrics for name, outcome in results.of(f"{part}, {split}").items()
+        }
+        | dict(each.baselines[split])
+        for part, each in results.experiment.data.items()
+        for split in SPLITS
+    }
 
 
-def _top5(name: str, split: Split, result: Results) -> Table:
-    methods = result.outcomes[split]
-    paper = TOP5.get((name, split), {})
-    tasks = next(iter(methods.values())).standard.by_task.shape[-1]
+def fact_sections(results: Results) -> list[Section]:
+    """Return all sections but the findings; pictures are written into the run's folder."""
+    values, parts = values_of(results), results.experiment.data
+    text = (
+        "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
+        "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
+        "gives every image the mean embedding of the training facts."
+    )
+    found = []
+    for part, each in parts.items():
+        of_part = {split: values[f"{part}, {split}"] for split in SPLITS}
+        divided = each.learned.divided
+        items: list[Table | Figure] = [
+            _final_table(f"{part}, {split}", divided, of_part[split]) for split in SPLITS
+        ]
+        items.append(_transfer_table(part, of_part))
+        found.append(Section(f"{part}: Top-5 after the last task", [text], items))
+        found.append(_tail_section(part, divided, of_part))
+        items = [_examples(results.folder, part, split, each, of_part[split]) for split in SPLITS]
+        found.append(Section(f"{part}: right and wrong examples", items=items))
+    divided = {part: each.learned.divided for part, each in parts.items()}
+    return [*found, _splits_section(divided)]
+
+
+def _final_table(column: str, divided: DividedFacts, methods: Mapping) -> Table:
+    tasks = int(divided.fact_task["random"].max()) + 1
     columns = [Column("method")]
     for group in ("standard", "generalised"):
         columns += [Column(f"T{task + 1}", group) for task in range(tasks)]
@@ -63,38 +105,32 @@ def _top5(name: str, split: Split, result: Results) -> Table:
     columns += [Column(which, "drop") for which in ("tasks", "examples")]
     columns += [Column(which, PAPER) for which in ("standard", "generalised", "drop")]
     rows = []
-    for method, outcome in methods.items():
-        row = [method]
-        for means in (outcome.standard, outcome.generalised):
-            row += [f"{100 * value:.1f}" for value in last(means.by_task).mean(axis=0)]
-            row += [percent(last(means.over_tasks)), percent(last(means.over_examples))]
-        row += [percent(last(outcome.drop.over_tasks)), percent(last(outcome.drop.over_examples))]
-        there = paper.get(method)
-        row += (
-            ["–"] * 3
-            if there is None
-            else [
-                f"{value:.1f}"
-                for value in (
-                    there.standard_examples,
-                    there.generalised_examples,
-                    there.standard_examples - there.generalised_examples,
-                )
-            ]
-        )
-        rows.append(row)
-    rows.append(["chance", *_chances(result.benchmark, split), *["–"] * 3])
+    for name, metrics in methods.items():
+        row = [name]
+        for metric in (STANDARD, GENERALISED, DROP):
+            if metric != DROP:
+                by_task = metrics[BY_TASK.format(metric)][:, -1].mean(axis=0)
+                row += [f"{100 * value:.1f}" for value in by_task]
+            row += [percent(metrics[key][:, -1]) for key in (OVER_TASKS.format(metric), metric)]
+        standard, generalised, *_ = (*_printed(column, name), np.nan, np.nan)
+        printed = (standard, generalised, standard - generalised)
+        rows.append([*row, *(dash(f"{value:.1f}") for value in printed)])
+    rows.append(["chance", *_chances(divided, column.split(", ")[1]), *["–"] * 3])
     caption = (
-        f"{split.capitalize()} split, percent, mean ± standard deviation over seeds; by task, mean "
-        f"over tasks and over examples. The paper's: over examples, {OTHER_DATA}."
+        f"{column}: percent, mean ± standard deviation over seeds; by task, mean over tasks and "
+        f"over examples. The paper's: over examples, {OTHER_DATA}."
     )
     return Table(caption, columns, rows)
 
 
-def _chances(benchmark: FactSet, split: Split) -> list[str]:
-    """Top-5 of a random order of facts: by task and both means, standard, generalised, drop."""
-    fact_task = benchmark.fact_task[split]
-    facts, examples = np.bincount(fact_task), np.bincount(fact_task[benchmark.test.fact])
+def _printed(column: str, method: str) -> tuple[float, ...]:
+    return PRINTED.get(column, {}).get(method, ())
+
+
+def _chances(divided: DividedFacts, split: str) -> list[str]:
+    """Return the Top-5 of a random order of facts, in the order of the table's columns."""
+    fact_task = divided.fact_task[split]
+    facts, examples = np.bincount(fact_task), np.bincount(fact_task[divided.test.fact])
     standard = np.minimum(TOP / facts, 1)
     whole = min(TOP / len(fact_task), 1.0)
     means = [standard.mean(), np.average(standard, weights=examples)]
@@ -102,61 +138,216 @@ def _chances(benchmark: FactSet, split: Split) -> list[str]:
     return [f"{100 * value:.1f}" for value in values]
 
 
-def _transfer(name: str, outcomes: Outcomes) -> Table:
-    paper = name == "large-scale"
+def _transfer_table(part: str, values: Values) -> Table:
+    names = ("BWT", "FWT")
     columns = [Column("method")]
-    columns += [Column(f"{of}, {split}") for split in SPLITS for of in ("BWT", "FWT")]
-    if paper:
-        columns += [Column(f"{of}, {split}", PAPER) for split in SPLITS for of in ("BWT", "FWT")]
+    columns += [Column(f"{name}, {split}") for split in SPLITS for name in names]
+    columns += [Column(f"{name}, {split}", PAPER) for split in SPLITS for name in names]
     rows = []
-    for method in sequential(outcomes["random"]):
+    for method, metrics in values["random"].items():
+        if np.isnan(metrics[BACKWARD]).all():
+            continue
         row = [method]
         for split in SPLITS:
-            outcome = outcomes[split][method]
-            row += [spread(outcome.backward), spread(outcome.forward)]
-        if paper:
-            for split in SPLITS:
-                there = TRANSFER[split].get(method)
-                row += ["–"] * 2 if there is None else [f"{value:.2f}" for value in there]
+            row += [spread(values[split][method][name]) for name in (BACKWARD, FORWARD)]
+        for split in SPLITS:
+            printed = _printed(f"{part}, {split}", method)[3:] or (np.nan, np.nan)
+            row += [dash(f"{value:.2f}") for value in printed]
         rows.append(row)
     caption = (
-        "GEM's backward and forward transfer on the generalised Top-5, from the matrices below "
-        "and those before the first task (table 10)."
-        + (f" The paper's: {OTHER_DATA}." if paper else "")
+        "GEM's backward and forward transfer on the generalised Top-5, from the accuracies after "
+        f"every task and before the first (table 10). The paper's: {OTHER_DATA}."
     )
     return Table(caption, columns, rows)
 
 
-def _examples(path: Path, name: str, split: Split, result: Results) -> Figure:
-    benchmark = result.benchmark
+def _tail_section(part: str, divided: DividedFacts, values: Values) -> Section:
+    """Return the accuracies on rare facts: from tail to head, few-shot, SPO generalisation."""
+    groups = group_tests(divided)
+    inside = [
+        np.sum((groups.counts >= low) & (groups.counts < high)) for low, high in pairwise(EDGES)
+    ]
+    bins = [f"{name} ({count:,} tests)" for name, count in zip(BINS, inside, strict=True)]
+    items = [
+        _named_table(
+            f"{metric.capitalize()} by the number of training examples of a fact, from tail to "
+            "head (figure 4), percent, mean over seeds.",
+            bins,
+            _rows(values, BY_COUNT.format(metric)),
+        )
+        for metric in (GENERALISED, STANDARD)
+    ]
+    paragraphs = []
+    if groups.few.any():
+        tasks = int(divided.fact_task["random"].max()) + 1
+        names = [*(f"T{task + 1}" for task in range(tasks)), "mean over tasks", "paper's mean"]
+        by_task = _rows(values, BY_TASK.format(FEW_SHOT))
+        means = dict(_rows(values, OVER_TASKS.format(FEW_SHOT)))
+        rows = [
+            (name, [*cells, *means[name], *(_printed(f"{part}, {split}", method)[2:3] or [np.nan])])
+            for name, cells in by_task
+            for method, split in [name.rsplit(", ", 1)]
+        ]
+        caption = (
+            f"Generalised Top-5 on the {groups.few.sum():,} test examples of facts with at most "
+            "five training examples (tables 11 and 12), percent; – for a task without such "
+            f"examples. The paper's: {OTHER_DATA}."
+        )
+        items.append(_named_table(caption, names, rows))
+    else:
+        paragraphs.append("No test example is of a fact with five training examples or fewer.")
+    if groups.spo.any():
+        counts = groups.spo.sum(axis=2).ravel()
+        cases = [f"{', '.join(case)}, ≥ {least}" for least in LEAST for case in SPO_CASES]
+        rows = _rows(values, SPO)
+        if part == "large-scale":
+            rows += [
+                (f"paper: {name}", [x for least in LEAST for x in SPO_TOP5[least][name]])
+                for name in SPO_TOP5[LEAST[0]]
+            ]
+        caption = (
+            "Generalised Top-5 on triples of at most five training examples, all of whose named "
+            "parts have more (tables 14 to 17), percent, mean over seeds; in brackets the number "
+            f"of test examples. The paper's: {OTHER_DATA}, its split not named."
+        )
+        names = [f"{case} ({count:,})" for case, count in zip(cases, counts, strict=True)]
+        items.append(_named_table(caption, names, rows))
+    return Section(f"{part}: the long tail", paragraphs, items)
+
+
+def _rows(values: Values, metric: str) -> list[tuple[str, list[float]]]:
+    """Return a metric's means over seeds in percent, by method and split."""
+    return [
+        (f"{method}, {split}", np.ravel(100 * metrics[metric].mean(axis=0)).tolist())
+        for split, methods in values.items()
+        for method, metrics in methods.items()
+    ]
+
+
+def _named_table(
+    caption: str, names: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]
+) -> Table:
+    cells = [[name, *(dash(f"{value:.1f}") for value in values)] for name, values in rows]
+    return Table(caption, [Column("method"), *map(Column, names)], cells)
+
+
+def _examples(path: Path, part: str, split: str, data: PartData, methods: Mapping) -> Figure:
+    learned = data.learned
+    label, pictures = learned.divided.test.fact[learned.shown], learned.pictures
     # Without input every picture has the same answer.
-    methods = {name: each for name, each in result.outcomes[split].items() if name != NO_INPUT}
-    label = benchmark.test.fact[result.shown]
-    right = {
-        method: np.any(outcome.found[0] == label[:, None], axis=1)
-        for method, outcome in methods.items()
+    found = {
+        name: metrics[FOUND][0].astype(int)
+        for name, metrics in methods.items()
+        if name != NO_INPUT and np.isfinite(metrics[FOUND][0]).all()
     }
+    right = {name: np.any(facts == label[:, None], axis=1) for name, facts in found.items()}
     # Where methods differ most; among equals from head to tail, as they are listed.
     differ = np.stack(list(right.values())).mean(axis=0)
     chosen = np.sort(np.argsort(np.abs(differ - 0.5), kind="stable")[:PICTURES])
 
     def words(fact: int) -> str:
-        return ", ".join(piece for piece in benchmark.facts[fact] if piece)
+        return ",\n".join(piece for piece in learned.divided.facts[fact] if piece)
 
-    answers = [
-        Answers(
-            image,
-            words(label[place]),
-            {
-                method: (words(outcome.found[0, place, 0]), bool(right[method][place]))
-                for method, outcome in methods.items()
-            },
-        )
-        for place, image in zip(chosen, result.pictures[chosen], strict=True)
-    ]
+    canvas, (axis,) = new_canvas(1, 1.5 * (len(found) + 2), 0.75 * (len(chosen) + 0.6))
+    axis.text(0.55, -0.15, "shown", fontsize=9)
+    for row, place in enumerate(chosen):
+        extent = (0, 0.5, row + 0.96, row)
+        axis.imshow(pictures[place], extent=extent, interpolation="nearest")
+        text = {"y": row + 0.5, "va": "center", "fontsize": 8}
+        axis.text(0.55, s=words(label[place]), weight="bold", **text)
+        for column, name in enumerate(found):
+            color = COLORS[2] if right[name][place] else COLORS[1]
+            axis.text(1.6 + column, s=words(found[name][place, 0]), color=color, **text)
+    for column, name in enumerate(found):
+        axis.text(1.6 + column, -0.15, name, fontsize=9)
+    axis.set(xlim=(0, 1.6 + len(found)), ylim=(len(chosen), -0.5), aspect="auto")
+    axis.axis("off")
     caption = (
         f"{split.capitalize()} split, first seed, after the last task: the nearest of all facts; "
         "green where the true one is among the nearest five. Of the kept test examples those on "
         "which methods differ most, so no fair sample."
     )
-    return Figure(caption, plot_answers(path / f"examples_{name}_{split}.png", answers))
+    return Figure(caption, save(canvas, path / f"examples_{part}_{split}.png"))
+
+
+def _splits_section(parts: Mapping[str, DividedFacts]) -> Section:
+    """Return the similarity and sizes of tasks, and the facts by their training examples."""
+    tables = [_similarity_table(parts)]
+    for part, divided in parts.items():
+        tables += [_statistics_table(part, split, divided) for split in SPLITS]
+        tables.append(_counts_table(part, divided))
+    return Section("The splits", list(_linkage(parts)), tables)
+
+
+def _similarity_table(parts: Mapping[str, DividedFacts]) -> Table:
+    rows = []
+    for part, divided in parts.items():
+        for split in SPLITS:
+            fact_task = divided.fact_task[split]
+            tasks = int(fact_task.max()) + 1
+            cosines = embedding_similarity(facts_of(divided), jnp.asarray(fact_task), tasks)
+            matrices = np.asarray(cosines), spo_overlap(divided.pieces, fact_task, tasks)
+            apart, column = ~np.eye(tasks, dtype=bool), f"{part}, {split}"
+            means = [matrix.mean() for matrix in matrices]
+            means += [matrix[apart].mean() for matrix in matrices]
+            printed = map(str, SIMILARITY.get(column, ("–", "–")))
+            rows.append([column, *(f"{mean:.2f}" for mean in means), *printed])
+    columns = [Column("benchmark")]
+    for group in ("mean of the whole matrix", "mean of different tasks", PAPER):
+        columns += [Column(which, group) for which in ("word vectors", "S, P, O overlap")]
+    caption = (
+        "Similarity of tasks: cosines of their mean embeddings, and the geometric mean over S, P "
+        "and O of the fraction of pieces that two tasks share (table 9, section 7). The paper's: "
+        f"{OTHER_DATA}, means of whole matrices; the entries that it prints for the random "
+        "mid-scale overlap have the mean 0.38, not 0.84."
+    )
+    return Table(caption, columns, rows)
+
+
+def _statistics_table(part: str, split: str, divided: DividedFacts) -> Table:
+    counts = [
+        split_statistics(divided.pieces, divided.fact_task[split], examples)
+        for examples in (divided.train_examples, divided.test_examples)
+    ]
+    kinds = (counts[0].facts, counts[0].examples, counts[1].examples)
+    rows = [
+        [str(task + 1), *(f"{value:,}" for kind in kinds for value in kind[task])]
+        for task in range(len(kinds[0]))
+    ]
+    rows.append(["all", *(f"{value:,}" for kind in kinds for value in kind.sum(axis=0))])
+    columns = [Column("task")]
+    for group in ("facts", "training examples", "test examples"):
+        columns += [Column(kind, group) for kind in TYPES]
+    caption = f"{part}, {split} split (table 2): by type, ⟨S,*,*⟩, ⟨S,P,*⟩ and ⟨S,P,O⟩."
+    return Table(caption, columns, rows, frozenset({len(rows) - 1}))
+
+
+def _counts_table(part: str, divided: DividedFacts) -> Table:
+    sizes = np.sum(divided.pieces >= 0, axis=1)
+    rows = [
+        [kind, *map(str, np.histogram(divided.all_counts[sizes == size], EDGES)[0])]
+        for size, kind in enumerate(TYPES, 1)
+    ]
+    caption = (
+        f"{part}: facts by their number of training examples in the data set, before the "
+        "benchmark takes some of each."
+    )
+    return Table(caption, [Column("type"), *map(Column, BINS)], rows)
+
+
+def _linkage(parts: Mapping[str, DividedFacts]) -> Iterator[str]:
+    """Yield how the facts were divided, and the sizes that the paper's linkage would give."""
+    order = "Tasks are learned in the order of their numbers."
+    if any(divided.semantic is None for divided in parts.values()):
+        yield f"Both splits are those of the files that were given. {order}"
+        return
+    yield (
+        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
+        f"most balanced of a hundred. {order}"
+    )
+    for part, divided in parts.items():
+        if len(divided.facts) <= SINGLE_LINKAGE:
+            tasks = int(divided.fact_task["semantic"].max()) + 1
+            single = semantic_split(divided.pieces, divided.words.vectors, tasks, "single")
+            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
+            yield f"{part}: the paper's single linkage would give tasks of {sizes} facts."

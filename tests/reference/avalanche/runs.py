@@ -26,18 +26,20 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual import (
     Protocol,
+    Run,
+    Runs,
     Setup,
     StoredImages,
     Strategy,
     TaskSequence,
-    drive_sequence,
+    drive_runs,
     flax_setup,
     run_sequence,
     softmax_objective,
 )
 from everlight.continual.base import Epoch
+from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.keys import epoch_keys, task_keys
-from everlight.continual.engine.steps import shuffle
 from everlight.scenarios import same_shapes
 from everlight_data.errors import DataError
 from tests.reference.avalanche.cases import Case
@@ -138,13 +140,13 @@ class Trainer:
     def batches(self, place: Place) -> Int[np.ndarray, "t e s b"]:
         """The batches of a run, whatever they hang on."""
         epochs = []
-        given = (self._build, self._protocol, place.data, place.sequence, place.key)
-        for _ in drive_sequence(*given, announce=epochs.append):
+        run = Run(self._build, self._protocol, place.data, place.sequence, place.key)
+        for _ in drive_runs(Runs.of(run), announce=epochs.append):
             pass
         return cut(epochs, self._protocol.epochs, self._protocol.batch_size)
 
     def _trained(self, data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
-        result = run_sequence(self._build, self._protocol, data, sequence, key)
+        result = run_sequence(Run(self._build, self._protocol, data, sequence, key))
         setup, strategy = self._build(data)
         memory, learner = result.memory, result.learner
         if strategy.before_evaluation is not None:

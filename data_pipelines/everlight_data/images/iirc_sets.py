@@ -1,0 +1,150 @@
+"""Images with the class hierarchy and task configurations of an IIRC benchmark."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Int
+
+from everlight.scenarios.iirc import TaskConfiguration
+from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from everlight_data.images.iirc_metadata import (
+    Metadata,
+    OfficialName,
+    draw_configuration,
+    official_metadata,
+    procedural_metadata,
+    superclasses_first,
+    tiny_imagenet_metadata,
+)
+from everlight_data.images.image_set import Channels, ImageSet, first_per_class, shrink_images
+from everlight_data.images.imagenet import ImageFiles, list_imagenet
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
+from everlight_data.procedural.world import World, load_procedural
+
+IIRCName = Literal["procedural", "tiny-imagenet"] | OfficialName
+CHANNELS: Mapping[str, Channels] = dict.fromkeys(
+    ("iirc_cifar100", "incremental_cifar100"), IIRC_CHANNELS
+)
+"""Channel means and deviations that the authors fix for a data set."""
+
+
+class IIRCData(NamedTuple):
+    """Images of the subclasses, their superclasses, and the orders in which both are learned."""
+
+    images: ImageSet | ImageFiles
+    metadata: Metadata
+
+    @property
+    def classes(self) -> int:
+        """Number of subclasses and superclasses."""
+        return len(self.images.class_names) + len(self.metadata.hierarchy)
+
+    @property
+    def sizes(self) -> str:
+        """Return the numbers of classes and images in words, for reports."""
+        hierarchy, fraction = self.metadata.hierarchy, self.metadata.valid_fraction
+        per_class = np.bincount(self.images.train_labels)
+        grouped = sum(map(len, hierarchy.values()))
+        least, most = per_class.min(), per_class.max()
+        each = f"{least}" if least == most else f"{least} to {most}"
+        return (
+            f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
+            f"classes without one; {each} training images per class, {fraction:.0%} of them "
+            "in-task validation and as many left out"
+        )
+
+    def order(self, configuration: int) -> tuple[str, ...]:
+        """Return the names of all classes of a task configuration in order of introduction."""
+        return tuple(chain.from_iterable(self.metadata.configurations[configuration].tasks))
+
+    def superclass(self, configuration: int) -> Int[np.ndarray, "c"]:
+        """Return the number of each class's superclass, -1 where it has none."""
+        names, parent = self.order(configuration), {}
+        for name, members in self.metadata.hierarchy.items():
+            if name in names:
+                parent |= dict.fromkeys(members, names.index(name))
+        return np.array([parent.get(name, -1) for name in names])
+
+
+@dataclass(frozen=True)
+class IIRCRequest:
+    """Data set and limits on what is taken from it."""
+
+    name: IIRCName
+    side: int
+    """Side to which images in memory are shrunk, in pixels."""
+    per_class: tuple[int, int]
+    """Largest number of training and test images per class."""
+    configurations: int
+    """Largest number of task configurations."""
+    superclasses: int | None = None
+    """Number of Tiny-ImageNet's superclasses, with as many classes that have none; None is all."""
+    seed: int = 0
+    """Seed of the procedural world."""
+
+
+def is_imagenet(name: str) -> bool:
+    """Return whether the images are ImageNet's files, which are read while training."""
+    return name in get_args(OfficialName) and "imagenet" in name
+
+
+def load_iirc(request: IIRCRequest) -> IIRCData:
+    """Return a data set's images, or the listing of its files, with its task configurations.
+
+    Raises:
+      MissingDataError, DataError: data or the package `iirc` are missing or damaged.
+    """
+    name, count = request.name, request.configurations
+    if is_imagenet(name):
+        images, metadata = _imagenet(name, count)
+        return IIRCData(first_per_class(images, *request.per_class), metadata)
+    if name == "procedural":
+        world = World(4, 3, seed=request.seed)
+        images = load_procedural(world, *request.per_class)
+        metadata = procedural_metadata(world, count)
+    elif name == "tiny-imagenet":
+        images, metadata = _tiny_imagenet(request.superclasses, count)
+    else:
+        images, metadata = load_cifar100(), official_metadata(name)
+        metadata = metadata._replace(configurations=metadata.configurations[:count])
+    images = shrink_images(first_per_class(images, *request.per_class), request.side)
+    return IIRCData(images, metadata)
+
+
+def _tiny_imagenet(superclasses: int | None, count: int) -> tuple[ImageSet, Metadata]:
+    metadata = tiny_imagenet_metadata(count)
+    if superclasses is None:
+        return load_tiny_imagenet_32(), metadata
+    hierarchy = dict(list(metadata.hierarchy.items())[:superclasses])
+    grouped = set(chain.from_iterable(metadata.hierarchy.values()))
+    names = tiny_imagenet_names()
+    single = [name for name in names if name not in grouped][:superclasses]
+    wanted = [*chain.from_iterable(hierarchy.values()), *single]
+    images = load_tiny_imagenet_32([names.index(name) for name in wanted])
+    first = superclasses_first(superclasses)
+    orders = tuple(
+        draw_configuration(images.class_names, hierarchy, first, number) for number in range(count)
+    )
+    return images, Metadata(hierarchy, orders, metadata.valid_fraction)
+
+
+def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
+    """Return the files of the classes that the first `count` configurations introduce."""
+    official = official_metadata(name)
+    orders = [order.tasks for order in official.configurations[:count]]
+    introduced = {name for tasks in orders for name in chain.from_iterable(tasks)}
+    hierarchy = {
+        name: members for name, members in official.hierarchy.items() if name in introduced
+    }
+    wanted = {own for each in introduced for own in hierarchy.get(each, (each,))}
+    files = list_imagenet(wanted, name)
+    every = (*hierarchy, *files.class_names)
+    configurations = []
+    for tasks in orders:
+        own = set(chain.from_iterable(tasks))
+        left_out = tuple(name for name in every if name not in own)
+        configurations.append(TaskConfiguration(tasks, left_out))
+    return files, Metadata(hierarchy, tuple(configurations), official.valid_fraction)

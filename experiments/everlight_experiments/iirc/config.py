@@ -1,0 +1,170 @@
+"""IIRC (Abdelsalam et al. 2021), figures 3 to 6: every class is learned coarse first, then fine.
+
+Presets:
+  demo: the procedural world, 4 shapes of 3 textures each at 16 pixels, two configurations, a
+    network of 8 layers, five methods; four minutes on two cores.
+  small: Tiny-ImageNet, 5 superclasses and 5 classes without one at 16 pixels, three
+    configurations, a network of 8 layers, all ten methods; one to four minutes per run.
+  paper: IIRC-CIFAR, the authors' ten configurations, ResNet-32, 140 epochs per task and 280 for the
+    first; meant for an accelerator. With --data iirc_imagenet_lite or iirc_imagenet_full: the
+    authors' five configurations, ResNet-50 at 224 pixels and 100 epochs per task, with files read
+    while training.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import tyro
+
+from everlight.continual import Protocol
+from everlight_data.images.iirc_sets import IIRCName
+from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Share
+from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.continual.methods import METHODS, Method, Needs
+
+_AS_THEY_ARE = (
+    *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
+    *("LUCIR", "BiC", "A-GEM"),
+)
+PAPER_METHODS: dict[str, Method] = {name: METHODS[name] for name in _AS_THEY_ARE} | {
+    "LUCIR": METHODS["LUCIR"]._replace(hyperparameters=(5.0,)),
+    "finetune": METHODS["naive"]._replace(name="finetune"),
+}
+FORMS: dict[str, Method] = PAPER_METHODS | {
+    "LUCIR-0.5": METHODS["LUCIR"]._replace(name="LUCIR-0.5", hyperparameters=(0.5,)),
+    "BiC-whole-pwJS": METHODS["BiC-whole-pwJS"],
+}
+"""The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
+WITH_EXEMPLARS = tuple(
+    name for name, row in FORMS.items() if "exemplars_per_class" in row.given(Needs(1, 1, 1))
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Data, network, optimizer, protocol and memory of the benchmark."""
+
+    data: IIRCName
+    """Data set to learn. The iirc_* and incremental_* sets are those of the authors' package, the
+    latter without superclasses."""
+    side: Side
+    """Side of the images in pixels; ImageNet's are cropped to it, others are shrunk."""
+    protocol: Annotated[Protocol, tyro.conf.arg(name="")]
+    """Epochs and batches of every task."""
+    net: str = "resnet:1"
+    """Network: resnet:5 (blocks per stage, 5 is ResNet-32), resnet50, or any other that
+    `everlight run` has."""
+    learning_rate: Rate = 1.0
+    """Learning rate of the optimizer."""
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    """Methods with a learning rate of their own, each name followed by its rate."""
+    optimizer: str = "sgd:momentum=0.9"
+    """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
+    weight_decay: Share = 1e-5
+    """Coefficient of the parameters that is added to every gradient."""
+    joint_epochs: Count | None = None
+    """Epochs of joint training; None is as many as the first task has."""
+    exemplars_per_class: Count = 20
+    """Stored samples per class, for methods with exemplars."""
+    replay_batch_size: Count | None = None
+    """Samples that methods replay per step; None is the batch size."""
+    per_class: tuple[Count, Count] = (500, 100)
+    """Largest number of training and of test images per class."""
+    superclasses: Count | None = None
+    """Number of Tiny-ImageNet's superclasses, with as many classes that have none; None is all."""
+    features: str | None = None
+    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
+    labels."""
+    features_learning_rate: Rate = 0.01
+    """Learning rate of a linear head on --features, which replaces --learning-rate."""
+    dtype: Dtype = "float32"
+    """Data type of the network's computation; parameters, statistics and losses are float32."""
+    remat: bool = False
+    """Recompute the activations of --net resnet50 in the backward pass, which saves memory."""
+    memory_limit: Bytes = 2_000_000_000
+    """Bytes of decoded images held in memory while ImageNet's files are read."""
+    undecodable: Literal["fail", "skip"] = "fail"
+    """Action for broken image files of ImageNet: fail names the file; skip decodes all files first,
+    leaves broken ones out and reports their number."""
+    chosen: tyro.conf.Suppress[str] = "All is as published, or not chosen on any data."
+    """How network, learning rate and epochs were selected, for the report."""
+
+
+@dataclass(frozen=True)
+class PaperConfig:
+    """What the paper's command trains."""
+
+    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    configurations: Count
+    """Number of task configurations, each with its own seed."""
+    methods: tuple[str, ...] = tuple(PAPER_METHODS)
+    """Methods to train: joint, incremental joint, ER-infinite, ER-balanced, iCaRL-CNN,
+    iCaRL-norm, LUCIR, BiC, A-GEM, finetune, LUCIR-0.5, BiC-whole-pwJS; LUCIR-0.5 has λ₀ = 0.5
+    and BiC-whole-pwJS label weights 1."""
+    ablation: tuple[Count, ...] = ()
+    """Further numbers of exemplars per class to train with (appendix E)."""
+    ablated: tuple[str, ...] = WITH_EXEMPLARS
+    """Methods that are trained with the numbers of --ablation; the paper's is ER-balanced."""
+
+
+DEMO = PaperConfig(
+    Config(
+        data="procedural",
+        side=16,
+        per_class=(100, 50),
+        learning_rate=0.3,
+        protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, plateau_factor=0.1),
+        chosen="The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, "
+        "ER-balanced and iCaRL-norm on post-task validation of validation configurations. Sizes "
+        "and epochs are limited by the demo's time.",
+    ),
+    configurations=2,
+    methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
+)
+SMALL = PaperConfig(
+    Config(
+        data="tiny-imagenet",
+        side=16,
+        per_class=(250, 50),
+        superclasses=5,
+        learning_rate=0.3,
+        protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, plateau_factor=0.1),
+        joint_epochs=43,
+        chosen="The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
+        "iCaRL-norm on post-task validation of a validation configuration. The number of classes "
+        "was set after test scores of the first configuration had been seen. The rest is limited "
+        "by two cores.",
+    ),
+    configurations=3,
+    ablation=(50, 100),
+)
+FULL = PaperConfig(
+    Config(
+        data="iirc_cifar100",
+        side=32,
+        net="resnet:5",
+        protocol=Protocol(epochs=140, first_epochs=280, batch_size=128, plateau_factor=0.1),
+        joint_epochs=400,
+    ),
+    configurations=10,
+    ablation=(50, 100, 200),
+    ablated=("ER-balanced",),
+)
+IMAGENET = PaperConfig(
+    replace(
+        FULL.benchmark,
+        data="iirc_imagenet_lite",
+        side=224,
+        per_class=(1300, 50),
+        net="resnet50",
+        learning_rate=0.1,
+        learning_rates={"iCaRL-CNN": 0.5, "A-GEM": 0.5},
+        protocol=Protocol(epochs=100, first_epochs=200, batch_size=128, plateau_factor=0.1),
+        joint_epochs=180,
+    ),
+    configurations=5,
+)
+"""Preset paper of the data sets on ImageNet."""
+PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
+PRESETS: Mapping[Preset, Config] = {name: each.benchmark for name, each in PAPER_PRESETS.items()}
