@@ -30,7 +30,7 @@ from everlight_experiments.core50.batches import BatchesRun, run_batches
 from everlight_experiments.core50.plans import Plan
 from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
-from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
+from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.two_camera import image_methods, s20
 from everlight_experiments.two_camera.nus import NusRun, run_nus
 from everlight_experiments.two_camera.radiometric import RadiometricRun, run_radiometric
@@ -85,9 +85,9 @@ def colors() -> Plan:
 
 
 def facts(runs: Path) -> None:
-    from tests.experiments.test_facts_run import TINY
+    from tests.experiments.test_facts_run import options_with
 
-    run_lifelong(LifelongRun(runs=runs), {"demo": TINY})
+    run_facts(options_with(runs))
 
 
 def continual(runs: Path) -> None:

@@ -6,90 +6,124 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
+
+# X run_continual
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from everlight.continual.engine.steps import Protocol
-from everlight.metrics.ranking import Means
+from everlight.continual import Protocol
 from everlight_data.errors import DataError
-from everlight_data.facts.splits import read_images, write_split
-from everlight_experiments.facts import record
-from everlight_experiments.facts.benchmarks import (
+from everlight_data.facts.divided import (
     Size,
     WordFile,
+    divide_facts,
     load_source,
-    make_benchmark,
-    make_images,
+    part_images,
     spaced_examples,
 )
-from everlight_experiments.facts.findings import CLAIMS, findings_table
-from everlight_experiments.facts.layout import layout_embeddings
-from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
-from everlight_experiments.facts.paper_tables import FEW_SHOT, TOP5, TRANSFER
-from everlight_experiments.facts.record import BenchmarkPlan, Net, Plan, gate_features
-from everlight_experiments.facts.release import open_photographs, read_benchmark
-from everlight_experiments.facts.scores import Outcome
-
-MID = BenchmarkPlan(
-    Size(24, 2, (10, 5)),
-    ("MAS", "joint"),
-    Protocol(epochs=1, batch_size=32, select="last"),
-    seeds=1,
-    hyperparameters_tried=1,
+from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.facts.splits import read_images, write_split
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.common.configs import with_config
+from everlight_experiments.continual.paper import PaperOptions
+from everlight_experiments.facts.benchmark import gate_features
+from everlight_experiments.facts.config import (
+    PAPER_PRESETS,
+    Data,
+    Network,
+    PaperConfig,
+    PaperScale,
+    Scale,
 )
-MID_OF_EIGHT = replace(MID, size=Size(None, 8, (10, 5)))
-TINY = Plan("procedural", Net(8, (2,), 2, 4), {"mid-scale": MID}, "not chosen", scenes=(200, 40))
+from everlight_experiments.facts.metrics import (
+    BACKWARD,
+    DROP,
+    FEW_SHOT,
+    GENERALISED,
+    OVER_TASKS,
+    PRINTED,
+    STANDARD,
+    layout_embeddings,
+)
+from everlight_experiments.facts.paper import CLAIMS, findings, options, run
+
+LAST = Protocol(epochs=1, batch_size=32, select="last")
+MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)
+OF_EIGHT = replace(MID, scale=Scale(None, 8, (10, 5), LAST))
+TINY = PaperConfig(
+    Data("procedural", scenes=(200, 40)),
+    Network(8, (2,), 2, 4),
+    {"mid-scale": MID},
+    chosen="not chosen",
+)
+SIZE = Size(24, 2, (10, 5))
 
 
-def test_it_reports_both_splits_and_refuses_parts_of_another_plan(tmp_path):
-    settings = LifelongRun(runs=tmp_path)
-    report = run_lifelong(settings, {"demo": TINY})
+def options_with(folder, config=TINY, **data):
+    """Return the command's options with a configuration and other data."""
+    config = replace(config, data=replace(config.data, **data))
+    return with_config(PaperOptions, config)(runs=folder)
+
+
+def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_path):
+    report = run(options_with(tmp_path))
     page = report.read_text()
     for wanted in ("no photographs", "other data", "single linkage", "layout only"):
         assert wanted in page
-    assert "too few of ExpertGate, joint were run" in page
+    assert "not run: ExpertGate" in page
     with np.load(report.parent / "results.npz") as results:
         first = dict(results)
     for split in ("random", "semantic"):
         for method in ("MAS", "joint"):
-            name = f"mid-scale/{split}/{method}"
-            drop = first[f"{name}/drop/by_task"]
-            assert drop.shape == (1, 2 if method == "MAS" else 1, 2)
+            name = f"mid-scale, {split}/{method}"
+            drop = first[f"{name}/drop by task"]
+            assert drop.shape == (1, 2, 2)
             assert np.all(drop >= 0)
             with np.load(report.parent / "units" / f"mid-scale-{split}-{method}-0.npz") as kept:
                 size = first[f"{name}/hits"].shape[1]
                 within = kept["generalised"][-1, :size] <= 5
             np.testing.assert_array_equal(first[f"{name}/hits"], [within])
-            last = first[f"{name}/generalised/over_examples"][0, -1]
+            last = first[f"{name}/{GENERALISED}"][0, -1]
             np.testing.assert_allclose(last, within.mean(), rtol=1e-6)
     # All splits test on the same images, and what learns all at once knows no split.
-    layout = [first[f"mid-scale/{s}/layout only/hits"] for s in ("random", "semantic")]
+    layout = [first[f"mid-scale, {s}/layout only/hits"] for s in ("random", "semantic")]
     np.testing.assert_array_equal(*layout)
-    assert np.isfinite(first["mid-scale/random/MAS/backward"]).all()
-    assert np.isnan(first["mid-scale/random/joint/backward"]).all()
-    other = replace(TINY, net=replace(TINY.net, hidden=5))
-    with pytest.raises(DataError, match=r"'hidden': 4.* there, .*'hidden': 5.* now"):
-        run_lifelong(settings, {"demo": other})
+    assert np.isfinite(first[f"mid-scale, random/MAS/{BACKWARD}"]).all()
+    assert np.isnan(first[f"mid-scale, random/joint/{BACKWARD}"]).all()
+    other = replace(TINY, network=replace(TINY.network, hidden=5))
+    with pytest.raises(DataError, match=r"hidden"):
+        run(options_with(tmp_path, other))
+
+
+@pytest.mark.parametrize("preset", PAPER_PRESETS)
+def test_every_preset_has_options_and_states_how_it_was_chosen(preset):
+    found = options(["--preset", preset])(preset=preset)
+    assert found.config == PAPER_PRESETS[preset]
+    known = ("not chosen on any data", "validation seed")
+    assert any(word in found.config.chosen for word in known)
+    arguments = ["--mid-scale.replay-batch-size", "64", "--hidden", "7"]
+    changed = options_of("paper facts", arguments).config
+    assert changed.scales["mid-scale"].scale.replay_batch_size == 64
+    assert changed.network.hidden == 7
 
 
 @pytest.mark.slow
-def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "PLANS", {"demo": TINY})
-    asked = {"methods": ("ER-balanced",), "seeds": 1, "validation_seeds": 1, "published": False}
-    report = run_continual(ContinualRun(benchmark="facts", runs=tmp_path, **asked))
+def test_the_one_runner_has_it_for_any_method(tmp_path):
+    small = ["--facts", "24", "--tasks", "2", "--per-fact", "10", "5", "--scenes", "200", "40"]
+    small += ["--side", "8", "--trunk", "2", "--branch", "2", "--hidden", "4", "--epochs", "1"]
+    small += ["--seeds", "1", "--validation-seeds", "1", "--no-published", "--runs", str(tmp_path)]
+    report = run_benchmark(options_of("run", ["facts", *small, "--methods", "ER-balanced"]))
     with np.load(report.parent / "results.npz") as results:
         for split in ("random", "semantic"):
-            curve = results[f"{split}/ER/over_time"]
+            curve = results[f"{split}/ER-balanced/{GENERALISED}"]
             assert curve.shape == (1, 2)
             # Five of 24 facts are right by chance alone.
             assert 0.05 < curve[0, -1] < 1
-    page = report.read_text()
-    assert "generalised Top-5" in page
+    assert GENERALISED in report.read_text()
     with pytest.raises(DataError, match="LwF works on scores of classes; here outputs are"):
-        run_continual(ContinualRun(benchmark="facts", runs=tmp_path, methods=("LwF",)))
+        run_benchmark(options_of("run", ["facts", *small, "--methods", "LwF"]))
 
 
 @pytest.fixture
@@ -111,16 +145,16 @@ def release(tmp_path):
     return tmp_path
 
 
-def of_release(folder, **changes):
+def of_release(folder, config=TINY, **changes):
     paths = {"photographs": folder, "splits": folder / "splits", "words": folder / "vectors.txt"}
-    return LifelongRun(runs=folder / "runs", **(paths | changes))
+    return options_with(folder / "runs", config, **(paths | changes))
 
 
 @pytest.mark.slow
 def test_the_authors_files_are_run_with_photographs_streamed(release):
     finetuned = replace(MID, methods=("finetune",))
-    plan = replace(TINY, benchmarks={"mid-scale": finetuned, "large-scale": MID_OF_EIGHT})
-    report = run_lifelong(of_release(release), {"demo": plan})
+    config = replace(TINY, scales={"mid-scale": finetuned, "large-scale": OF_EIGHT})
+    report = run(of_release(release, config))
     page = report.read_text()
     for wanted in (
         "centres of the photographs",
@@ -131,30 +165,29 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
         assert wanted in page
     assert "layout only" not in page
     source = load_source("procedural", (30, 10), 0).facts
-    benchmark = read_benchmark(release / "splits", MID.size, WordFile(release / "vectors.txt"))
-    assert benchmark.facts == source.facts
-    assert benchmark.fact_task["semantic"].tolist() == sorted(benchmark.fact_task["semantic"])
-    # All that the benchmark keeps of each fact is tested, and the places are those of the files.
+    divided = read_published(release / "splits", SIZE, WordFile(release / "vectors.txt"))
+    assert divided.facts == source.facts
+    assert divided.fact_task["semantic"].tolist() == sorted(divided.fact_task["semantic"])
+    # All kept examples of each fact are tested, and the places are those of the files.
     with np.load(report.parent / "results.npz") as results:
-        assert results["mid-scale/random/finetune/hits"].shape == (1, len(benchmark.test.fact))
-        assert np.isfinite(results["mid-scale/semantic/finetune/backward"]).all()
-    store = open_photographs(benchmark, release, 8, 10**7)
-    last = len(benchmark.train.fact) + len(benchmark.test.fact) - 1
-    shown = read_images(release, [benchmark.test.links[-1]], 8)
+        hits = results["mid-scale, random/finetune/hits"]
+        assert hits.shape == (1, len(divided.test.fact))
+        assert np.isfinite(results[f"mid-scale, semantic/finetune/{BACKWARD}"]).all()
+    store = open_photographs(divided, release, 8, 10**7)
+    last = len(divided.train.fact) + len(divided.test.fact) - 1
+    shown = read_images(release, [divided.test.links[-1]], 8)
     # The store's crop is a little tighter than the central square.
     assert np.corrcoef(store.read(np.array([last])).ravel(), shown.ravel())[0, 1] > 0.3
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"seeds": 0}, "--seeds 0; give 1 or more"),
-        ({"photographs": Path("photos")}, "procedural has none; give --data vrd"),
-    ],
-)
-def test_what_cannot_be_run_is_named(tmp_path, changes, message):
-    with pytest.raises(DataError, match=message):
-        run_lifelong(LifelongRun(runs=tmp_path, **changes), {"demo": TINY})
+def test_options_that_cannot_be_used_are_named(tmp_path):
+    with pytest.raises(DataError, match="--seeds 0; give 1 or more"):
+        options_with(tmp_path, replace(TINY, seeds=0))
+    with pytest.raises(DataError, match="procedural has none; give --data vrd"):
+        run(options_with(tmp_path, photographs=Path("photos")))
+    unknown = replace(TINY, scales={"mid-scale": replace(MID, methods=("MAZ",))})
+    with pytest.raises(DataError, match="no method 'MAZ'; did you mean 'MAS'"):
+        run(options_with(tmp_path, unknown))
 
 
 @pytest.mark.parametrize(
@@ -162,12 +195,11 @@ def test_what_cannot_be_run_is_named(tmp_path, changes, message):
     [
         ({"words": None}, "needs --words"),
         ({"photographs": None}, "needs --photographs"),
-        ({"data": "vrd"}, "--data vrd and --splits"),
     ],
 )
-def test_what_the_authors_files_need_is_asked_for(release, changes, message):
+def test_missing_options_of_the_authors_files_are_named(release, changes, message):
     with pytest.raises(DataError, match=message):
-        run_lifelong(of_release(release, **changes), {"demo": TINY})
+        run(of_release(release, **changes))
 
 
 def test_faults_of_the_authors_files_are_named(release):
@@ -176,8 +208,8 @@ def test_faults_of_the_authors_files_are_named(release):
     lost = kept[0].split()[0]
     words.write_text("\n".join(kept[1:]))
     with pytest.raises(DataError, match=f"no vector for 1 of .* words: {lost}"):
-        read_benchmark(release / "splits", MID.size, WordFile(words))
-    found = read_benchmark(release / "splits", MID.size, WordFile(words, "zeros"))
+        read_published(release / "splits", SIZE, WordFile(words))
+    found = read_published(release / "splits", SIZE, WordFile(words, "zeros"))
     assert found.words.unknown == (lost,)
     first = (release / found.test.links[0]).with_suffix(".png")
     first.unlink()
@@ -188,10 +220,10 @@ def test_faults_of_the_authors_files_are_named(release):
     name = lines[1].split(",")[2]
     table.write_text("\n".join([lines[0], lines[1].replace(name, "unicorn"), *lines[2:]]))
     with pytest.raises(DataError, match="differ in 2 facts"):
-        read_benchmark(release / "splits", MID.size, WordFile(words, "zeros"))
+        read_published(release / "splits", SIZE, WordFile(words, "zeros"))
     (release / "splits" / "2tasks_random").rename(release / "elsewhere")
     with pytest.raises(DataError, match=r"2tasks_random.*mid-scale needs both"):
-        run_lifelong(of_release(release), {"demo": TINY})
+        run(of_release(release))
 
 
 @given(
@@ -212,28 +244,28 @@ def test_kept_examples_are_spaced_evenly(fact, chosen, most):
 
 def test_scenes_that_choose_hyperparameters_are_held_out_whole():
     source = load_source("procedural", (60, 20), 0)
-    benchmark = make_benchmark(source, "procedural", Size(None, 2, (100, 100)), 0)
-    samples = benchmark.train.samples
+    divided = divide_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    samples = divided.train.samples
     scene = samples.scenes.image[samples.subject]
-    assert set(scene[benchmark.held_out]) == {9, 19, 29, 39, 49, 59}
-    assert not set(scene[benchmark.held_out]) & set(scene[~benchmark.held_out])
+    assert set(scene[divided.held_out]) == {9, 19, 29, 39, 49, 59}
+    assert not set(scene[divided.held_out]) & set(scene[~divided.held_out])
     # Every scene states one triple, one pair and two singles.
-    assert benchmark.held_out.sum() == 6 * 4
-    assert len(benchmark.train.fact) == 60 * 4
+    assert divided.held_out.sum() == 6 * 4
+    assert len(divided.train.fact) == 60 * 4
     words = [source.facts.facts[number] for number in source.facts.train.facts]
-    assert [benchmark.facts[number] for number in benchmark.train.fact] == words
+    assert [divided.facts[number] for number in divided.train.fact] == words
 
 
 def test_photographs_take_the_place_of_rendered_images(tmp_path):
     source = load_source("procedural", (3, 1), 0)
-    benchmark = make_benchmark(source, "procedural", Size(None, 1, (100, 100)), 0)
+    divided = divide_facts(source, "procedural", Size(None, 1, (100, 100)), 0)
     for number in range(3):
-        path = tmp_path / f"{benchmark.train.samples.scenes.images[number]}.png"
+        path = tmp_path / f"{divided.train.samples.scenes.images[number]}.png"
         Image.new("RGB", (256, 256), (50 * number, 7, 9)).save(path)
-    scene = benchmark.train.samples.scenes.image[benchmark.train.samples.subject]
+    scene = divided.train.samples.scenes.image[divided.train.samples.subject]
     rows = np.array([11, 0, 4])
     assert scene[rows].tolist() == [2, 0, 1]
-    found = make_images(benchmark.train, rows, 8, tmp_path)
+    found = part_images(divided.train, rows, 8, tmp_path)
     # A square may leave its scene, but not with most of its pixels.
     middle = np.median(found.reshape(3, -1, 3), axis=1)
     np.testing.assert_array_equal(middle, [[100, 7, 9], [0, 7, 9], [50, 7, 9]])
@@ -272,36 +304,29 @@ def test_the_gate_sees_means_of_blocks(rng):
     np.testing.assert_allclose(found[1], by_hand, rtol=1e-5, atol=1e-6)
 
 
-def test_the_papers_own_tables_bear_out_what_is_said_of_its_claims():
-    """Claims of which the paper says that they hold do so in its numbers, and no others."""
-    outcomes = {}
-    for (benchmark, split), rows in TOP5.items():
-        outcomes.setdefault(benchmark, {})[split] = {
-            name: paper_outcome(row, split, name) for name, row in rows.items()
+def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():
+    """Claims that hold according to the paper do so in its numbers, and no others."""
+    names = (STANDARD, GENERALISED, OVER_TASKS.format(FEW_SHOT), BACKWARD)
+    values = {
+        column: {
+            method: {
+                name: np.array([value if name == BACKWARD else value / 100])
+                for name, value in zip(names, (*row, *[np.nan] * 4), strict=False)
+            }
+            for method, row in rows.items()
         }
-    for claim, row in zip(CLAIMS, findings_table(outcomes).rows, strict=True):
-        if row[1] in ("not given", "no joint"):
+        for column, rows in PRINTED.items()
+    }
+    for methods in values.values():
+        for each in methods.values():
+            each[DROP] = each[STANDARD] - each[GENERALISED]
+    del values["large-scale, random"]["joint"]
+    checked = findings(values)
+    assert len(checked) == len(CLAIMS)
+    for claim, finding in zip(CLAIMS, checked, strict=True):
+        assert claim.in_paper in finding.claim
+        if claim.in_paper in ("not given", "no joint"):
+            assert finding.needs
             continue
-        holds = {"holds": "1 of 1", "not": "0 of 1"}[row[1].split()[0].strip(",;:")]
-        assert row[2] == holds, claim
-
-
-def paper_outcome(row, split, name):
-    def means(value):
-        return Means(np.full((1, 1, 1), np.nan), np.full((1, 1), np.nan), np.array([[value / 100]]))
-
-    few = Means(np.array([[np.nan]]), np.array([FEW_SHOT[split][name] / 100]), np.array([np.nan]))
-    backward, forward = TRANSFER[split].get(name, (np.nan, np.nan))
-    drop = row.standard_examples - row.generalised_examples
-    return Outcome(
-        means(row.standard_examples),
-        means(row.generalised_examples),
-        means(drop),
-        np.array([backward]),
-        np.array([forward]),
-        hits=np.zeros((1, 0), bool),
-        few=few,
-        by_count=np.zeros((1, 2, 0)),
-        spo=np.zeros((1, 2, 7)),
-        found=np.zeros((1, 0, 5), int),
-    )
+        holds, _ = finding.test({})
+        assert holds.tolist() == [claim.in_paper.startswith("holds")], claim
