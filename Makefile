@@ -57,7 +57,7 @@ docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d 
 	$(BIN)/python docs/check_links.py build/site
 
 bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
-	$(BIN)/python -m everlight_experiments.bench
+	$(BIN)/python -m tests.speed
 
 clean:
 	rm -rf $(VENV) runs build

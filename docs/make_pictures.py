@@ -1,4 +1,4 @@
-"""Draws the pictures of `guide/pictures.md` from a finished run of `cl_metrics icifar`.
+"""Draws the pictures of `guide/pictures.md` from a finished run of `everlight paper cl-metrics`.
 
 python docs/make_pictures.py runs/cl_metrics-icifar-demo
 """

@@ -35,9 +35,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "core50": ("core50", "batches", "--orders", "1"),
     "static": ("core50", "static"),
     "facts": ("facts", "lifelong", *SEEDS),
-    "radiometric": ("two_camera", "radiometric"),
-    "nus": ("two_camera", "nus", "--preset", "demo", *SEEDS),
-    "unseen": ("two_camera", "unseen"),
+    "radiometric": ("paper", "two-camera"),
+    "nus": ("paper", "two-camera", "--preset", "nus-demo", *SEEDS),
+    "s20": ("paper", "two-camera", "--preset", "s20-demo", *SEEDS),
+    "unseen": ("paper", "two-camera", "--preset", "unseen-small"),
 }
 """What is recorded, by a name that stays when a command's words change."""
 TIMES = re.compile(r"(^|/)seconds$")

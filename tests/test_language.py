@@ -22,16 +22,18 @@ DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "facts").rglob("*.py")),
+    *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "BUILD_NOTES.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]
 REPORTS = [
     path
     for path in sorted((ROOT / "experiments").rglob("*.py"))
-    if re.search(r"report|tables?$|plots|findings", path.stem)
+    if re.search(r"report|tables?$|plots|findings", path.stem) or path.parent.name == "illuminant"
 ]
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
 LEAST_WORDS = 4

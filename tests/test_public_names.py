@@ -34,7 +34,7 @@ def test_every_public_name_is_there_and_documented(room):
 def test_everlight_continual_has_every_strategy_and_the_engine():
     import everlight.continual as continual
 
-    wanted = {*STRATEGIES, "run_sequence", "drive_sequence", "Protocol", "flax_setup"}
+    wanted = {*STRATEGIES, "run_sequence", "drive_runs", "Protocol", "flax_setup"}
     wanted |= {"StoredImages", "softmax_objective", "binary_objective", "fixed_test_objective"}
     assert wanted | {"embedding_objective", "online_protocol"} <= set(continual.__all__)
 
@@ -61,7 +61,7 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
 
 
 def test_importing_the_library_reads_no_data_package_and_takes_no_more_than_its_parts():
-    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in BUILD_NOTES.md."""
+    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in docs/performance.md."""
     code = (
         "import sys; import everlight.continual, everlight.color, everlight.metrics; "
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"

@@ -15,6 +15,7 @@ from sklearn.datasets import load_digits
 
 from everlight.continual import (
     Protocol,
+    Run,
     StoredImages,
     binary_objective,
     flax_setup,
@@ -69,14 +70,13 @@ def build(stored):
     return setup, naive(setup)
 
 
-program = jax.jit(
-    lambda stored, sequence, key: run_sequence(build, Protocol(epochs=15), stored, sequence, key)
-)
+program = jax.jit(run_sequence)
 
 
 def scores(sequence):
     """Return the precision-weighted Jaccard similarity after every task."""
-    packed = program(stored, sequence, jax.random.key(0)).evaluation  # bits, [tasks, tests, packed]
+    run = Run(build, Protocol(epochs=15), stored, sequence, jax.random.key(0))
+    packed = program(run).evaluation  # bits, [tasks, tests, packed]
     classes = len(benchmark.class_names)
     predicted = jnp.unpackbits(packed, axis=-1, count=classes).astype(bool)
     labels = (sequence.test.labels[..., None] == jnp.arange(classes)).any(axis=1)
@@ -99,6 +99,6 @@ for name, each in (("labels of the task", incomplete), ("all labels so far", com
 axes = plot_accuracy_matrix(incomplete.by_task.precision_weighted_jaccard)
 
 # %% [markdown]
-# A network that is only finetuned forgets whole tasks. `everlight iirc benchmark` has
+# A network that is only finetuned forgets whole tasks. `everlight paper iirc` has
 # the paper's ten methods on IIRC-CIFAR and on a procedural world; the [runner](../guide/runner.md)
 # has any other strategy on them.

@@ -112,6 +112,6 @@ for name, (net, strategy) in methods.items():
 # %% [markdown]
 # Crops of one photograph are easier than photographs of one class of objects, and ImageNet has many
 # temples and flowers. These numbers therefore do not predict the accuracy on your photographs,
-# which you put in the place of `cut`. The same from the command line: `everlight
-# continual run images --images FOLDER --features efficientnet-lite0` ([features of a trained
+# which you put in the place of `cut`. The same from the command line: `everlight run images
+# --data FOLDER --features efficientnet-lite0` ([features of a trained
 # network](../guide/runner.md#features-of-a-trained-network)).

@@ -77,5 +77,5 @@ for hyperparameter, trained in ((0.0, finetuned), (30.0, pulled)):
 #
 # [A strategy of your own](../guide/strategy.md) has a strategy with replay, and the steps to add
 # one to the package. A file with this function and a line `HYPERPARAMETERS = (1, 10, 100)` gives
-# the runner one more method on every benchmark, tuned like the others: `everlight
-# continual run digits --strategy my_file.py:stay_near`.
+# the runner one more method on every benchmark, tuned like the others: `everlight run
+# digits --strategy my_file.py:stay_near`.

@@ -85,6 +85,26 @@ COMMANDS: dict[str, Command] = {
         "facts.paper:run",
         "facts.paper:options",
     ),
+    "paper two-camera": Command(
+        "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
+        "illuminant.two_camera:run_two_camera",
+        "illuminant.two_camera:TwoCameraRun",
+    ),
+    "illuminant dataset": Command(
+        "Compare single-image methods on photographs with known illuminants.",
+        "illuminant.dataset:run_dataset",
+        "illuminant.dataset:DatasetRun",
+    ),
+    "illuminant calibrate": Command(
+        "Choose and train a model for a phone from raw pairs with a color chart.",
+        "illuminant.calibrate:run_calibrate",
+        "illuminant.calibrate:CalibrateRun",
+    ),
+    "illuminant estimate": Command(
+        "Estimate illuminants of photos from the raw files of a phone's two cameras.",
+        "illuminant.estimate:estimate",
+        "illuminant.estimate:EstimateSettings",
+    ),
     "export": Command(
         "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
         "common.export:export",

@@ -9,10 +9,11 @@ import dataclasses
 import inspect
 import math
 import numbers
+import operator
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, reduce, wraps
 from typing import Annotated, Any, Literal, NamedTuple, ParamSpec, TypeVar
 
 import jax
@@ -316,6 +317,9 @@ def _array_types(hint: Any) -> Iterator[type]:
 
 
 def _with_axes(hint: Any, axes: str) -> Any:
+    if axes and typing.get_origin(hint) in (typing.Union, types.UnionType):
+        parts = (_with_axes(each, axes) for each in typing.get_args(hint))
+        return reduce(operator.or_, parts)
     return _of_stubs(hint, axes) if axes and _is_array_type(hint) else hint
 
 

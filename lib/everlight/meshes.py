@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree, Shaped
 
 from everlight.checks import PositiveInt, checked
@@ -32,12 +32,14 @@ def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) ->
     Raises:
       ValueError: the number of devices is not a multiple of `data`.
     """
-    every = np.array(jax.devices() if devices is None else devices)
-    if data == 1:
-        return Mesh(every, (RUNS_AXIS,))
+    every = jax.devices() if devices is None else devices
     if len(every) % data:
         raise ValueError(f"data={data} of {len(every)} devices; give a divisor")
-    return Mesh(every.reshape(-1, data), (RUNS_AXIS, DATA_AXIS))
+    axes = {RUNS_AXIS: len(every) // data} | ({DATA_AXIS: data} if data > 1 else {})
+    # The compiler shards a batch over "data"; `shard_map` takes "runs".
+    return jax.make_mesh(
+        tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes), devices=every
+    )
 
 
 def shard_batch(rows: Shaped[Array, "b *shape"]) -> Shaped[Array, "b *shape"]:

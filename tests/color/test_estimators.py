@@ -10,14 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
-from everlight.color import estimators, gamut
-from everlight.color.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
+from everlight.color import estimators
+from everlight.color.baselines import gamut
+from everlight.color.baselines.gamut import DIRECTIONS, GROWTH, PROBES, fit_gamut
+from everlight.color.baselines.protocol import ObservedImage, observe_image
 from everlight.metrics.angular import angular_error
 
 # Compiled, since one by one the shifted differences of a filter take seconds to dispatch.
 ESTIMATORS = {name: jax.jit(estimator) for name, estimator in estimators.ESTIMATORS.items()}
 bright_dark_pca = jax.jit(estimators.bright_dark_pca, static_argnums=2)
-gamut_estimate = jax.jit(gamut.gamut_estimate)
+
+
+@jax.jit
+def gamut_estimate(model, image):
+    return gamut.gamut_estimate(model, observe_image(image, None))
+
+
 minkowski_framework = jax.jit(estimators.minkowski_framework, static_argnums=(2, 3, 4))
 response = jax.jit(estimators.response, static_argnums=(2, 3))
 weighted_gray_edge = jax.jit(estimators.weighted_gray_edge, static_argnums=(2, 3, 4, 5))
@@ -230,12 +238,8 @@ def trained(request):
     rng = np.random.default_rng(1)
     lights = np.stack([light_of(rng) for _ in range(20)])
     images = np.stack([mondrian(rng, light) for light in lights])
-    canonical = fit_gamut(
-        jnp.asarray(images),
-        jnp.ones(images.shape[:3]),
-        jnp.asarray(lights, jnp.float32),
-        request.param,
-    )
+    observations = ObservedImage(jnp.asarray(images), jnp.ones(images.shape[:3]))
+    canonical = fit_gamut(observations, jnp.asarray(lights, jnp.float32), order=request.param)
     return canonical, images, lights
 
 
@@ -245,7 +249,7 @@ class TestGamut:
         rng = np.random.default_rng(2)
         lights = np.stack([light_of(rng) for _ in range(20)])
         images = jnp.asarray(np.stack([mondrian(rng, light) for light in lights]))
-        estimates = jax.vmap(gamut_estimate, (None, 0, None))(canonical, images, None)
+        estimates = jax.vmap(gamut_estimate, (None, 0))(canonical, images)
         errors = [degrees(*pair) for pair in zip(estimates, lights, strict=True)]
         # Where derivatives peak depends on which patches meet: edges tell less than colours.
         assert max(errors) < {0: 4, 1: 11}[canonical.order]
@@ -286,7 +290,7 @@ class TestGamut:
             image = mondrian(rng, light_of(rng))
             image_peak = colors(image).max(axis=0)
             pixels = colors(image) / image_peak
-            estimate = gamut_estimate(canonical, jnp.asarray(image), None)
+            estimate = gamut_estimate(canonical, jnp.asarray(image))
 
             extremes = pixels[np.argmax(pixels @ PROBES.T, axis=0)]
             rows, limits = constraints(DIRECTIONS, np.asarray(canonical.extent), extremes)
@@ -307,25 +311,25 @@ class TestGamut:
     def test_scaling_a_channel_scales_the_estimate(self, trained, gain):
         canonical, _, _ = trained
         image, gain = photograph(np.random.default_rng(4)), np.float32(gain)
-        estimate = gamut_estimate(canonical, image, None)
+        estimate = gamut_estimate(canonical, image)
         np.testing.assert_allclose(
-            gamut_estimate(canonical, image * gain, None), unit(estimate * gain), rtol=1e-3
+            gamut_estimate(canonical, image * gain), unit(estimate * gain), rtol=1e-3
         )
 
     def test_a_colour_outside_of_the_gamut_still_gives_an_estimate(self, trained):
         canonical, _, _ = trained
         red = photograph(np.random.default_rng(5)) * jnp.asarray([1, 1e-4, 0])
-        assert jnp.isfinite(gamut_estimate(canonical, red, None)).all()
+        assert jnp.isfinite(gamut_estimate(canonical, red)).all()
 
     def test_refuses_training_data_without_a_gamut(self):
-        images, masks = jnp.ones((2, 16, 16, 3)), jnp.ones((2, 16, 16))
+        seen = ObservedImage(jnp.ones((2, 16, 16, 3)), jnp.ones((2, 16, 16)))
         lights = jnp.ones((2, 3))
-        with pytest.raises(ValueError, match="illuminants"):
-            fit_gamut(images, masks, lights.at[1, 2].set(0), 0)
-        with pytest.raises(ValueError, match="images"):
-            fit_gamut(images, 0 * masks, lights, 0)
-        with pytest.raises(ValueError, match="images"):
-            fit_gamut(images, masks, lights, 1)
+        with pytest.raises(ValueError, match="illuminants: each needs three positive"):
+            fit_gamut(seen, lights.at[1, 2].set(0))
+        with pytest.raises(ValueError, match="observations: the largest"):
+            fit_gamut(seen._replace(mask=0 * seen.mask), lights)
+        with pytest.raises(ValueError, match="observations: the largest"):
+            fit_gamut(seen, lights, order=1)
 
 
 # Mean and median error of the two-camera paper's table 2, on full images of 195 pairs.

@@ -13,15 +13,9 @@ import numpy as np
 import optax
 
 from everlight.continual.base import Batch, Outputs, Samples, Setup, Task
-from everlight.continual.engine.sequence import Protocol
-from everlight.continual.engine.steps import (
-    begin_sequence,
-    begin_task,
-    end_task,
-    init_learner,
-    train_step,
-    with_inputs,
-)
+from everlight.continual.engine.keys import sequence_keys
+from everlight.continual.engine.tasks import init_learner
+from everlight.continual.engine.updates import train_step, with_inputs
 from everlight.continual.objectives.softmax import softmax_objective
 
 FEATURES, HIDDEN, CLASSES, STORED = 3, 5, 6, 40
@@ -98,19 +92,33 @@ def task_of(number, classes, train):
 
 
 def run_tasks(setup, strategy, tasks, seed=0):
-    """Drives the engine's parts over `(Task, [Batch])`; memory and learner after each task."""
-    last = Protocol(select="last")
-    progress = begin_sequence(setup, strategy, last, CLASSES, jax.random.key(seed))
+    """Drives the engine's step over `(Task, [Batch])`; memory and learner after each task."""
+    memory, learner = untrained(setup, strategy, seed)
     step = jax.jit(functools.partial(train_step, setup, strategy))
     after = []
     for task, batches in tasks:
-        progress = begin_task(setup, strategy, last, progress, task, jax.random.key(2))
+        memory, learner = begin(setup, strategy, memory, learner, task)
         for number, batch in enumerate(batches):
-            memory, learner, _ = step(*progress[:2], batch, task, jax.random.key(number))
-            progress = progress._replace(memory=memory, learner=learner)
-        progress = end_task(strategy, last, progress, task, jax.random.key(3))
-        after.append(progress[:2])
+            memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
+        if strategy.end_task is not None:
+            memory, learner = strategy.end_task(memory, learner, task, jax.random.key(3))
+        after.append((memory, learner))
     return after
+
+
+def untrained(setup, strategy, seed=0):
+    """Memory and learner before the first task."""
+    keys = sequence_keys(jax.random.key(seed))
+    learner = init_learner(setup, CLASSES, keys.learner)
+    return strategy.init(keys.memory, learner), learner
+
+
+def begin(setup, strategy, memory, learner, task):
+    """Memory and learner once a task has begun, its classes seen, with a new optimizer."""
+    learner = learner._replace(seen=learner.seen | task.classes)
+    if strategy.begin_task is not None:
+        memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(2))
+    return memory, learner._replace(opt_state=setup.optimizer.init(learner.params))
 
 
 # The same in float64, with nothing of the library.

@@ -21,6 +21,7 @@ from everlight.continual import (
     softmax_objective,
     train,
 )
+from everlight.continual.engine.run import Run
 from everlight.metrics import cl_score, forgetting, summarize_runs
 from everlight.models import MLP
 from everlight.scenarios import class_incremental, same_shapes
@@ -82,7 +83,7 @@ def test_it_is_what_the_engine_gives(points, trained):
         return setup, ewc(setup, 1.0)
 
     protocol = Protocol(epochs=2, batch_size=8, select="last")
-    program = jax.jit(lambda key: run_sequence(build, protocol, stored, sequences[1], key))
+    program = jax.jit(lambda key: run_sequence(Run(build, protocol, stored, sequences[1], key)))
     result = program(jax.random.key(1))
     np.testing.assert_array_equal(
         trained.class_incremental_matrices[1], result.evaluation.class_incremental

@@ -28,10 +28,10 @@ import everlight.models as models
 import everlight.scenarios as scenarios
 from docs.make_api import ROOMS
 from everlight.checks import Between
-from everlight.color.confidence_pooling import ConfidencePoolingHead
-from everlight.color.cross_camera import GeneratorNet
-from everlight.color.dual_mapping import DualMappingNet
-from everlight.color.sensor_independent import SensorIndependentNet
+from everlight.color.baselines.confidence_pooling import ConfidencePoolingHead
+from everlight.color.baselines.cross_camera import GeneratorNet
+from everlight.color.baselines.dual_mapping import DualMappingNet
+from everlight.color.baselines.sensor_independent import SensorIndependentNet
 from everlight.continual.strategies.hat import Attention
 from everlight.metrics.cl_score import CRITERIA
 from everlight.models.illuminant_training import IlluminantModel
@@ -84,19 +84,12 @@ def build(stored):
 
 
 def a_run():
-    return {
-        "build": build,
-        "protocol": PROTOCOL,
-        "data": STORED,
-        "sequence": sequence(),
-        "key": KEY,
-    }
+    return {"run": continual.Run(build, PROTOCOL, STORED, sequence(), KEY)}
 
 
 def several_runs():
     twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), sequence())
-    runs = continual.Runs(twice, jax.random.split(KEY))
-    return {"build": build, "protocol": PROTOCOL, "shared": STORED, "runs": runs}
+    return {"runs": continual.Runs(build, PROTOCOL, STORED, twice, jax.random.split(KEY))}
 
 
 def predicted():
@@ -106,6 +99,10 @@ def predicted():
 
 def image(**settings):
     return {"image": floats(16, 16, 3), "mask": floats(16, 16), **settings}
+
+
+def observed(*shape):
+    return color.ObservedImage(floats(*shape, 3), floats(*shape))
 
 
 def trained():
@@ -215,18 +212,25 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "color.bright_dark_pca": lambda: image(fraction=0.1),
     "color.correct_bias": lambda: {"matrix": floats(9, 3), "features": floats(9)},
-    "color.correct_bias_locally": lambda: {
+    "color.keep_training_estimates": lambda: {
         "estimates": floats(5, 3),
         "illuminants": floats(5, 3),
+        "key": KEY,
+    },
+    "color.correct_bias_locally": lambda: {
+        "model": color.TrainingEstimates(floats(5, 3), floats(5, 3)),
         "estimate": floats(3),
         "width": 3.0,
         "floor": 0.1,
     },
     "color.edge_moments": lambda: image(sigma=1.0, degree=2),
     "color.extreme_chromaticities": image,
+    "color.observe_image": image,
+    "color.pixel_moments": lambda: image(degree=2),
     "color.fit_bias_correction": lambda: {
         "features": floats(5, 9),
         "illuminants": floats(5, 3),
+        "key": KEY,
         "weights": floats(5),
         "iterations": 2,
     },
@@ -238,6 +242,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "color.fit_fourier_constancy": lambda: {
         "histograms": floats(5, 2, 64, 64),
         "illuminants": floats(5, 3),
+        "key": KEY,
         "settings": color.FOURIER_SETTINGS["SonyA57"],
         "crossentropy_steps": 1,
         "likelihood_steps": 1,
@@ -261,25 +266,23 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "width": floats(3),
     },
     "color.fit_sensor_independent": lambda: {
-        "key": KEY,
-        "images": floats(4, 8, 8, 3),
-        "masks": floats(4, 8, 8),
+        "observations": observed(4, 8, 8),
         "illuminants": floats(4, 3),
+        "key": KEY,
         "steps": 1,
     },
     "color.four_colors": image,
     "color.draw_illuminants": lambda: {"key": KEY, "illuminants": floats(4, 3), "count": 5},
     "color.fit_dual_mapping": lambda: {
-        "key": KEY,
-        "images": floats(4, 8, 8, 3),
-        "masks": floats(4, 8, 8),
+        "observations": observed(4, 8, 8),
         "illuminants": floats(4, 3),
+        "key": KEY,
         "target_illuminants": floats(3, 3),
         "steps": 1,
     },
     "color.dual_mapping_estimate": lambda: {
         "model": color.DualMappingModel(parameters(DualMappingNet(), floats(8))),
-        "shares": floats(8),
+        "observation": observed(8, 8),
     },
     "color.fit_cross_camera": lambda: {
         "key": KEY,
@@ -305,7 +308,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "maps": floats(3, 3, 5),
         "colors": floats(3, 3, 3),
     },
-    "color.sensor_independent_estimate": lambda: {"model": sensor_independent(), **image()},
+    "color.sensor_independent_estimate": lambda: {
+        "model": sensor_independent(),
+        "observation": observed(8, 8),
+    },
     "color.chromagenic_estimate": lambda: {
         "model": color.Chromagenic(floats(2, 3, 3), floats(2, 3), booleans(2)),
         "main": floats(5, 3),
@@ -326,9 +332,9 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "normalize": "scale",
     },
     "color.fit_gamut": lambda: {
-        "images": floats(2, 16, 16, 3),
-        "masks": floats(2, 16, 16),
+        "observations": observed(2, 16, 16),
         "illuminants": floats(2, 3),
+        "key": KEY,
         "order": 0,
     },
     "color.fit_homography": lambda: {
@@ -347,7 +353,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "weights": floats(5),
     },
     "color.from_chromaticity": lambda: {"chromaticity": floats(2)},
-    "color.gamut_estimate": lambda: {"gamut": color.Gamut(floats(3), floats(126), 0), **image()},
+    "color.gamut_estimate": lambda: {
+        "model": color.Gamut(floats(3), floats(126), 0),
+        "observation": observed(16, 16),
+    },
     "color.illuminant_response": lambda: {"illuminant": floats(7), "sensitivity": floats(3, 7)},
     "color.keep_observed": image,
     "color.learn_transform_prior": lambda: {**VIEWS, "misfit": 0.1},
@@ -420,12 +429,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "continual.drive_runs": lambda: {
         **several_runs(),
-        "join": lambda shared, own: shared,
         "chunk": 1,
         "mesh": continual.runs_mesh(),
         "announce": lambda index: None,
     },
-    "continual.drive_sequence": lambda: {**a_run(), "announce": lambda index: None},
     "continual.evaluate": lambda: {
         "setup": build(STORED)[0],
         "strategy": build(STORED)[1],
@@ -441,10 +448,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "optimizer": optax.sgd(0.1),
         "augment": lambda image, key: image,
     },
-    "continual.initial_runs_state": lambda: {
-        **several_runs(),
-        "join": lambda shared, own: shared,
-    },
+    "continual.initial_runs_state": several_runs,
     "continual.lower_step": a_run,
     "continual.initial_state": a_run,
     "continual.online_protocol": lambda: {"batch_size": 10},
@@ -545,6 +549,14 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "epsilon": 10.0,
     },
     "metrics.confusion_matrix": lambda: {**labelled(4, 5), "shown": jnp.arange(2)},
+    "metrics.sequence_costs": lambda: {
+        "parameters": 5,
+        "parameter_copies": 2,
+        "stored_samples": floats(2, 3),
+        "task_samples": floats(2, 3),
+        "operations": floats(2, 3),
+        "pass_operations": floats(2, 3),
+    },
     "metrics.counted_model_memory": lambda: {
         "parameters": 5,
         "regulariser_copies": 2,
@@ -685,6 +697,26 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "pieces": PIECES,
         "vectors": host(np.eye(2), float),
     },
+    "scenarios.divide_classes": lambda: {"order": [0, 1, 2], "tasks": 2},
+    "scenarios.seeded_class_incremental": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "seed": 0,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.largest_class_incremental": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.validation_fractions": lambda: {
+        "train_labels": np.arange(16) % 4,
+        "classes": 4,
+        "fraction": 0.1,
+    },
+    "scenarios.without_validation": lambda: {"sequence": sequence()},
     "scenarios.equal_tasks": lambda: {"order": range(4), "count": 2},
     "scenarios.fact_sequence": lambda: {
         "fact_task": host([0, 1]),
@@ -750,7 +782,6 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
 }
 WITHOUT_ARGUMENTS = {"continual.binary_objective"}
 OUTSIDE_OF_JIT = (
-    "color.fit_gamut",
     "models.calibrate_distances",
     "continual.diverged",
     "scenarios.",

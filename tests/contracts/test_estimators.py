@@ -7,34 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.bias_correction import (
-    correct_bias,
-    correct_bias_locally,
-    fit_bias_correction,
-)
-from everlight.color.cross_camera import (
+from everlight.color import BASELINES, ESTIMATORS, FOURIER_SETTINGS
+from everlight.color.baselines.cross_camera import (
     CrossCameraModel,
     GeneratorNet,
     cross_camera_estimate,
 )
-from everlight.color.dual_mapping import (
-    DualMappingModel,
-    DualMappingNet,
-    dual_mapping_estimate,
-    four_colors,
-)
-from everlight.color.estimators import ESTIMATORS
-from everlight.color.fourier_constancy import (
-    FourierModel,
-    fourier_estimate,
-    log_chroma_histograms,
-)
-from everlight.color.gamut import fit_gamut, gamut_estimate
-from everlight.color.moments import color_moments, edge_moments
-from everlight.color.sensor_independent import (
+from everlight.color.baselines.dual_mapping import DualMappingModel, DualMappingNet
+from everlight.color.baselines.fourier_constancy import FourierModel, log_chroma_histograms
+from everlight.color.baselines.sensor_independent import (
     SensorIndependentModel,
     SensorIndependentNet,
-    sensor_independent_estimate,
 )
 
 HEIGHT, WIDTH = 24, 40
@@ -57,79 +40,60 @@ def chart_mask(seed):
     return mask.at[:, 34:].set(0)
 
 
-GAMUT_ORDERS = {"Gamut Pixel": 0, "Gamut Edge": 1}
+# Learnt on as many scenes, quickly; all others have drawn parameters instead.
+TRAINING_SCENES = {"Gamut Pixel": 4, "Gamut Edge": 4} | dict.fromkeys(
+    ("Corrected moments", "Corrected edge moments", "Homography (SoG)", "APAP (GW)"), 64
+)
 
 
-def scene_moments(image, mask):
-    weights = None if mask is None else (mask > 0).astype(image.dtype).ravel()
-    return color_moments(image.reshape(-1, 3), weights)
-
-
-# What each reads of an image; learnt on `LEARNT` scenes as the gamuts are on four.
-CORRECTIONS = {
-    "Corrected moments": scene_moments,
-    "Corrected edge moments": edge_moments,
-    "Homography": ESTIMATORS["SoG"],
-}
-LEARNT = 64
-ADDITIONAL_IMAGES = ("APAP", "C5", "DMCC", "FFCC", "SIIE")
+def drawn_model(name):
+    """Parameters such that the estimate depends on the image: training takes longer than tests."""
+    if name == "SIIE":
+        images, _ = scenes(100, 1)
+        pixels, weights = images.reshape(1, -1, 3), jnp.ones((1, HEIGHT * WIDTH))
+        params = SensorIndependentNet().init(jax.random.key(0), pixels, weights)
+        return SensorIndependentModel(
+            jax.tree.map(
+                lambda leaf: leaf + 0.01 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape),
+                params,
+            )
+        )
+    if name == "DMCC":
+        params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
+        params["params"]["Dense_6"]["kernel"] *= 0.1
+        params["params"]["Dense_6"]["bias"] += 1 / 3
+        return DualMappingModel(params)
+    filters = jax.random.normal(jax.random.key(0), (2, 64, 64))
+    return FourierModel(filters, jnp.zeros((64, 64)), jnp.full(2, -32.0))
 
 
 def learn(name):
-    """A function of an image and its mask, as those that learn nothing are."""
-    images, lights = scenes(100, LEARNT)
-    masks = jnp.ones(images.shape[:3])
-    if name in CORRECTIONS:
-        look = CORRECTIONS[name]
-        matrix = fit_bias_correction(jax.vmap(look)(images, masks), lights)
-        return lambda image, mask: correct_bias(matrix, look(image, mask))
-    if name == "APAP":
-        estimates = jax.vmap(ESTIMATORS["GW"])(images, masks)
-        return lambda image, mask: correct_bias_locally(
-            estimates, lights, ESTIMATORS["GW"](image, mask)
-        )
-    if name == "SIIE":
-        pixels, weights = images[:1].reshape(1, -1, 3), masks[:1].reshape(1, -1)
-        params = SensorIndependentNet().init(jax.random.key(0), pixels, weights)
-        # Whatever the nets are, but that they heed what they see.
-        stronger = jax.tree.map(
-            lambda leaf: leaf + 0.01 * jnp.sin(jnp.arange(leaf.size)).reshape(leaf.shape), params
-        )
-        return partial(sensor_independent_estimate, SensorIndependentModel(stronger))
-    if name == "DMCC":
-        params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
-        # Whatever the net is, but that it tells lights.
-        params["params"]["Dense_6"]["kernel"] *= 0.1
-        params["params"]["Dense_6"]["bias"] += 1 / 3
-        model = DualMappingModel(params)
-        return lambda image, mask: dual_mapping_estimate(model, four_colors(image, mask))
+    """Return a function of an image and its mask."""
     if name == "C5":
-        others = jax.vmap(log_chroma_histograms)(images[:3], masks[:3])
+        images, _ = scenes(100, 3)
+        others = jax.vmap(log_chroma_histograms)(images, jnp.ones(images.shape[:3]))
         coarse = jnp.ones((1, 32, 32, 2)), jnp.ones((1, 3, 32, 32, 2))
         params = GeneratorNet().init(jax.random.key(0), *coarse)
         model = CrossCameraModel(params, jnp.full(2, -32.0))
         return lambda image, mask: cross_camera_estimate(
             model, log_chroma_histograms(image, mask), others
         )
-    # Whatever the filters are: fitting them takes longer than all tests here.
-    model = FourierModel(
-        jax.random.normal(jax.random.key(0), (2, 64, 64)), jnp.zeros((64, 64)), jnp.full(2, -32.0)
-    )
-    return lambda image, mask: fourier_estimate(model, log_chroma_histograms(image, mask))
+    baseline = BASELINES[name]
+    if name in TRAINING_SCENES:
+        images, lights = scenes(100, TRAINING_SCENES[name])
+        seen = jax.vmap(baseline.observe)(images, jnp.ones(images.shape[:3]))
+        model = baseline.fit(seen, lights, jax.random.key(0))
+    else:
+        model = drawn_model(name)
+    return lambda image, mask: baseline.predict(model, baseline.observe(image, mask))
 
 
 @cache
 def compiled(name):
-    if name in ESTIMATORS:
-        return jax.jit(ESTIMATORS[name])
-    if name not in GAMUT_ORDERS:
-        return jax.jit(learn(name))
-    images, lights = scenes(100)
-    gamut = fit_gamut(images, jnp.ones(images.shape[:3]), lights, GAMUT_ORDERS[name])
-    return jax.jit(partial(gamut_estimate, gamut))
+    return jax.jit(ESTIMATORS[name] if name in ESTIMATORS else learn(name))
 
 
-@pytest.fixture(params=[*ESTIMATORS, *GAMUT_ORDERS, *CORRECTIONS, *ADDITIONAL_IMAGES])
+@pytest.fixture(params=[*ESTIMATORS, *BASELINES, "C5"])
 def estimator(request):
     return compiled(request.param)
 
@@ -226,3 +190,28 @@ def test_a_second_call_of_the_same_shape_traces_nothing(estimator):
     for image in images:
         counted(image, chart_mask(9))
     assert len(traces) == 1
+
+
+FEWER_STEPS = {
+    "FFCC": {
+        "settings": FOURIER_SETTINGS["SonyA57"],
+        "crossentropy_steps": 1,
+        "likelihood_steps": 1,
+    },
+    "SIIE": {"steps": 2},
+    "DMCC": {"steps": 2},
+}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_every_baseline_is_fitted_inside_jit_from_observations_illuminants_and_a_key(name):
+    baseline, (images, lights) = BASELINES[name], scenes(10, 8)
+    fit = partial(baseline.fit, **FEWER_STEPS.get(name, {}))
+
+    def estimates(images, masks, lights, key):
+        seen = jax.vmap(baseline.observe)(images, masks)
+        return jax.vmap(baseline.predict, (None, 0))(fit(seen, lights, key), seen)
+
+    masks = jnp.ones(images.shape[:3])
+    found = jax.eval_shape(estimates, images, masks, lights, jax.random.key(0))
+    assert (found.shape, found.dtype) == ((8, 3), jnp.float32)

@@ -10,19 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.color.bias_correction import (
+from everlight.color.baselines.bias_correction import (
+    TrainingEstimates,
     correct_bias,
     correct_bias_locally,
     fit_bias_correction,
 )
-from everlight.color.chromagenic import (
-    chromagenic_estimate,
-    fit_chromagenic,
-    fit_linear_regression,
-    linear_estimate,
-)
+from everlight.color.baselines.chromagenic import chromagenic_estimate, fit_chromagenic
+from everlight.color.baselines.gamut import fit_gamut, gamut_estimate
+from everlight.color.baselines.linear_regression import fit_linear_regression, linear_estimate
+from everlight.color.baselines.protocol import ObservedImage, observe_image
 from everlight.color.estimators import ESTIMATORS
-from everlight.color.gamut import fit_gamut, gamut_estimate
 from everlight.color.moments import color_moments, edge_moments, extreme_chromaticities
 from everlight.color.radiometry import patch_thumbnail
 from everlight.color.transforms import fit_color_transform
@@ -57,13 +55,14 @@ IMAGES = {"patches": patches, "one patch": one_patch, "dark corner": dark_corner
 @cache
 def gamut_of(order):
     images = jnp.stack([patch_thumbnail(surfaces(seed)) for seed in range(3)])
-    return fit_gamut(images, jnp.ones(images.shape[:3]), jnp.ones((3, 3)), order)
+    seen = ObservedImage(images, jnp.ones(images.shape[:3]))
+    return fit_gamut(seen, jnp.ones((3, 3)), order=order)
 
 
 GAMUT_ORDERS = {"Gamut Pixel": 0, "Gamut Edge": 1}
 SINGLE_IMAGE = dict(ESTIMATORS) | {
-    "Gamut Pixel": lambda image, mask: gamut_estimate(gamut_of(0), image, mask),
-    "Gamut Edge": lambda image, mask: gamut_estimate(gamut_of(1), image, mask),
+    "Gamut Pixel": lambda *seen: gamut_estimate(gamut_of(0), observe_image(*seen)),
+    "Gamut Edge": lambda *seen: gamut_estimate(gamut_of(1), observe_image(*seen)),
     "moments": lambda image, mask: color_moments(image.reshape(-1, 3), mask.ravel())[:3],
     "edge moments": lambda image, mask: edge_moments(image, mask)[:3],
     "extremes": lambda image, mask: extreme_chromaticities(image, mask)[3:6],
@@ -122,7 +121,7 @@ def test_the_reproduction_error_of_a_light_with_itself(light):
 
 def test_a_local_correction_has_a_gradient():
     def total(estimate):
-        return jnp.sum(correct_bias_locally(surfaces(), surfaces(1), estimate))
+        return jnp.sum(correct_bias_locally(TrainingEstimates(surfaces(), surfaces(1)), estimate))
 
     gradient = jax.jit(jax.grad(total))(LIGHT)
     assert np.isfinite(gradient).all()

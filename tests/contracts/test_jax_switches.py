@@ -11,10 +11,11 @@ import pytest
 from jax.sharding import AxisType
 
 from everlight.continual import Runs, drive_runs, naive, run_sequence, train
-from everlight.continual.engine.sequence import drive_sequence
+from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
 from tests.contracts.test_strategies import STRATEGIES, TASKS, build_with, some_now
+from tests.driving import drive_run
 
 RBG = ("rbg", "unsafe_rbg")
 
@@ -24,7 +25,7 @@ RBG = ("rbg", "unsafe_rbg")
 def test_keys_of_every_implementation_train(name, implementation):
     build = build_with(f"{name}, {implementation}", name)
     key = jax.random.key(3, impl=implementation)
-    program = jax.jit(lambda data, key: run_sequence(build, PROTOCOL, data, SEQUENCE, key))
+    program = jax.jit(lambda data, key: run_sequence(Run(build, PROTOCOL, data, SEQUENCE, key)))
     result = program(DATA, key)
     assert np.isfinite(result.losses).all()
 
@@ -39,9 +40,9 @@ def test_it_trains_with_64_bits(name):
             lambda leaf: leaf.astype(int) if leaf.dtype == jnp.int32 else leaf, sequence
         )
         key = jax.random.key(3)
-        program = jax.jit(lambda *given: run_sequence(build, PROTOCOL, *given))
+        program = jax.jit(lambda *given: run_sequence(Run(build, PROTOCOL, *given)))
         result = program(data, sequence, key)
-        *_, driven = drive_sequence(build, PROTOCOL, data, sequence, key)
+        *_, driven = drive_run(Run(build, PROTOCOL, data, sequence, key))
     assert np.isfinite(result.losses).all()
     assert np.isfinite(driven.result.losses).all()
     assert np.isfinite(result.evaluation.class_incremental).all()
@@ -53,19 +54,20 @@ def test_prequential_accuracy_keeps_its_type_with_64_bits():
         warnings.simplefilter("error", FutureWarning)
         build, protocol = build_with("naive"), replace(PROTOCOL, prequential=True)
         data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
-        *_, driven = drive_sequence(build, protocol, data, sequence, jax.random.key(3))
+        *_, driven = drive_run(Run(build, protocol, data, sequence, jax.random.key(3)))
     assert driven.result.prequential.dtype == jnp.float32
     assert np.isfinite(driven.result.prequential).all()
 
 
-def two_runs():
+def two_runs(build=None):
+    keys = jax.random.split(jax.random.key(5), 2)
     sequence = jax.tree.map(lambda leaf: jnp.stack([leaf] * 2), SEQUENCE)
-    return Runs(sequence, jax.random.split(jax.random.key(5), 2))
+    return Runs(build or build_with("naive"), PROTOCOL, DATA, sequence, keys)
 
 
 @pytest.fixture(scope="module")
 def expected():
-    *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs())
+    *_, last = drive_runs(two_runs())
     return last
 
 
@@ -77,14 +79,14 @@ def same(found, expected):
 
 def test_nothing_but_what_training_makes_is_nan_in_programs(expected):
     with jax.debug_nans(True):
-        for state in drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), chunk=1):
+        for state in drive_runs(two_runs(), chunk=1):
             if int(state.task) == 1:
                 break
         result = jax.device_get(state.result)
         assert np.isnan(result.losses[:, 1:]).all()
         assert np.isfinite(result.losses[:, 0]).all()
         assert np.isnan(result.evaluation.class_incremental[:, 1:]).all()
-        *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), state=state)
+        *_, last = drive_runs(two_runs(), state=state)
     same(last, expected)
 
 
@@ -96,9 +98,9 @@ def test_a_task_without_validation_makes_no_nan_in_programs_of_a_resumed_run():
     with jax.debug_nans(True):
         states = [
             jax.device_get(state)
-            for state in drive_sequence(build_with("naive"), protocol, DATA, sequence, key)
+            for state in drive_run(Run(build_with("naive"), protocol, DATA, sequence, key))
         ]
-        *_, last = drive_sequence(build_with("naive"), protocol, DATA, sequence, key, states[1])
+        *_, last = drive_run(Run(build_with("naive"), protocol, DATA, sequence, key), states[1])
     assert np.isnan(last.result.validation).all()
     same(last, states[-1])
 
@@ -106,7 +108,7 @@ def test_a_task_without_validation_makes_no_nan_in_programs_of_a_resumed_run():
 def test_what_training_makes_is_found_where_it_comes_about():
     build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
-        list(drive_runs(build, PROTOCOL, DATA, two_runs()))
+        list(drive_runs(two_runs(build)))
 
 
 def test_from_a_net_to_its_scores_with_checks_for_nan():
@@ -123,26 +125,22 @@ def test_a_mesh_of_the_user_s_plays_no_part(kind, expected):
     images = np.asarray(DATA[: len(LABELS)])
     mesh = jax.make_mesh((1, 1), ("model", "batch"), axis_types=(kind, kind))
     with jax.set_mesh(mesh):
-        *_, last = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs())
+        *_, last = drive_runs(two_runs())
         trained = train(MLP(20, hidden=(8,)), images, LABELS, naive, tasks=2, seeds=2, epochs=1)
         assert trained.predict(images[:3]).shape == (2, 3, 20)
     same(last, expected)
 
 
 def test_a_finished_state_is_given_back_as_it_is(expected):
-    (again,) = drive_runs(build_with("naive"), PROTOCOL, DATA, two_runs(), state=expected)
+    (again,) = drive_runs(two_runs(), state=expected)
     assert again is expected
-    key = jax.random.key(1)
-    *_, last = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, key)
-    (again,) = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, key, last)
-    assert again is last
 
 
 def test_divergence_shows_in_the_matrices():
     build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
-    result = jax.jit(lambda data: run_sequence(build, PROTOCOL, data, SEQUENCE, jax.random.key(0)))(
-        DATA
-    )
+    result = jax.jit(
+        lambda data: run_sequence(Run(build, PROTOCOL, data, SEQUENCE, jax.random.key(0)))
+    )(DATA)
     gone = np.isnan(result.losses).any(axis=1)
     first = int(gone.argmax())
     assert gone[first]

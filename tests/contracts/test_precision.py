@@ -16,6 +16,7 @@ from everlight.continual import (
     run_sequence,
     softmax_objective,
 )
+from everlight.continual.engine.run import Run
 from everlight.scenarios import class_incremental
 from everlight_data.images.digits import load_digits
 
@@ -145,7 +146,7 @@ def digits_accuracy(net):
         return setup, naive(setup)
 
     protocol = Protocol(epochs=5, batch_size=32, select="last")
-    run = jax.vmap(lambda key: run_sequence(build, protocol, stored, sequence, key))
+    run = jax.vmap(lambda key: run_sequence(Run(build, protocol, stored, sequence, key)))
     result = jax.jit(run)(jax.random.split(jax.random.key(0), 3))
     return result.evaluation.task_masked.mean()
 

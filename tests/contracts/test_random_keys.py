@@ -1,12 +1,16 @@
 """Every random key of a sequence has one consumer, whatever the strategy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine import sequence as drivers
-from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.tasks import begin_state, begin_task, end_task, learn_epochs
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from tests.continual.key_use import KeyUse
 from tests.contracts.test_strategies import CLASSES, STRATEGIES, TASKS, some_now
@@ -68,7 +72,7 @@ def test_keys_with_one_consumer_are_none():
 def test_no_key_of_a_compiled_sequence_serves_two_consumers(name):
     use, build = KeyUse(), contract_build(f"{name}, keys", name)
     program = jax.jit(
-        use.instrumented(lambda data, key: run_sequence(build, PROTOCOL, data, SEQUENCE, key))
+        use.instrumented(lambda data, key: run_sequence(Run(build, PROTOCOL, data, SEQUENCE, key)))
     )
     jax.block_until_ready(program(DATA, KEY))
     jax.effects_barrier()
@@ -77,16 +81,25 @@ def test_no_key_of_a_compiled_sequence_serves_two_consumers(name):
 
 
 @some_now(STRATEGIES, ())
-def test_no_key_of_a_driven_sequence_serves_two_consumers(name, monkeypatch):
-    use, build, compile_part = KeyUse(), contract_build(f"{name}, driven keys", name), jax.jit
-    drivers._compiled.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            drivers.jax, "jit", lambda part, **settings: compile_part(use.instrumented(part))
+def test_no_key_of_programs_in_turn_serves_two_consumers(name):
+    """The driver's programs: another one for the start, the epochs and the end of a task."""
+    use, build = KeyUse(), contract_build(f"{name}, driven keys", name)
+
+    def program(part):
+        return jax.jit(
+            use.instrumented(
+                lambda data, key, *state: part(Run(build, PROTOCOL, data, SEQUENCE, key), *state)
+            )
         )
-        drivers._compiled(build, PROTOCOL)
-    *_, last = drive_sequence(build, PROTOCOL, DATA, SEQUENCE, KEY)
+
+    begin, learn, end = map(program, (begin_task, partial(learn_epochs, epochs=1), end_task))
+    state = program(begin_state)(DATA, KEY)
+    for _ in range(TASKS):
+        state = begin(DATA, KEY, state)
+        for _ in range(PROTOCOL.epochs):
+            state = learn(DATA, KEY, state)
+        state = end(DATA, KEY, state)
     jax.effects_barrier()
-    assert int(last.task) == TASKS
+    assert int(state.task) == TASKS
     assert len(use.uses) > 10 * TASKS
     assert not use.shared()

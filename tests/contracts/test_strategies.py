@@ -12,28 +12,23 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from everlight_experiments.plan import chips_of_a_v5e
 
 from everlight.continual.base import Outputs, Setup
+from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run, with_learned
 from everlight.continual.engine.runs import (
     Runs,
-    _compiled,
+    _program,
     initial_runs_state,
-    shared_alone,
 )
-from everlight.continual.engine.sequence import (
-    DivergedError,
-    Protocol,
-    drive_sequence,
-    run_sequence,
-)
-from everlight.continual.engine.steps import (
-    begin_sequence,
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.tasks import (
+    begin_state,
     begin_task,
-    count_steps,
-    end_epoch,
     end_task,
-    epoch_step,
-    open_epoch,
+    learn_epochs,
     take_task,
 )
 from everlight.continual.objectives.many_labels import binary_objective
@@ -66,12 +61,12 @@ from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.streaming_lda import streaming_lda
-from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC
+from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.plan import chips_of_a_v5e
+from tests.driving import drive_run
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
 STRATEGIES = {
@@ -284,13 +279,13 @@ def driven_build(name):
 
 @functools.cache
 def driven(name):
-    """All states that the driver yields."""
-    return list(drive_sequence(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY))
+    """All states that the driver yields, a chunk of one epoch each."""
+    return list(drive_run(Run(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY)))
 
 
 @functools.cache
 def program(name):
-    return jax.jit(lambda d, s, k: run_sequence(build_with(name), PROTOCOL, d, s, k))
+    return jax.jit(lambda d, s, k: run_sequence(Run(build_with(name), PROTOCOL, d, s, k)))
 
 
 @functools.cache
@@ -325,10 +320,10 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 @each_strategy
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
-    mesh = jax.sharding.Mesh(np.array(chips_of_a_v5e()), (RUNS_AXIS,))
+    mesh = runs_mesh(list(chips_of_a_v5e()))
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
-    runs = Runs(own, jax.random.split(KEY, 8))
-    state = initial_runs_state(build_with(name), PROTOCOL, DATA, runs)
+    runs = Runs(build_with(name), PROTOCOL, DATA, own, jax.random.split(KEY, 8))
+    state = initial_runs_state(runs)
 
     def placed(tree, spec):
         sharding = jax.NamedSharding(mesh, spec)
@@ -340,11 +335,11 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
     state = of_all._replace(
         result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
     )
-    parts = _compiled(build_with(name), PROTOCOL, shared_alone, mesh)
-    given = placed(DATA, REPLICATED), placed(runs, RUNS_SPEC)
+    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.own), RUNS_SPEC)
     epochs = placed(jnp.int32(1), REPLICATED)
-    for part, *rest in ((parts.learn_epochs, state, epochs), (parts.close_task, state)):
-        text = part.lower(*given, *rest).compile().as_text()
+    for part, *rest in ((learn_epochs, state, epochs), (end_task, state)):
+        program = _program(runs.build, PROTOCOL, runs.join, mesh, part)
+        text = program.lower(*given, *rest).compile().as_text()
         assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
 
 
@@ -377,7 +372,7 @@ def test_garbage_in_the_padding_changes_no_bit(name):
 def test_vmapped_over_seeds_is_one_by_one(name):
     """Programs round differently; 10 tasks of some 6 steps agree to 2% of accuracy."""
     vmapped = jax.jit(
-        jax.vmap(lambda k: run_sequence(build_with(name), PROTOCOL, DATA, SEQUENCE, k))
+        jax.vmap(lambda k: run_sequence(Run(build_with(name), PROTOCOL, DATA, SEQUENCE, k)))
     )
     both = vmapped(jnp.stack([KEY, jax.random.key(9)]))
     single = plain(name)
@@ -395,8 +390,8 @@ def test_frozen_parameters_stay_bit_for_bit(name):
     """
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     build = build_with(name, optimizer=decaying, trainable=only_the_head)
-    result = jax.jit(lambda s: run_sequence(build, PROTOCOL, DATA, s, KEY))(SEQUENCE)
-    start = begin_sequence(*build(DATA), PROTOCOL, CLASSES, KEY).learner
+    result = jax.jit(lambda s: run_sequence(Run(build, PROTOCOL, DATA, s, KEY)))(SEQUENCE)
+    start = begin_state(Run(build, PROTOCOL, DATA, SEQUENCE, KEY)).result.learner
     np.testing.assert_array_equal(result.learner.params["hidden"], start.params["hidden"])
     kernel = result.learner.params["head"]["kernel"]
     assert np.any(kernel != start.params["head"]["kernel"])
@@ -417,37 +412,39 @@ def with_after_step():
 @some_now(with_after_step())
 def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
     """Two worse epochs after it leave nothing in what the task ends with."""
-    setup, strategy = build_with(f"{name}, kept", name)(DATA)
+    run = Run(build_with(f"{name}, kept", name), PROTOCOL, DATA, SEQUENCE, KEY)
+    setup, strategy = run.build(DATA)
 
     @jax.jit
-    def train(progress, task, score, key):
-        opened = open_epoch(strategy, progress.memory, task, key)
+    def train(state, score):
+        task, learned = take_task(strategy, PROTOCOL, SEQUENCE, state.task), state.result
+        opened = open_epoch(strategy, learned.memory, task, KEY)
 
-        def step(number, progress):
-            return epoch_step(setup, strategy, PROTOCOL, progress, opened, task, number, key)[0]
+        def step(number, learned):
+            return epoch_step(setup, strategy, PROTOCOL, *learned, opened, task, number, KEY)[:2]
 
-        progress = jax.lax.fori_loop(0, count_steps(opened[1], PROTOCOL), step, progress)
-        return end_epoch(strategy, PROTOCOL, progress, score)
+        steps = count_steps(opened[1], PROTOCOL)
+        learned = jax.lax.fori_loop(0, steps, step, (learned.memory, learned.learner))
+        return end_epoch(strategy, PROTOCOL, with_learned(state, *learned), score)
 
-    finish = jax.jit(functools.partial(end_task, strategy, PROTOCOL))
-    progress = begin_sequence(setup, strategy, PROTOCOL, CLASSES, KEY)
+    finish = jax.jit(functools.partial(end_task, run))
+    state = begin_state(run)
     # In the second task there is something in memory from the first.
-    for number in range(2):
-        task = take_task(strategy, PROTOCOL, SEQUENCE, jnp.int32(number))
-        begun = begin_task(setup, strategy, PROTOCOL, progress, task, KEY)
-        best = last = train(begun, task, jnp.float32(0.9), KEY)
+    for _ in range(2):
+        best = last = train(begin_task(run, state), jnp.float32(0.9))
         for score in jnp.array([0.2, 0.5]):
-            last = train(last, task, score, KEY)
-        kernels = (each.learner.params["head"]["kernel"] for each in (best, last))
+            last = train(last, score)
+        kernels = (each.result.learner.params["head"]["kernel"] for each in (best, last))
         assert name in WITHOUT_GRADIENT or not np.array_equal(*kernels)
-        expected, progress = (finish(each, task, KEY) for each in (best, last))
-        chex.assert_trees_all_equal(progress.memory, expected.memory)
-        chex.assert_trees_all_equal(progress.learner.params, expected.learner.params)
-        chex.assert_trees_all_equal(progress.learner.batch_stats, expected.learner.batch_stats)
+        expected, state = (finish(each) for each in (best, last))
+        chex.assert_trees_all_equal(state.result.memory, expected.result.memory)
+        learner, kept = state.result.learner, expected.result.learner
+        chex.assert_trees_all_equal(learner.params, kept.params)
+        chex.assert_trees_all_equal(learner.batch_stats, kept.batch_stats)
 
 
 @each_driven
-def test_driven_step_by_step_it_is_the_compiled_sequence(name):
+def test_driven_epoch_by_epoch_it_is_the_compiled_sequence(name):
     """Two programs round differently: after ten tasks losses agree to 1e-4, or 1e-4 of them."""
     compiled, stepwise = plain(name), driven(name)[-1].result
     np.testing.assert_allclose(stepwise.losses, compiled.losses, rtol=1e-4, atol=1e-4)
@@ -459,8 +456,8 @@ def test_the_first_task_may_take_more_epochs():
     """Its curve is longer and the others end in NaN; both drivers stop where they should."""
     protocol = Protocol(epochs=1, first_epochs=3, batch_size=8, evaluation_batch=32)
     build = build_with("more epochs", "naive")
-    compiled = jax.jit(lambda: run_sequence(build, protocol, DATA, SEQUENCE, KEY))()
-    states = list(drive_sequence(build, protocol, DATA, SEQUENCE, KEY))
+    compiled = jax.jit(lambda: run_sequence(Run(build, protocol, DATA, SEQUENCE, KEY)))()
+    states = list(drive_run(Run(build, protocol, DATA, SEQUENCE, KEY)))
     assert len(states) == 3 + TASKS - 1
     steps = -(-np.asarray(SEQUENCE.tasks.train.mask).sum(axis=1) // 8)
     np.testing.assert_array_equal(
@@ -472,12 +469,12 @@ def test_the_first_task_may_take_more_epochs():
 
 
 @each_driven
-def test_the_driver_compiles_its_six_parts_once(name):
+def test_the_driver_compiles_its_four_parts_once(name):
     driven(name)
-    assert TRACES[f"{name}, driven"] == 6
+    traced = TRACES[f"{name}, driven"]
     other = make_data(1)
-    next(drive_sequence(driven_build(name), PROTOCOL, *other, bound(jax.random.key(4))))
-    assert TRACES[f"{name}, driven"] == 6
+    next(drive_run(Run(driven_build(name), PROTOCOL, *other, bound(jax.random.key(4)))))
+    assert TRACES[f"{name}, driven"] == traced
 
 
 @each_driven
@@ -499,7 +496,7 @@ def test_stopped_and_read_back_it_continues_to_the_same_bits(name, stopped_at, t
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(stopped_at, driven(name)[stopped_at])
     state = checkpoints.restore(stopped_at, like=driven(name)[0]).state
-    *_, last = drive_sequence(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY, state)
+    *_, last = drive_run(Run(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY), state)
     chex.assert_trees_all_equal(last, driven(name)[-1])
 
 
@@ -509,7 +506,7 @@ def test_predict_does_not_receive_the_task(name):
     assert list(inspect.signature(predict).parameters) == ["memory", "learner", "inputs"]
 
 
-def test_a_loss_that_is_not_finite_stops_with_task_epoch_and_step():
+def test_a_loss_that_is_not_finite_shows_in_its_task():
     def exploding(data):
         setup, _ = build_with("exploding", "naive")(data)
 
@@ -522,15 +519,12 @@ def test_a_loss_that_is_not_finite_stops_with_task_epoch_and_step():
         return bad, naive(bad)
 
     task = int(SEQUENCE.class_task[5])
-    states = []
-    with pytest.raises(DivergedError, match=f"task {task}, epoch 0, step") as caught:
-        states.extend(drive_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY))
-    assert (caught.value.task, caught.value.epoch) == (task, 0)
-    assert len(states) == task * PROTOCOL.epochs
-    compiled = jax.jit(lambda: run_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY))()
-    finite = np.isfinite(compiled.losses).all(axis=1)
-    assert finite[:task].all()
-    assert not finite[task]
+    run = Run(exploding, PROTOCOL, DATA, SEQUENCE, KEY)
+    *_, driven = drive_run(run)
+    for result in (driven.result, jax.jit(run_sequence)(run)):
+        finite = np.isfinite(result.losses).all(axis=1)
+        assert finite[:task].all()
+        assert not finite[task]
 
 
 @each_strategy

@@ -24,11 +24,14 @@ import numpy as np
 import scipy.io
 
 from everlight_data.arrays import read_npz
+from everlight_data.color.chart_pairs import given_charts
 from everlight_data.color.constancy_sets import cube_plus, gehler_shi, intel_tau, thumbnail_set
+from everlight_data.color.image_sets import read_folds
 from everlight_data.color.nus import load_official, load_same_scene_pairs
 from everlight_data.color.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
 from everlight_data.color.spectra import measured_library
+from everlight_data.color.view_pairs import read_homography
 from everlight_data.data_sets import DATA_SETS
 from everlight_data.errors import DataError
 from everlight_data.facts.splits import (
@@ -393,6 +396,31 @@ def intel_release(folder, rng):
     return [path, path.with_suffix(".wp")], lambda: every_photograph(intel_tau(folder))
 
 
+def folds(folder, rng):
+    """Published splits of six images, in all layouts."""
+    parts, cells = np.array([1, 2, 3, 3, 2, 1]), {}
+    for name in ("te_split", "tr_split"):
+        cells[name] = np.empty((1, 3), object)
+        for fold in range(3):
+            chosen = (parts == fold + 1) == (name == "te_split")
+            cells[name][0, fold] = 1 + np.flatnonzero(chosen)[None]
+    files = [folder / name for name in ("indices.mat", "splits.mat", "folds.txt")]
+    scipy.io.savemat(files[0], {"indices": parts[:, None]})
+    scipy.io.savemat(files[1], cells)
+    files[2].write_text(" ".join(map(str, parts)))
+    return files, lambda: [read_folds(path, 6) for path in files]
+
+
+def user_pairs(folder, rng):
+    """A homography and the places of charts, as users write them."""
+    paths = [folder / "phone.json", folder / "charts.json"]
+    corners = [[1, 1], [8, 1], [8, 5], [1, 5]]
+    paths[0].write_text(json.dumps({"main": corners, "second": corners}))
+    paths[1].write_text(json.dumps({"a.dng": corners}))
+    (folder / "a.dng").write_bytes(b"")
+    return paths, lambda: (read_homography(paths[0]), given_charts(folder))
+
+
 def releases(folder, rng):
     """Texts that data sets are prepared from; what is prepared of a damaged one is whole."""
     texts = {name: folder / name for name in ("cameras.txt", "illuminants.illum.gz", "munsell.asc")}
@@ -426,6 +454,7 @@ READERS: dict[str, Reader] = {
         *(tiny_imagenet, vrd, nus_release, nus_thumbnails, facts, photographs, word_vectors),
         *(caffe, spectra, raw, tables, torch_state, user_images, idx, constancy_thumbnails),
         *(cube_plus_release, gehler_release, intel_release, releases, manifest),
+        *(folds, user_pairs),
     )
 }
 

@@ -4,22 +4,22 @@ import dataclasses
 import resource
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import drive_sequence
-from everlight.scenarios.core50 import core50
-from everlight_experiments.common import sequences
-from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.continual.benchmark import RunData, own_of
-from everlight_experiments.continual.runner import build_with
 from everlight_experiments.core50.plans import PLANS, Length, protocol_of
 from everlight_experiments.core50.record import FIXED, Shared, core50_begin
+
+from everlight.continual.engine.flax_setup import StoredImages
+from everlight.scenarios.core50 import core50
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.many_runs import Unit, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.continual.benchmark import RunData, own_of
+from everlight_experiments.continual.runner import build_with
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32
@@ -36,24 +36,24 @@ def main() -> None:
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
-    data = RunData(shared, own_of(sequence))
     plan = dataclasses.replace(PLANS["demo"], channels=(4, 8), hidden=16)
     begin = core50_begin(plan, 50, sequence.tasks.id.shape[0])
     build = build_with(begin, "NIC", FIXED["cumulative"])
+    unit = Unit("NIC", {}, sequence, jax.random.key(0), own_of(sequence))
     Checkpoints.due = due_every(1)
     peaks = []
-    # Told once a batch, before its first step.
-    told = partial(drive_sequence, announce=lambda _: peaks.append(peak()))
-    sequences.drive_sequence = told
-    with tempfile.TemporaryDirectory() as folder:
-        sequences.train_sequence(
+    with tempfile.TemporaryDirectory() as path:
+        train_units(
+            RunFolder("paper", "run", RunSettings(runs=Path(path))),
+            [unit],
             build,
             protocol_of(Length(2, 2, 1e-3), 16),
-            data,
-            sequence,
-            jax.random.key(0),
-            Path(folder),
-            {},
+            shared,
+            lambda result: {"losses": result.losses},
+            RunData,
+            # Once a batch, before its first step.
+            announce=lambda _: peaks.append(peak()),
+            one_by_one=True,
         )
     print(peaks[10], peak())
 

@@ -21,37 +21,42 @@ from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from everlight_experiments.continual.digits import DigitsRun, run_digits
 from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
+from everlight_experiments.core50.batches import BatchesRun, run_batches
+from everlight_experiments.core50.plans import Plan
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.core50 import beginning
-from everlight_experiments.core50.batches import BatchesRun, run_batches
-from everlight_experiments.core50.plans import Plan
 from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
 from everlight_experiments.facts.paper import run as run_facts
-from everlight_experiments.two_camera import image_methods, s20
-from everlight_experiments.two_camera.nus import NusRun, run_nus
-from everlight_experiments.two_camera.radiometric import RadiometricRun, run_radiometric
+from everlight_experiments.iirc.paper import run as run_iirc
+from everlight_experiments.illuminant import methods
+from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
 
+def two_camera(preset: str, runs: Path, **options: int) -> None:
+    """Run a preset with few steps."""
+    presets = {preset: dataclasses.replace(PRESETS[preset], training=SHORT)}
+    run_two_camera(TwoCameraRun(preset, runs=runs, **options), presets)
+
+
 def radiometric(runs: Path) -> None:
-    run_radiometric(RadiometricRun(scenes=60, camera_pairs=1, runs=runs), {"demo": SHORT})
+    two_camera("rendered-demo", runs, scenes=60)
 
 
 def nus(runs: Path) -> None:
     for method in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING", "DUAL_MAPPING"):
-        setattr(image_methods, f"{method}_STEPS", 2)
-    run_nus(NusRun("demo", seeds=1, runs=runs), SHORT, SHORT)
+        setattr(methods, f"{method}_STEPS", 2)
+    two_camera("nus-demo", runs, seeds=1)
 
 
 def phone_pairs(runs: Path) -> None:
-    s20.TRAINING = {"demo": SHORT}
-    s20.run_s20(s20.S20Run("demo", seeds=1, runs=runs))
+    two_camera("s20-demo", runs, seeds=1)
 
 
 def icifar(runs: Path) -> None:
@@ -62,9 +67,9 @@ def icifar(runs: Path) -> None:
 
 
 def iirc(runs: Path) -> None:
-    from tests.experiments.test_iirc_run import TINY
+    from tests.experiments.test_iirc_run import tiny_options
 
-    run_iirc(IIRCRun(runs=runs), {"demo": TINY})
+    run_iirc(tiny_options(runs))
 
 
 def core50_batches(runs: Path) -> None:

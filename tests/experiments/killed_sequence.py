@@ -1,4 +1,4 @@
-"""A sequence driven with checkpoints that kills itself: `FOLDER RESULT MOMENT`, no moment never.
+"""A unit with checkpoints that kills itself: `FOLDER RESULT MOMENT`, no moment never.
 
 Odd moments are while a checkpoint is being written, even ones anywhere.
 """
@@ -10,12 +10,10 @@ import threading
 import time
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.sequences import train_sequence
-from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.experiments.a_unit import checkpoints_of, train_unit
 from tests.experiments.rhythm import due_every
 
 
@@ -36,11 +34,11 @@ def kill_at(folder: Path, moment: int) -> None:
 def main() -> None:
     folder, result, *moment = sys.argv[1:]
     if moment:
-        threading.Thread(target=kill_at, args=(Path(folder), int(moment[0])), daemon=True).start()
+        threading.Thread(
+            target=kill_at, args=(checkpoints_of(Path(folder)), int(moment[0])), daemon=True
+        ).start()
     Checkpoints.due = due_every(1)
-    parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
-    trained = train_sequence(*parts, Path(folder), {"strategy": "a-gem"})
-    np.savez(result, *jax.tree.leaves(trained))
+    train_unit(Path(folder), Path(result))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import optax
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import flax_setup
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.convolution import Convolution

@@ -3,17 +3,11 @@
 import os
 import sys
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import jax
-import numpy as np
-
-from everlight.continual import drive_sequence
 from everlight_experiments import cli
-from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints
-from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.experiments.a_unit import train_unit
 from tests.experiments.rhythm import due_every
 
 
@@ -32,11 +26,8 @@ def run(settings: Settings) -> None:
             os.kill(os.getpid(), int(stop[0]))
             os.kill(os.getpid(), int(stop[0]))
 
-    parts = (build_with("a-gem"), PROTOCOL, DATA, SEQUENCE, KEY)
     Checkpoints.due = due_every(1)
-    sequences.drive_sequence = partial(drive_sequence, announce=announce)
-    trained = sequences.train_sequence(*parts, Path(folder), {})
-    np.savez(result, *jax.tree.leaves(trained))
+    train_unit(Path(folder), Path(result), announce)
 
 
 if __name__ == "__main__":

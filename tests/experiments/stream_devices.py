@@ -16,7 +16,6 @@ import numpy as np
 from everlight.continual import StoredImages, flax_setup
 from everlight.continual.engine.runs import Runs, drive_runs
 from everlight.continual.strategies.naive import naive
-from everlight.meshes import runs_mesh
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
@@ -43,17 +42,17 @@ def make_build(name, store=None):
 
 
 def some_runs(files):
+    """Sequences and keys."""
     labels = files.train_labels, files.test_labels
     sequences = same_shapes([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    return Runs(stacked, jax.random.split(jax.random.key(3)))
+    return stacked, jax.random.split(jax.random.key(3))
 
 
-def left(name, runs, data, store=None, announce=None):
+def left(name, rows, data, store=None, announce=None):
     """Of every run checksums of all that is left, and the losses; a run a device."""
-    given = (make_build(name, store), PROTOCOL, data, runs)
-    mesh = runs_mesh(jax.devices()[: len(runs.key)])
-    *_, last = drive_runs(*given, mesh=mesh, announce=announce)
+    runs = Runs(make_build(name, store), PROTOCOL, data, *rows)
+    *_, last = drive_runs(runs, announce=announce)
     found = []
     for number in range(len(runs.key)):
         leaves = [np.asarray(leaf[number]) for leaf in jax.tree.leaves(last.result)]
@@ -62,9 +61,9 @@ def left(name, runs, data, store=None, announce=None):
     return found
 
 
-def left_in_turn(name, runs, *given):
+def left_in_turn(name, rows, *given):
     """The same on one device, one run after another."""
-    alone = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], runs) for n in range(len(runs.key))]
+    alone = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], rows) for n in range(len(rows[1]))]
     return [found for run in alone for found in left(name, run, *given)]
 
 

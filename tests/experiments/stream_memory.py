@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from everlight.continual.engine.flax_setup import StreamedImages
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.common.checkpoint import Checkpoints

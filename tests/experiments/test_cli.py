@@ -68,17 +68,14 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("cl_metrics icifar --seeds -1", "--seeds -1; give 1 or more"),
         ("facts lifelong --seeds 0", "--seeds 0; give 1 or more"),
         ("facts lifelong --memory-limit -5", "--memory-limit -5; give 1 or more"),
-        ("two_camera s20 --seeds 0", "--seeds 0; give 1 or more"),
-        ("two_camera nus --seeds -3", "--seeds -3; give 1 or more"),
-        ("two_camera unseen --camera-pairs 15", "--camera-pairs 15; give 14 or less"),
-        (
-            "two_camera unseen --preset demo",
-            "no 28 cameras come with a package; give --preset small",
-        ),
-        ("two_camera radiometric --scenes 5", "--scenes 5; give 16 or more"),
-        ("two_camera radiometric --scenes 7", "--scenes 7; give 16 or more"),
-        ("two_camera radiometric --scenes 99999999999999", "or less"),
-        ("two_camera radiometric --camera-pairs 0", "--camera-pairs 0; give 1 or more"),
+        ("paper two-camera --seeds 0", "--seeds 0; give 1 or more"),
+        ("paper two_camera --seeds -3", "--seeds -3; give 1 or more"),
+        ("paper two-camera --camera-pairs 379", "--camera-pairs 379; give 378 or less"),
+        ("paper two-camera --preset unseen-demo", "unseen-small"),
+        ("paper two-camera --scenes 5", "--scenes 5; give 16 or more"),
+        ("paper two-camera --scenes 7", "--scenes 7; give 16 or more"),
+        ("paper two-camera --scenes 99999999999999", "or less"),
+        ("paper two-camera --camera-pairs 0", "--camera-pairs 0; give 1 or more"),
         ("iirc benchmark --configurations 0", "--configurations 0; give 1 or more"),
         ("iirc benchmark --methods", "--methods without a name"),
         ("core50 batches --scenarios", "--scenarios without a name; there are NI, NC, NIC"),
@@ -93,12 +90,12 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
         ("data prepare core50 nowhere.zip", "EVERLIGHT_DATA is not set"),
         ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
         ("data prepare imagenet x", "imagenet needs no preparation: put tasks 1 and 2"),
-        ("two_camera s20", "EVERLIGHT_DATA is not set"),
-        ("two_camera nus --preset small", "EVERLIGHT_DATA is not set"),
-        ("two_camera calibrate nowhere", "nowhere/main is no folder"),
+        ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
+        ("paper two-camera --preset nus-small", "EVERLIGHT_DATA is not set"),
+        ("illuminant calibrate nowhere", "nowhere/main is no folder"),
         ("core50 batches --preset paper", "EVERLIGHT_DATA is not set"),
         ("continual grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
-        ("two_camera estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
+        ("illuminant estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
         ("continual run", "no benchmark ''. There are 'digits', 'procedural', 'tiny-imagenet'"),
         ("continual run tiny", "no benchmark 'tiny'. There are"),
         ("continual run Digit", "no benchmark 'Digit'; did you mean 'digits'? There are"),
@@ -123,12 +120,12 @@ def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, comman
 
 
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
-    cli.main(["two-camera", "--help"])
+    cli.main(["illuminant", "--help"])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "usage: everlight two_camera COMMAND [options]"
-    runs = ["radiometric", "nus", "dataset", "s20", "unseen", "calibrate", "estimate"]
+    assert lines[0] == "usage: everlight illuminant COMMAND [options]"
+    runs = ["dataset", "calibrate", "estimate"]
     listed = [line.split() for line in lines[2 : 2 + len(runs)]]
-    assert [line[:2] for line in listed] == [["two_camera", run] for run in runs]
+    assert [line[:2] for line in listed] == [["illuminant", run] for run in runs]
     assert all(len(line) > 4 for line in listed)
     assert not any("continual" in line for line in lines)
 
@@ -151,8 +148,8 @@ def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys,
     [
         "data prepare core50 x.zip",
         "data list",
-        "two_camera s20",
-        "two_camera radiometric --preset small",
+        "paper two-camera --preset s20-small",
+        "paper two-camera --preset rendered-small",
     ],
 )
 @pytest.mark.parametrize("name", ["file", "x" * 5000, "~nobody-here/data"])
@@ -230,11 +227,13 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
         ("continual run digits --rate=.1", "--rate is now --learning-rate"),
         ("continual run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
         ("continual run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
-        ("two_camera radiometric --scale cpu", "--scale is now --preset"),
-        ("two_camera radiometric --preset cpu", "--preset cpu: give small"),
+        ("two_camera radiometric", "two-camera radiometric is now paper two-camera"),
+        ("two-camera dataset --seeds 1", "two-camera dataset is now illuminant dataset"),
+        ("illuminant dataset --scale cpu", "--scale is now --preset"),
+        ("illuminant dataset --preset cpu", "--preset cpu: give small"),
         ("core50 batches --preset=cpu", "--preset cpu: give small"),
         ("continual grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),
-        ("cl_metrics icifar --plan.rate .1", "--plan.rate is now --plan.learning-rate"),
+        ("cl_metrics icifar --plan.rate .1", "--plan.rate is now --learning-rate"),
         (
             "core50 batches --plan.frozen.rate .1",
             "--plan.frozen.rate is now --plan.frozen.learning-rate",

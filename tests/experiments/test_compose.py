@@ -17,7 +17,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
 from everlight_experiments.continual.benchmark import Trained
 from everlight_experiments.continual.config import DIGITS, Config
-from everlight_experiments.continual.images import sequences_of, split_classes
+from everlight_experiments.continual.images import sequences_of
 from everlight_experiments.continual.metrics import Extra, accuracy_by_class, final_confusion
 from everlight_experiments.continual.networks import Wanted, network
 from everlight_experiments.continual.optimizers import optimizer
@@ -115,21 +115,9 @@ def test_class_accuracies_and_confusion_are_counts_of_predictions():
     labels = np.asarray(sequence.test.labels[:, 0])
     # After the first task everything of it is right, after the second all is called class 2.
     predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
-    found = Trained({"predicted": predicted}, sequence, None, None)
+    found = Trained({"predicted": predicted}, sequence, None, None, 2)
     np.testing.assert_array_equal(accuracy_by_class(found), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
     np.testing.assert_array_equal(final_confusion(found), [[0, 0, 4, 0]] * 4)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "expected"),
-    [
-        ((2,), [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
-        ((3,), [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
-        ((5, 2, 3), [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]),
-    ],
-)
-def test_tasks_are_of_equal_or_of_given_sizes(tasks, expected):
-    assert split_classes(np.arange(10), tasks) == expected
 
 
 def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():

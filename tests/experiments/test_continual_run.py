@@ -18,7 +18,8 @@ from everlight_experiments.continual.table import ContinualRun
 from PIL import Image
 
 from everlight.continual import Batch, Protocol, run_sequence
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import init_learner
 from everlight.models import MLP
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -456,7 +457,7 @@ def test_methods_that_look_into_the_net_fit_that_of_pictures(rng, name):
     )
     sequence = small.sequence("task-incremental", METHODS[name], draw)
     result = jax.eval_shape(
-        lambda key: run_sequence(build, Protocol(1, select="last"), data, sequence, key),
+        lambda key: run_sequence(Run(build, Protocol(1, select="last"), data, sequence, key)),
         jax.random.key(0),
     )
     assert result.evaluation.task_masked.shape == (2, 2)

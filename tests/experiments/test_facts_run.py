@@ -6,8 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-# X run_continual
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

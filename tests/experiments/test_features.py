@@ -85,7 +85,6 @@ def test_features_are_computed_once(tmp_path, trunk):
 
 ON_THEM = {
     "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "class-incremental"),
-    "iirc": ({"per_class": "(10, 2)"}, "incomplete labels"),
     "core50-nc": ({"frames": "2"}, "NC"),
     "facts": ({"scenes": "(60, 20)"}, "random"),
 }

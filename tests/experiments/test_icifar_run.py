@@ -7,7 +7,7 @@ import pytest
 from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
 from everlight_experiments.cl_metrics.record import Plan
 
-from everlight.continual.engine.sequence import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight_data.errors import DataError
 
 TINY = Plan(

@@ -1,30 +1,25 @@
 """IIRC's methods stopped in the middle of a task go on to the same bits, rate already dropped."""
 
 import functools
-from itertools import islice
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.iirc.record import FORMS, SCENARIO, Plan, iirc_begin, iirc_protocol
+from everlight_experiments.iirc.record import FORMS
 
-from everlight.continual.base import Outputs, TaskSequence
+from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.sequence import Protocol, drive_sequence, initial_state
-from everlight.continual.engine.state import Build
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import initial_state
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from everlight_experiments.common import sequences
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.sequences import train_sequence
-from everlight_experiments.continual.benchmark import RunData, own_of
-from everlight_experiments.continual.runner import build_with
-from everlight_experiments.iirc import record
-from tests.experiments.rhythm import due_every
+from everlight_experiments.continual.benchmark import RunData
+from tests.driving import drive_run
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
 HIERARCHY = {"round": ("disc", "ring"), "square": ("box", "frame")}
@@ -39,10 +34,8 @@ PROTOCOL = Protocol(
     plateau_threshold=2.0,
     evaluation_batch=16,
 )
-# Checkpoints come after epochs 2 and 4 of a task and at its end. Stopped after epoch 3 of the
-# second task, the third is lost.
-STOPPED_AFTER, RESUMED_FROM = EPOCHS + 3, EPOCHS + 2
-PLAN = Plan("procedural", SIDE, 1, PROTOCOL, 1, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
+RESUMED_FROM = EPOCHS + 2
+CONFIG = Config("procedural", SIDE, PROTOCOL, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
 KEY = jax.random.key(5)
 # ER's memory is a buffer with a key, as A-GEM's; BiC's a buffer, a teacher, samples held out and a
 # correction, the first two of which are iCaRL's and LUCIR's. Every method takes seconds to compile.
@@ -67,23 +60,8 @@ class TinyNet(nn.Module):
         return Outputs(make_head(self.head, len(CLASSES) + len(HIERARCHY))(features), features)
 
 
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    monkeypatch.setattr(record, "ReducedResNet", lambda classes, blocks, head, dtype: TinyNet(head))
-
-
-class Parts(NamedTuple):
-    """What `drive_sequence` is given."""
-
-    build: Build
-    protocol: Protocol
-    data: RunData
-    sequence: TaskSequence
-    key: jax.Array
-
-
 @functools.cache
-def parts_of(name):
+def run_of(name):
     train, test = (np.repeat(np.arange(len(CLASSES)), count) for count in (20, 2))
     images = np.random.default_rng(0).integers(0, 256, (132, SIDE, SIDE, 3), np.uint8)
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 127.5), jnp.full(3, 74.0))
@@ -91,16 +69,27 @@ def parts_of(name):
     sequence = iirc(
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
-    begin = iirc_begin(PLAN, len(CLASSES) + len(HIERARCHY), len(TASKS))
-    build = build_with(begin, SCENARIO, FORMS[name])
-    data = RunData(stored, own_of(sequence, 5.0))
+    classes = len(CLASSES) + len(HIERARCHY)
+    begin = beginning(CONFIG, Network(TinyNet("linear")), classes, len(TASKS))
+
+    def build(data):
+        setup, needs = begin(FORMS[name], data)
+        return setup, FORMS[name].make(setup, needs._replace(hyperparameter=5.0))
+
+    data = RunData(stored, own_data(sequence, 5.0))
     # Arrays that are read back are bound to a device; others would compile every program twice.
     bound = jax.device_put((data, sequence, KEY), jax.devices()[0])
-    return Parts(build, iirc_protocol(PLAN, FORMS[name]), *bound)
+    return Run(build, protocol_of(CONFIG, FORMS[name]), *bound)
 
 
-def finish(name, state=None):
-    *_, last = drive_sequence(*parts_of(name), state)
+@functools.cache
+def states(name):
+    """After every epoch."""
+    return list(drive_run(run_of(name)))
+
+
+def finish(name, state):
+    *_, last = drive_run(run_of(name), state)
     return last.result
 
 
@@ -127,27 +116,18 @@ def without_drop(result):
 
 
 @each_kind
-def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path, monkeypatch):
+def test_stopped_in_a_task_it_goes_on_to_the_same_bits(name, tmp_path):
     """Memory, learner with schedule and best epoch, curves and what was predicted."""
-    parts, facts = parts_of(name), {"method": name}
-    drive = sequences.drive_sequence
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            sequences, "drive_sequence", lambda *given: islice(drive(*given), STOPPED_AFTER)
-        )
-        patch.setattr(Checkpoints, "due", due_every(RESUMED_FROM))
-        train_sequence(*parts, tmp_path, facts)
-
+    Checkpoints(tmp_path).save(RESUMED_FROM, states(name)[RESUMED_FROM - 1])
     checkpoints = Checkpoints(tmp_path)
-    assert checkpoints.newest() == RESUMED_FROM
-    kept = checkpoints.restore(RESUMED_FROM, initial_state(*parts)).state
+    kept = checkpoints.restore(RESUMED_FROM, initial_state(run_of(name))).state
     assert (int(kept.task), int(kept.epoch)) == (1, 2)
     assert kept.result.learner.schedule.factor == 0.5
     # The first task's two superclasses have their exemplars.
     held = np.arange(8 * EXEMPLARS) < 2 * EXEMPLARS
     np.testing.assert_array_equal(samples_of(kept.result.memory.buffer).mask, held)
 
-    resumed, whole = train_sequence(*parts, tmp_path, facts), finish(name)
+    resumed, whole = finish(name, kept), states(name)[-1].result
     assert jax.tree.structure(resumed) == jax.tree.structure(whole)
     assert bits(resumed) == bits(whole)
     # The rate begins anew in every task.

@@ -1,93 +1,120 @@
-"""The IIRC run, on a tiny plan of the procedural world."""
+"""IIRC's command, benchmark and metrics, on a tiny configuration of the procedural world."""
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.iirc.iirc import IIRCRun, run_iirc
-from everlight_experiments.iirc.record import CLASS_TYPES, SCENARIO, Data, Plan, load_data, record
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual import Protocol
+from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
+from everlight_data.images import iirc_sets
 from everlight_data.images.iirc_metadata import Metadata
+from everlight_data.images.iirc_sets import IIRCData
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.methods import METHODS
-from everlight_experiments.iirc import iirc
-from everlight_experiments.iirc import record as iirc_record
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.common.configs import with_config
+from everlight_experiments.continual.benchmark import Draw, Request, RunData, Trained
+from everlight_experiments.continual.methods import METHODS, why_not
+from everlight_experiments.continual.paper import PaperOptions
+from everlight_experiments.iirc import benchmark as iirc_module
+from everlight_experiments.iirc.benchmark import (
+    CLASS_TYPES,
+    SETTING,
+    beginning,
+    iirc_benchmark,
+    iirc_benchmarks,
+    learn,
+    load_data,
+    protocol_of,
+)
+from everlight_experiments.iirc.config import (
+    FORMS,
+    FULL,
+    IMAGENET,
+    PAPER_PRESETS,
+    PRESETS,
+    Config,
+    PaperConfig,
+)
+from everlight_experiments.iirc.paper import options, run
 
-TINY = Plan(
-    data="procedural",
-    side=8,
-    blocks=0,
-    protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
+TINY = PaperConfig(
+    Config(
+        data="procedural",
+        side=8,
+        per_class=(30, 2),
+        protocol=Protocol(epochs=1, first_epochs=2, batch_size=32),
+        exemplars_per_class=2,
+    ),
     configurations=2,
     methods=("LUCIR", "finetune"),
-    exemplars_per_class=2,
     ablation=(1,),
-    per_class=(30, 2),
 )
 
 
-def test_it_reports_the_findings_and_refuses_parts_of_another_plan(tmp_path):
-    pytest.importorskip("iirc")
-    settings = IIRCRun(runs=tmp_path)
-    report = run_iirc(settings, {"demo": TINY})
+def tiny_options(tmp_path, **changes):
+    """Return the command's options with the tiny configuration, changed."""
+    config = replace(TINY, **changes)
+    return with_config(PaperOptions, config)(runs=tmp_path)
+
+
+def arrays_of(report):
+    with np.load(report.parent / "results.npz") as results:
+        return dict(results)
+
+
+def test_it_reports_the_findings_and_refuses_runs_of_another_configuration(tmp_path):
+    report = run(tiny_options(tmp_path))
     page = report.read_text()
     assert "LUCIR learns new labels less and less" in page
-    assert "not run: A-GEM, ER" in page
-    with np.load(report.parent / "results.npz") as results:
-        first = dict(results)
-    # 16 classes: three shapes first, then tasks of five, five and three.
-    matrix = first["LUCIR/by_task"]
-    assert matrix.shape == (2, 4, 4)
-    np.testing.assert_array_equal(
-        np.isnan(matrix), np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
-    )
-    np.testing.assert_array_equal(matrix, first[f"{SCENARIO}/LUCIR/matrices"])
-    # With exemplars only what keeps some.
-    finals = {key for key in first if key.endswith("/final") and "-" in key}
-    assert finals == {"LUCIR-1/final", "LUCIR-2/final"}
-    assert first["LUCIR-1/final"].shape == (2,)
+    assert "not run: A-GEM, ER-balanced" in page
     assert "exemplars per class" in page
-    with pytest.raises(DataError, match=r"no method with exemplars in --plan\.ablated, 'finetune'"):
-        run_iirc(replace(settings, plan={"ablated": ("finetune",)}), {"demo": TINY})
-    # Without a second label seen, every test sample has one: the first task brings superclasses.
-    np.testing.assert_allclose(first["LUCIR/true_labels"][:, 0], 1)
-    # At the end each sample has its superclass and its subclass.
-    np.testing.assert_allclose(first["LUCIR/true_labels"][:, -1], 2)
+    for picture in ("js_gap", "earlier_tasks", "confusion", "exemplars"):
+        assert (report.parent / f"{picture}.png").stat().st_size > 0
+    first = arrays_of(report)
+    # 16 classes: three shapes first, then tasks of five, five and three.
+    matrix = first[f"{SETTING}/LUCIR/pw-JS by task"]
+    assert matrix.shape == (2, 4, 4)
+    upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
+    np.testing.assert_array_equal(np.isnan(matrix), upper)
+    newest = first[f"{SETTING}/LUCIR/pw-JS on the newest task"]
+    np.testing.assert_array_equal(newest, np.diagonal(matrix, axis1=1, axis2=2))
+    scores = first[f"{SETTING}/LUCIR/scores"]
+    np.testing.assert_array_equal(scores[..., 0], first[f"{SETTING}/LUCIR/pw-JS"])
+    # Only methods with exemplars are trained with another number of them.
+    aside = {key for key in first if key.startswith("1 exemplars/") and key.endswith("pw-JS")}
+    assert aside == {"1 exemplars/LUCIR/pw-JS"}
+    # The first task brings superclasses, and in the end each sample has its subclass too.
+    labels = first[f"{SETTING}/LUCIR/labels per sample"][..., 1]
+    np.testing.assert_allclose(labels[:, [0, -1]], [[1, 2]] * 2)
     # In this world every subclass has a superclass, and no class is without one.
-    for kind, unknown in zip(CLASS_TYPES, (False, False, True), strict=True):
-        scores = first[f"{SCENARIO}/LUCIR/in the end, {kind}"]
-        np.testing.assert_array_equal(np.isnan(scores), [unknown] * 2)
-    with pytest.raises(DataError, match="exemplars_per_class: 2 there, 3 now"):
-        run_iirc(settings, {"demo": replace(TINY, exemplars_per_class=3)})
+    by_type = first[f"{SETTING}/LUCIR/pw-JS by class type"]
+    assert by_type.shape == (2, len(CLASS_TYPES))
+    np.testing.assert_array_equal(np.isnan(by_type), [[False, False, True]] * 2)
+    with pytest.raises(DataError, match=r"exemplars_per_class.*2.*3"):
+        run(tiny_options(tmp_path, benchmark=replace(TINY.benchmark, exemplars_per_class=3)))
 
 
 @pytest.mark.slow
-def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
-    pytest.importorskip("iirc")
-    monkeypatch.setattr(iirc_record, "PLANS", {"demo": TINY, "paper": TINY})
-    asked = {
-        "methods": ("joint", "incremental joint", "GDumb", "EWC"),
-        "seeds": 2,
-        "validation_seeds": 1,
-    }
-    report = run_continual(ContinualRun(benchmark="iirc", runs=tmp_path, **asked))
-    with np.load(report.parent / "results.npz") as results:
-        kept = {key: results[key] for key in results}
-    name = f"{SCENARIO}/naive"
-    assert kept[f"{name}/over_time"].shape == (2, 4)
-    upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
-    np.testing.assert_array_equal(np.isnan(kept[f"{name}/matrices"]), upper)
-    assert np.isnan(kept[f"{SCENARIO}/joint/over_time"][:, :-1]).all()
-    assert np.isfinite(kept[f"{SCENARIO}/joint/over_time"][:, -1]).all()
-    assert np.isfinite(kept[f"{SCENARIO}/EWC/over_time"]).all()
+def test_the_one_runner_has_it_for_any_method(tmp_path):
+    words = "iirc --seeds 2 --validation-seeds 1 --side 8 --per-class 30 2 --epochs 1"
+    methods = ("joint", "incremental joint", "GDumb", "EWC")
+    every = [*words.split(), "--first-epochs", "2", "--exemplars-per-class", "2", "--no-published"]
+    every += ["--hyperparameters", "EWC=1,100", "--runs", str(tmp_path), "--methods", *methods]
+    report = run_benchmark(options_of("run", every))
+    kept = arrays_of(report)
+    name = f"{SETTING}/naive"
+    assert kept[f"{name}/pw-JS"].shape == (2, 4)
+    joint = kept[f"{SETTING}/joint/pw-JS"]
+    assert np.isnan(joint[:, :-1]).all()
+    assert np.isfinite(joint[:, -1]).all()
+    assert np.isfinite(kept[f"{SETTING}/EWC/pw-JS"]).all()
     # Incremental joint holds the samples of earlier tasks beside each task's own; some are both's.
-    own, upper = kept[f"{name}/samples"], f"{SCENARIO}/incremental joint"
+    own, upper = kept[f"{name}/samples"], f"{SETTING}/incremental joint"
     np.testing.assert_array_equal(kept[f"{upper}/samples"], own)
     earlier = np.cumsum(own, axis=1) - own
     assert (kept[f"{upper}/stored_samples"] <= earlier).all()
@@ -95,46 +122,168 @@ def test_the_one_runner_has_it_for_any_method(tmp_path, monkeypatch):
     assert "task configuration" in report.read_text()
 
 
-def test_penalties_know_how_far_momentum_carries():
-    plan = replace(TINY, learning_rate=0.3, learning_rates={"EWC": 0.2})
-    benchmark = record(plan, load_data(plan, 0), 0)
-    for name, reach in (("EWC", 2), ("MAS", 3)):
-        method = METHODS[name]
-        data = RunData(benchmark.shared(SCENARIO, method), None)
-        _, needs = benchmark.begin(SCENARIO, method, data)
-        assert needs.reach == pytest.approx(reach)
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Two configurations of four classes, two below a superclass, ten images each to train on."""
+    labels = np.repeat(np.arange(4), 10)
+    images = ImageSet(
+        "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")
+    )
+    orders = (
+        TaskConfiguration((("top", "c"), ("a", "b", "d"))),
+        TaskConfiguration((("top", "d"), ("b", "a", "c"))),
+    )
+    data = IIRCData(images, Metadata({"top": ("a", "b")}, orders, 0.2))
+    return learn(TINY.benchmark, data, tmp_path_factory.mktemp("runs"), validation=True)
+
+
+@pytest.fixture(scope="module")
+def benchmark(learned):
+    return iirc_benchmark(TINY.benchmark, learned, 0)
+
+
+def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
+    naive = METHODS["naive"]
+    validation = benchmark.sequence(naive, Draw("validation", 0, 0))
+    evaluation = benchmark.sequence(naive, Draw("evaluation", 0, 1))
+    np.testing.assert_array_equal(validation.tasks.train.index, evaluation.tasks.train.index)
+    tests = [
+        np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (validation, evaluation)
+    ]
+    # Of ten images per class the second fifth; the first validates within tasks.
+    assert tests[0].tolist() == [start + place for start in (0, 10, 20, 30) for place in (2, 3)]
+    assert np.all(tests[1] >= 40)
+    trained = np.asarray(validation.tasks.train.index)[np.asarray(validation.tasks.train.mask)]
+    assert not set(trained.tolist()) & set(tests[0].tolist())
+
+
+def test_joint_training_has_a_score_at_the_end_alone(benchmark):
+    joint, draw = METHODS["joint"], Draw("evaluation", 0, 0)
+    sequence = benchmark.sequence(joint, draw)
+    predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
+    trained = Trained({"predicted": predicted}, sequence, draw, joint, tasks=2)
+    for metric in benchmark.metrics:
+        assert np.shape(metric.compute(trained)) == metric.shape(trained.tasks), metric.name
+    score = benchmark.metrics[0].compute(trained)
+    assert np.isnan(score[0])
+    # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
+    np.testing.assert_allclose(score[1], (0.4 * 0.4 + 0.2 * 0.2) / 2, rtol=1e-6)
+    assert np.isnan(benchmark.metrics[1].compute(trained)).all()
+
+
+def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
+    calls, plain = [], iirc_module.label_scores
+    monkeypatch.setattr(
+        iirc_module, "label_scores", lambda *given: calls.append(1) or plain(*given)
+    )
+    naive, draw = METHODS["naive"], Draw("evaluation", 0, 1)
+    sequence = benchmark.sequence(naive, draw)
+    predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
+    runs = [Trained({"predicted": predicted}, sequence, draw, naive, tasks=2) for _ in range(2)]
+    for each in runs:
+        for metric in benchmark.metrics:
+            metric.compute(each)
+    assert len(calls) == 2
+
+
+def test_methods_that_make_no_sense_are_refused(benchmark):
+    refused = {name for name, row in METHODS.items() if why_not(row, benchmark.capabilities)}
+    counting = {"LwF", "ExpertGate-LwF", "iCaRL", "CWR", "CWR as coded", "CWR+", "CWR*"}
+    counting |= {"streaming LDA", "nearest mean", "RanPAC"}
+    assert refused == counting | {"HAT", "PackNet"}
+
+
+@pytest.mark.parametrize(("name", "reach"), [("EWC", 2), ("MAS", 3)])
+def test_penalties_know_how_far_momentum_carries(learned, name, reach):
+    config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
+    made = iirc_benchmark(config, learned, 0)
+    _, needs = made.begin(METHODS[name], RunData(learned.shared, None))
+    assert needs.reach == pytest.approx(reach)
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
-def test_cifar_is_normalised_as_by_the_authors(data):
+def test_cifar_is_normalised_as_by_the_authors(data, tmp_path):
     """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
     given = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
     order = TaskConfiguration((("a",), ("b",)))
-    benchmark = record(replace(TINY, data=data), Data(given, Metadata({}, (order,), 0.1)), 0)
+    config = replace(TINY.benchmark, data=data)
+    found = learn(config, IIRCData(given, Metadata({}, (order,), 0.1)), tmp_path).shared
     pixels = images / 255
     mean, deviation = (
         (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
         if data == "procedural"
         else ([0.5071, 0.4866, 0.4409], [0.2009, 0.1984, 0.2023])
     )
-    found = benchmark.shared(SCENARIO, METHODS["ER-balanced"])
     np.testing.assert_allclose(
         (images - found.mean) / found.deviation, (pixels - mean) / deviation, atol=1e-4
     )
 
 
-def test_an_unknown_method_is_named(tmp_path):
-    with pytest.raises(
-        DataError, match=r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* There are 'joint'"
+def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
+    plain = load_data(TINY.benchmark, 1, 0)
+    images = plain.images
+    numbers = np.concatenate([images.train_labels, images.test_labels])
+    path, values = tmp_path / "features.npz", np.random.default_rng(0).random((len(numbers), 4))
+    np.savez(path, features=values, labels=np.array(images.class_names)[numbers])
+    config = replace(TINY.benchmark, features=str(path))
+    request = Request("iirc", config, (), 0, 1, 1, tmp_path)
+    (made,) = iirc_benchmarks(request).values()
+    assert "a linear head on 4 features" in made.training
+    assert "learning rate 0.01" in made.training
+    naive = METHODS["naive"]
+    sequence = made.sequence(naive, Draw("evaluation", 0, 0))
+    setup, _ = made.begin(naive, RunData(made.shared(naive), made.own(sequence)))
+    assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
+
+
+def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
+    for changes, message in (
+        ({"methods": ("ICARL",)}, r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* are 'joint'"),
+        ({"ablated": ("finetune",)}, "no method with exemplars --ablated 'finetune'"),
+        ({"benchmark": replace(TINY.benchmark, remat=True)}, "--remat is for --net resnet50"),
     ):
-        run_iirc(IIRCRun(runs=tmp_path, methods=("ICARL",)), {"demo": TINY})
+        with pytest.raises(DataError, match=message):
+            run(tiny_options(tmp_path, **changes))
+    request = Request("iirc", TINY.benchmark, (), 0, 9, 2, tmp_path)
+    with pytest.raises(DataError, match=r"--seeds 9; iirc has 10 .* give 8 or less"):
+        iirc_benchmarks(request)
+    procedural = iirc_sets.procedural_metadata
+    monkeypatch.setattr(iirc_sets, "procedural_metadata", lambda world, _: procedural(world, 2))
+    with pytest.raises(DataError, match="--configurations 3; procedural has 2"):
+        run(tiny_options(tmp_path, configurations=3))
 
 
-@pytest.mark.parametrize(("wanted", "words"), [(0, "give 1 or more"), (3, "procedural has 2")])
-def test_configurations_that_there_are_not_are_refused(tmp_path, monkeypatch, wanted, words):
-    pytest.importorskip("iirc")
-    monkeypatch.setattr(iirc, "load_data", lambda plan, seed: load_data(TINY, seed))
-    with pytest.raises(DataError, match=f"--configurations {wanted}.*{words}"):
-        run_iirc(IIRCRun(runs=tmp_path, configurations=wanted), {"demo": TINY})
+def test_the_paper_s_settings_on_cifar_and_imagenet():
+    def config_of(*words):
+        arguments = ["--preset", "paper", *words]
+        return options(arguments)().config
+
+    assert config_of() == FULL
+    assert config_of("--data", "iirc_imagenet_full") == IMAGENET
+    config = IMAGENET.benchmark
+    assert (config.side, config.net, config.learning_rate) == (224, "resnet50", 0.1)
+    assert config.learning_rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
+    epochs = {name: protocol_of(config, method) for name, method in FORMS.items()}
+    assert epochs["joint"].epochs_of(0) == 180
+    assert (epochs["ER-balanced"].epochs_of(0), epochs["ER-balanced"].epochs_of(1)) == (200, 100)
+    assert (epochs["LUCIR"].select, epochs["ER-balanced"].select) == ("last", "best")
+
+
+def test_networks_compute_as_the_configuration_says(learned):
+    config = replace(IMAGENET.benchmark, remat=True, dtype="bfloat16")
+    net = iirc_module.network_of(config, 4)
+    assert net.make(METHODS["naive"]) == ResNet50(4, "linear", "bfloat16", True)
+    for preset in PRESETS.values():
+        net = iirc_module.network_of(replace(preset, dtype="bfloat16"), 4)
+        assert jnp.dtype(net.make(METHODS["naive"]).dtype) == "bfloat16"
+    begin = beginning(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
+    _, needs = begin(METHODS["A-GEM"], RunData(learned.shared, None))
+    assert needs.replay_batch_size == 64
+
+
+@pytest.mark.parametrize("preset", PAPER_PRESETS)
+def test_every_preset_says_how_it_was_chosen(preset):
+    known = ("published", "validation configuration")
+    assert any(word in PAPER_PRESETS[preset].benchmark.chosen for word in known)

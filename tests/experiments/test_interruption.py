@@ -20,6 +20,7 @@ from everlight_experiments.common.interruption import (
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from tests.contracts.test_strategies import PROTOCOL
+from tests.experiments.a_unit import checkpoints_of
 
 
 @pytest.fixture(autouse=True)
@@ -134,7 +135,8 @@ def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_pa
             stopped.stderr
         )
         assert "Traceback" not in stopped.stderr
-        assert Checkpoints(tmp_path / "stopped").newest() == reached
+        # A signal waits for the end of the epoch, the second one of each process.
+        assert Checkpoints(checkpoints_of(tmp_path / "stopped")).newest() == 2 * reached
     assert run_child(tmp_path, "stopped").returncode == 0
     with np.load(tmp_path / "whole.npz") as first, np.load(tmp_path / "stopped.npz") as second:
         for name in first.files:

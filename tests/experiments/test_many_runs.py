@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import run_sequence
+from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError
 from everlight_experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
 from everlight_experiments.common.run_folder import RunFolder
@@ -26,7 +27,7 @@ def units(hyperparameters=(1.0, 3.0, 0.3)):
         Unit(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
-            *jax.tree.map(lambda a, n=number: a[n], runs),
+            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.own)),
         )
         for number, hyperparameter in enumerate(hyperparameters)
     ]
@@ -45,7 +46,7 @@ def run_folder(tmp_path):
 
 
 def test_each_unit_is_what_it_is_alone(tmp_path):
-    program = jax.jit(lambda d, s, k: run_sequence(build, PROTOCOL, d, s, k))
+    program = jax.jit(lambda d, s, k: run_sequence(Run(build, PROTOCOL, d, s, k)))
     for unit, arrays in zip(units(), train(run_folder(tmp_path)), strict=True):
         alone = program((DATA, unit.own), unit.sequence, unit.key)
         np.testing.assert_allclose(arrays["losses"], alone.losses, atol=1e-5)

@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual import Protocol, drive_sequence
+from everlight.continual import Protocol
+from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import plan
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.driving import drive_run
 
 
 def work(name="ewc", protocol=PROTOCOL, replayed=0):
@@ -18,7 +20,7 @@ def work(name="ewc", protocol=PROTOCOL, replayed=0):
 
 def test_sizes_are_those_of_the_arrays_that_a_run_has():
     found = plan.estimate(work(), jax.devices()[0])
-    first = next(drive_sequence(build_with("ewc"), PROTOCOL, DATA, SEQUENCE, KEY))
+    first = next(drive_run(Run(build_with("ewc"), PROTOCOL, DATA, SEQUENCE, KEY)))
     assert found.parameters == 6 * 16 + 16 * 20
     assert found.data_bytes == DATA.nbytes
     assert found.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
@@ -29,9 +31,9 @@ def test_sizes_are_those_of_the_arrays_that_a_run_has():
 
 def test_steps_are_counted_as_they_are_taken():
     """By the driver's own count; exemplars of earlier classes are passed over too."""
-    *_, last = drive_sequence(build_with("naive"), PROTOCOL, DATA, SEQUENCE, KEY)
+    *_, last = drive_run(Run(build_with("naive"), PROTOCOL, DATA, SEQUENCE, KEY))
     assert plan.steps_of(work("naive")) == last.result.usage.steps[-1]
-    *_, last = drive_sequence(build_with("experience replay"), PROTOCOL, DATA, SEQUENCE, KEY)
+    *_, last = drive_run(Run(build_with("experience replay"), PROTOCOL, DATA, SEQUENCE, KEY))
     assert plan.steps_of(work("naive", replayed=3)) == last.result.usage.steps[-1]
     of_steps = Protocol(epochs=2, first_epochs=5, batch_size=8, epoch_steps=7, select="last")
     assert plan.steps_of(work(protocol=of_steps)) == 5 * 7 + 9 * 2 * 7

@@ -1,6 +1,5 @@
 """The papers' benchmarks as records: what their sequences, scores and refusals are, by hand."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import jax.numpy as jnp
@@ -16,23 +15,18 @@ from everlight_experiments.continual.table import (
     PICTURES,
     ContinualRun,
 )
+from everlight_experiments.core50.beginning import make_net
+from everlight_experiments.core50.plans import PLANS as CORE50_PLANS
+from everlight_experiments.facts.record import PLANS as FACTS_PLANS
 
-from everlight.continual import Protocol
 from everlight.metrics.ranking import Facts
-from everlight.models import MLP, MidVGG, ResNet50
-from everlight.scenarios.iirc import TaskConfiguration
+from everlight.models import MLP
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
-from everlight_data.images.iirc_metadata import Metadata
-from everlight_data.images.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Draw, of_matrix
 from everlight_experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
 from everlight_experiments.core50 import record as core50_record
-from everlight_experiments.core50.beginning import make_net
-from everlight_experiments.core50.plans import PLANS as CORE50_PLANS
 from everlight_experiments.facts import record as facts_record
-from everlight_experiments.facts.record import PLANS as FACTS_PLANS
-from everlight_experiments.iirc import record as iirc_record
 
 NAIVE = METHODS["naive"]
 
@@ -88,51 +82,12 @@ def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50):
     np.testing.assert_allclose(found.matrix[:, 0], accuracy[:, ::5].mean(axis=1))
 
 
-@pytest.fixture(scope="module")
-def iirc():
-    """Two configurations of four classes, two below a superclass, ten images each to train on."""
-    labels = np.repeat(np.arange(4), 10)
-    images = ImageSet(
-        "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")
-    )
-    orders = (
-        TaskConfiguration((("top", "c"), ("a", "b", "d"))),
-        TaskConfiguration((("top", "d"), ("b", "a", "c"))),
-    )
-    data = iirc_record.Data(images, Metadata({"top": ("a", "b")}, orders, 0.2))
-    plan = iirc_record.Plan("procedural", 4, 1, Protocol(), 2)
-    return iirc_record.record(plan, data, 0, choosing=True)
-
-
-def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(iirc):
-    tuning = iirc.sequence("", NAIVE, Draw("tuning", 0, 0))
-    reported = iirc.sequence("", NAIVE, Draw("reported", 0, 1))
-    np.testing.assert_array_equal(tuning.tasks.train.index, reported.tasks.train.index)
-    tests = [np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (tuning, reported)]
-    # Of ten images a class the second fifth; the first validates within tasks.
-    assert tests[0].tolist() == [start + place for start in (0, 10, 20, 30) for place in (2, 3)]
-    assert np.all(tests[1] >= 40)
-    trained = np.asarray(tuning.tasks.train.index)[np.asarray(tuning.tasks.train.mask)]
-    assert not set(trained.tolist()) & set(tests[0].tolist())
-
-
-def test_what_learns_everything_as_one_task_has_a_score_at_the_end_alone(iirc):
-    joint = METHODS["joint"]
-    sequence = iirc.sequence("", joint, Draw("reported", 0, 0))
-    predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
-    found = iirc.scores("", {"predicted": predicted}, sequence)
-    assert np.isnan(found.over_time[0])
-    # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
-    np.testing.assert_allclose(found.over_time[1], (0.4 * 0.4 + 0.2 * 0.2) / 2, rtol=1e-6)
-    assert found.matrix.shape == (2, 2)
-
-
 def test_scores_over_time_are_means_of_the_tasks_so_far():
     found = of_matrix(np.array([[0.8, 0.1], [0.4, 0.9]]))
     np.testing.assert_allclose(found.over_time, [0.8, 0.65])
 
 
-def test_methods_that_make_no_sense_say_why(core50, iirc):
+def test_methods_that_make_no_sense_say_why(core50):
     def refused(offers):
         return {name for name, row in METHODS.items() if why_not(row, offers) is not None}
 
@@ -141,9 +96,6 @@ def test_methods_that_make_no_sense_say_why(core50, iirc):
     assert refused(core50.offers("NC")) == several | {"LUCIR", "HAT", "PackNet", "ER-ACE"}
     again = {"iCaRL", "BiC"}
     assert refused(core50.offers("NI")) == refused(core50.offers("NC")) | again
-    counting = {"LwF", "ExpertGate-LwF", "iCaRL", "CWR", "CWR as coded", "CWR+", "CWR*"}
-    counting |= {"streaming LDA", "nearest mean", "RanPAC"}
-    assert refused(iirc.offers("")) == counting | {"HAT", "PackNet"}
     assert why_not(METHODS["iCaRL"], core50.offers("NI")) == WHY_NOT["own classes"]
 
 
@@ -159,7 +111,6 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("iirc", {"seeds": 9}, r"--seeds 9; iirc has 10 configurations, .* give 8 or less"),
         ("core50-nc", {"seeds": 9}, r"--seeds 9; core50 has 10 published orders.* give 8 or less"),
     ],
 )
@@ -170,7 +121,6 @@ def test_more_seeds_than_there_are_orders_are_refused(name, changes, message):
 
 PLANS = {
     "icifar": ICIFAR_PLANS,
-    "iirc": iirc_record.PLANS,
     "core50": CORE50_PLANS,
     "facts": FACTS_PLANS,
     "general": {"digits": DIGITS, "pictures": PICTURES, "features": ON_FEATURES},
@@ -204,9 +154,6 @@ def net_of_begin(monkeypatch, record, begin):
 
 NETS = {
     "icifar": lambda plan, _: icifar_net(plan).make("net", "linear"),
-    "iirc": lambda plan, patch: net_of_begin(
-        patch, iirc_record, iirc_record.iirc_begin(plan, 4, 2)
-    ),
     "core50": lambda plan, _: make_net(plan, 3),
     "facts": lambda plan, patch: net_of_begin(
         patch, facts_record, facts_record.facts_begin(plan.net, 5, 6, 2)
@@ -225,13 +172,3 @@ def test_every_plan_s_net_computes_as_the_plan_says(monkeypatch, name, scale):
         assert jnp.dtype(net.dtype) == dtype
     with pytest.raises(DataError, match=rf"value --plan\.{setting} 'float16'; .*'bfloat16'"):
         changed_plan(PLANS[name][scale], {setting: "float16"})
-
-
-def test_blocks_are_computed_again_where_a_plan_asks(monkeypatch, iirc):
-    plan = replace(iirc_record.PAPER_IMAGENET, remat=True, dtype="bfloat16")
-    net = NETS["iirc"](plan, monkeypatch)
-    assert net == ResNet50(4, "linear", "bfloat16", True)
-    assert make_net(replace(CORE50_PLANS["paper"], net="Mid-VGG"), 3) == MidVGG(3, dtype="float32")
-    reduced = replace(iirc_record.PLANS["demo"], remat=True)
-    with pytest.raises(DataError, match=r"--plan\.remat is for ResNet-50"):
-        iirc_record.record(reduced, None, 0)

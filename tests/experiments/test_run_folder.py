@@ -36,10 +36,10 @@ def config_of(folder):
 
 
 def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):
-    plain = RunFolder("two_camera", "s20", settings)
-    tagged = RunFolder("two_camera", "s20", replace(settings, preset="small", tag="night"))
-    assert plain.path == settings.runs / "two_camera-s20-demo"
-    assert tagged.path == settings.runs / "two_camera-s20-small-night"
+    plain = RunFolder("illuminant", "dataset", settings)
+    tagged = RunFolder("illuminant", "dataset", replace(settings, preset="small", tag="night"))
+    assert plain.path == settings.runs / "illuminant-dataset-demo"
+    assert tagged.path == settings.runs / "illuminant-dataset-small-night"
     assert plain.checkpoints == plain.path / "checkpoints"
 
 
@@ -232,7 +232,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
 )
 def test_what_makes_no_folder_is_named(settings, change, message):
     with pytest.raises(DataError, match=message):
-        RunFolder("two_camera", "s20", replace(settings, **change))
+        RunFolder("illuminant", "dataset", replace(settings, **change))
 
 
 def test_log_lines_are_json_in_order(settings):

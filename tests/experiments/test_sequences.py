@@ -11,16 +11,8 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.sequences import (
-    DivergedRunError,
-    store_images,
-    train_sequence,
-    train_unit,
-)
-from everlight_experiments.common.settings import RunSettings
-from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
-from tests.experiments.rhythm import due_every
+from everlight_experiments.common.sequences import store_images
+from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
 
 def run_child(tmp_path, folder, *moment):
@@ -49,35 +41,11 @@ def test_killed_anywhere_it_ends_with_the_same_bits(tmp_path):
 
 
 def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
-    Checkpoints(tmp_path).save(4, {"a": jnp.zeros(2)}, {"strategy": "ewc", "hyperparameter": 10.0})
-    with pytest.raises(DataError, match=r"hyperparameter: 10.0 there, 20.0 now"):
-        train_sequence(
-            build_with("naive"),
-            PROTOCOL,
-            DATA,
-            SEQUENCE,
-            KEY,
-            tmp_path,
-            {"strategy": "ewc", "hyperparameter": 20.0},
-        )
-
-
-def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path, monkeypatch):
-    def exploding(data):
-        setup, strategy = build_with("naive")(data)
-
-        def grads(memory, learner, batch, task, key):
-            gradient, info = strategy.grads(memory, learner, batch, task, key)
-            return gradient, info._replace(loss=jnp.where(task.id == 2, jnp.nan, info.loss))
-
-        return setup, strategy._replace(grads=grads)
-
-    monkeypatch.setattr(Checkpoints, "due", due_every(PROTOCOL.epochs))
-    with pytest.raises(DivergedRunError) as caught:
-        train_sequence(exploding, PROTOCOL, DATA, SEQUENCE, KEY, tmp_path, {})
-    assert "task 2, epoch 0, step 0" in str(caught.value)
-    assert caught.value.place == (2, 0)
-    assert str(tmp_path / str(2 * PROTOCOL.epochs)) in str(caught.value)
+    folder_in(tmp_path)
+    other = {"strategy": "ewc", "hyperparameter": 10.0}
+    Checkpoints(checkpoints_of(tmp_path)).save(4, {"a": jnp.zeros(2)}, {"runs": [other]})
+    with pytest.raises(DataError, match=r"runs: .*'hyperparameter': 10.0.* there, .* now"):
+        train_unit(tmp_path, tmp_path / "result.npz")
 
 
 def small_set():
@@ -123,18 +91,13 @@ def test_the_first_of_each_class_keep_their_order_and_their_place():
     np.testing.assert_array_equal(few.images, expected)
 
 
-def train_again(folder):
-    """A part of a run that is finished, and must not be trained."""
-    return train_unit(folder, "EWC-0", {}, None, None, None, None, None, None)
-
-
 def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_path):
-    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
-    folder.save_unit("EWC-0", {}, x=np.arange(3))
-    left = folder.checkpoints / "EWC-0" / "20" / "state"
+    train_unit(tmp_path, tmp_path / "whole.npz")
+    checkpoints = checkpoints_of(tmp_path)
+    left = checkpoints / "20" / "state"
     left.mkdir(parents=True)
     (left / "array").write_bytes(b"half removed")
-    other = folder.checkpoints / "EWC-1" / "10"
+    other = checkpoints.parent / "EWC-1" / "10"
     other.mkdir(parents=True)
-    np.testing.assert_array_equal(train_again(folder)["x"], np.arange(3))
-    assert list(folder.checkpoints.iterdir()) == [other.parent]
+    train_unit(tmp_path, tmp_path / "again.npz")
+    assert list(checkpoints.parent.iterdir()) == [other.parent]

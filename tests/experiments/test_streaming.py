@@ -5,22 +5,24 @@ import os
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.iirc.iirc import IIRCRun, plan_of, run_iirc
-from everlight_experiments.iirc.record import FORMS, PLANS, Plan, iirc_protocol
 
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
+from everlight_data.images import iirc_sets
 from everlight_data.images.iirc_metadata import Metadata
+from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 from everlight_data.images.jpeg_store import JpegStore
+from everlight_experiments.common.configs import with_config
 from everlight_experiments.common.streaming import channels, naming_files, stream
-from everlight_experiments.iirc import streaming
+from everlight_experiments.continual.paper import PaperOptions
+from everlight_experiments.iirc.config import Config, PaperConfig
+from everlight_experiments.iirc.paper import run
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 
@@ -143,16 +145,18 @@ def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
 
 HIERARCHY = {"fish": WNIDS[:3], "dog": WNIDS[3:5]}
 CONFIGURATION = TaskConfiguration((("fish", "dog"), WNIDS[:2], (WNIDS[2], *WNIDS[3:])))
-PLAN = Plan(
-    data="iirc_imagenet_lite",
-    side=16,
-    blocks=1,
-    protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
+CONFIG = PaperConfig(
+    Config(
+        data="iirc_imagenet_lite",
+        side=16,
+        per_class=(10, 2),
+        protocol=Protocol(epochs=1, batch_size=8, evaluation_batch=16),
+        learning_rate=0.05,
+        exemplars_per_class=2,
+        undecodable="skip",
+    ),
     configurations=1,
     methods=("ER-balanced",),
-    learning_rate=0.05,
-    exemplars_per_class=2,
-    per_class=(10, 2),
 )
 
 
@@ -163,30 +167,30 @@ def tree(mosaics, tmp_path, monkeypatch):
     cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
     cut.write_bytes(cut.read_bytes()[:300])
     metadata = Metadata(HIERARCHY, (CONFIGURATION,), 0.3)
-    monkeypatch.setattr(streaming, "official_metadata", lambda name: metadata)
+    monkeypatch.setattr(iirc_sets, "official_metadata", lambda name: metadata)
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     return tmp_path
 
 
 @pytest.mark.slow
 def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
-    settings = IIRCRun(runs=tree / "runs", undecodable="skip")
-    report = run_iirc(settings, {"demo": PLAN})
+    options = with_config(PaperOptions, CONFIG)(runs=tree / "runs")
+    report = run(options)
     page = report.read_text()
     assert "ImageNet, 16×16 pixels: 2 superclasses of 5 classes and 1 classes without one" in page
-    assert "9 to 10 training images a class, 30% of them" in page
+    assert "9 to 10 training images per class, 30% of them" in page
     assert f"1 of 72 files cannot be decoded and are left out: train/{WNIDS[1]}/" in page
     assert "6 classes are listed without the other 992" in page
     with np.load(report.parent / "results.npz") as results:
-        assert results["ER/union"].shape == (1, 3, 4)
+        assert results["incomplete labels/ER-balanced/scores"].shape == (1, 3, 4)
     # Another file changes what the splits hold.
     (tree / "imagenet" / "train" / WNIDS[0] / f"{WNIDS[0]}_0.JPEG").unlink()
     with pytest.raises(DataError, match="files: "):
-        run_iirc(settings, {"demo": PLAN})
+        run(options)
 
 
 def test_a_file_that_fails_within_a_program_is_named(tree):
-    files, metadata = streaming.load_imagenet("iirc_imagenet_lite", 1)
+    files, metadata = load_iirc(IIRCRequest("iirc_imagenet_lite", 8, (12, 3), 1))
     assert metadata.configurations == (CONFIGURATION,)
     store = JpegStore(files.folder, files.images, 8, 10**7)
     gather = jax.jit(stream(store, channels()).take)
@@ -201,15 +205,3 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
     other = JpegStore(files.folder, files.images, 8, 10**7)
     with pytest.raises(ZeroDivisionError), naming_files(other):
         np.asarray(1 // 0)
-
-
-def test_the_paper_s_settings_for_imagenet():
-    plan = plan_of(IIRCRun(preset="paper", data="iirc_imagenet_full"), PLANS)
-    assert (plan.side, plan.blocks, plan.learning_rate, plan.configurations) == (224, None, 0.1, 5)
-    assert plan.learning_rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
-    epochs = {name: iirc_protocol(plan, method) for name, method in FORMS.items()}
-    assert epochs["joint"].epochs_of(0) == 180
-    assert (epochs["ER-balanced"].epochs_of(0), epochs["ER-balanced"].epochs_of(1)) == (200, 100)
-    assert plan_of(IIRCRun(preset="paper"), PLANS).data == "iirc_cifar100"
-    small = plan_of(IIRCRun(data="iirc_imagenet_lite"), PLANS)
-    assert small == replace(PLANS["demo"], data="iirc_imagenet_lite")

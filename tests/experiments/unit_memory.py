@@ -1,4 +1,4 @@
-"""How a process grows that trains many small units: `UNITS shared|own driven|together`.
+"""How a process grows that trains many small units: `UNITS shared|own`.
 
 `shared`: one `build` for all, as for the runs of a method. `own`: one each, as for runs that differ
 in what is static. Prints the resident size in MB after every tenth of the units.
@@ -18,11 +18,11 @@ from everlight.continual import (
     Runs,
     StoredImages,
     drive_runs,
-    drive_sequence,
     flax_setup,
     naive,
     softmax_objective,
 )
+from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
 
@@ -48,17 +48,12 @@ def resident() -> int:
 
 
 def main() -> None:
-    units, builds, driver = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    units, builds = int(sys.argv[1]), sys.argv[2]
     shared = new_build(0.1)
     for unit in range(units):
         build = shared if builds == "shared" else new_build(0.1 + 1e-4 * unit)
-        key = jax.random.key(unit)
-        if driver == "driven":
-            states = drive_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
-        else:
-            one = jax.tree.map(lambda leaf: leaf[None], (SEQUENCE, key))
-            states = drive_runs(build, PROTOCOL, DATA, Runs(*one))
-        for state in states:
+        run = Run(build, PROTOCOL, DATA, SEQUENCE, jax.random.key(unit))
+        for state in drive_runs(Runs.of(run)):
             jax.block_until_ready(state)
         if unit % max(1, units // 10) == 0:
             gc.collect()

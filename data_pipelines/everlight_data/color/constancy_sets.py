@@ -43,20 +43,22 @@ class ConstancySet(NamedTuple):
     read_image: Callable[[int], Photograph]
 
 
-def thumbnail_set(path: Path) -> dict[str, ConstancySet]:
+def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
     """Return thumbnails of one or several cameras in an `.npz` file, by camera.
 
     Args:
       path: file as for `read_thumbnails`. Names such as "SonyA57_0001" assign images to cameras;
         other images belong to the camera after which the file is named.
+      camera: camera of all images, whatever their names are.
 
     Raises:
       MissingDataError: the file does not exist.
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
-    images, illuminants, names = read_thumbnails(path, "docs/guide/data.md describes its content.")
+    stored = read_thumbnails(path, "docs/guide/data.md describes its content.")
+    images, illuminants, names, masks = stored
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
-    own = np.array([path.stem if match is None else match[1] for match in named])
+    own = np.array([camera or (path.stem if match is None else match[1]) for match in named])
     # Folders are named after cameras.
     odd = [camera for camera in np.unique(own).tolist() if not re.fullmatch(r"[\w .+-]+", camera)]
     if odd:
@@ -65,16 +67,19 @@ def thumbnail_set(path: Path) -> dict[str, ConstancySet]:
         str(camera): ConstancySet(
             tuple(np.array(names)[own == camera].tolist()),
             illuminants[own == camera],
-            partial(_masked_thumbnail, images[own == camera]),
+            partial(_masked_thumbnail, images[own == camera], masks[own == camera]),
         )
         for camera in np.unique(own)
     }
 
 
-def _masked_thumbnail(images: Float[np.ndarray, "n h w 3"], index: int) -> Photograph:
-    """Return an image whose mask excludes pixels of 0 and those at `SATURATION` of its maximum."""
+def _masked_thumbnail(
+    images: Float[np.ndarray, "n h w 3"], masks: Bool[np.ndarray, "n h w"], index: int
+) -> Photograph:
+    """Return an image and its mask, without pixels of 0 or from `SATURATION` of its maximum on."""
     brightest = images[index].max(axis=-1)
-    return images[index], (brightest > 0) & (brightest < SATURATION * brightest.max())
+    usable = (brightest > 0) & (brightest < SATURATION * brightest.max())
+    return images[index], usable & masks[index]
 
 
 GEHLER_SHI = "Shi and Funt's page of the re-processed Gehler set (568 images, 12-bit PNG)"

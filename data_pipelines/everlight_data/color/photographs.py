@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import imagecodecs
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from everlight_data.arrays import read_npz
 from everlight_data.errors import DataError
@@ -16,11 +16,15 @@ MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 
 
 class Thumbnails(NamedTuple):
-    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked."""
+    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked.
+
+    `masks` are the file's own, true everywhere by default.
+    """
 
     images: Float[np.ndarray, "n h w 3"]
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
+    masks: Bool[np.ndarray, "n h w"]
 
 
 def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
@@ -28,8 +32,8 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
 
     Args:
       path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
-        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names`; the default names are
-        1, 2, ...
+        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
+        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked).
       way_out: sentence that every error message ends with.
 
     Raises:
@@ -57,7 +61,10 @@ def read_thumbnails(path: Path, way_out: str) -> Thumbnails:
             scaled = images.astype(np.float32) / (65535 if whole else 1)
         if not (np.isfinite(scaled) & (scaled >= 0)).all():
             raise ValueError("a pixel is below 0 or not finite")
-    return Thumbnails(scaled, illuminants, tuple(names.tolist()))
+        masks = arrays.get("masks", np.ones(images.shape[:3], bool))
+        if masks.shape != images.shape[:3] or masks.dtype.kind not in "biuf":
+            raise ValueError(f"masks are {masks.dtype} of {masks.shape}")
+    return Thumbnails(scaled, illuminants, tuple(names.tolist()), masks != 0)
 
 
 def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
@@ -11,6 +12,8 @@ from everlight_experiments.common.settings import Preset, check_name
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.core50.benchmark import core50_benchmarks
+from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
@@ -38,6 +41,9 @@ BENCHMARKS: dict[str, Entry] = {
     "icifar": Entry(ICIFAR, composed),
     "facts": Entry(FACTS, facts_benchmarks, True),
     "iirc": Entry(IIRC, iirc_benchmarks, True),
+    "core50-ni": Entry(CORE50, partial(core50_benchmarks, "NI"), True),
+    "core50-nc": Entry(CORE50, partial(core50_benchmarks, "NC"), True),
+    "core50-nic": Entry(CORE50, partial(core50_benchmarks, "NIC"), True),
 }
 
 

@@ -1,1 +1,1 @@
-"""What all runs share: the run folder, checkpoints, pictures and the report."""
+"""Parts that all runs share: the run folder, checkpoints, pictures and the report."""

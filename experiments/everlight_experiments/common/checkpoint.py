@@ -69,7 +69,7 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def due(self) -> bool:
-        """Whether so much was done since the last one, or the beginning, that it should be kept."""
+        """Return whether enough was done since the last checkpoint to save the state."""
         late = time.monotonic() - self._since >= SECONDS_AT_STAKE
         # Processes that train together write together.
         return bool(from_all(np.array(late)).any())
@@ -174,7 +174,7 @@ class Checkpoints:
         self._manager.reload()
 
     def numbers(self) -> list[int]:
-        """Of the whole checkpoints that are there, ascending."""
+        """Return the numbers of the whole checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def facts(self, step: int) -> dict:
@@ -279,7 +279,7 @@ def _leaves(tree: Any) -> dict[str, Any]:
 
 
 def checksums_of(*arrays: np.ndarray) -> tuple[int, ...]:
-    """Of data, which tell a training from one on others."""
+    """Return checksums of data, which identify what a training has learned from."""
     return tuple(zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in arrays)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 
 LEAST_SECONDS = 0.1
-"""Of compilation; what is compiled sooner is not kept."""
+"""Least seconds of compilation of a program that is kept."""
 MOST_RESIDENT = 2_000_000_000
 """Bytes that a process may hold and go on: what is forgotten is compiled anew when it is wanted."""
 

@@ -97,7 +97,7 @@ def _write_matrices(run: Path) -> Path:
 
 
 def _is_matrices(array: np.ndarray) -> bool:
-    """Whether it is a square matrix of numbers a run."""
+    """Return whether an array is a square matrix of numbers per run."""
     return array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
 
 

@@ -1,4 +1,4 @@
-"""`everlight reports`: one page over all runs below a folder, with links."""
+"""`everlight report`: one page over all runs below a folder, with links."""
 
 import datetime
 import html
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     preset: str
     when: str
     headline: str
-    """Of its report, or why there is none."""
+    """Path of its report, or the reason why there is none."""
     came_out: str
     """Its report's first sentence; empty where there is none."""
     finished: bool

@@ -25,7 +25,7 @@ class StoppedError(BaseException):
 
 
 class _Signals:
-    """What came, and whether it must wait; one of each process, as its signals are."""
+    """Signal that was received, and whether it must wait; one per process, as signals are."""
 
     received: int | None = None
     holders = 0
@@ -111,7 +111,7 @@ def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
 
 
 def begin_stopping() -> None:
-    """From here on signals are ignored: what follows saves and ends."""
+    """Ignore signals from here on: what follows saves and ends."""
     _Signals.stopping = True
 
 

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -28,9 +28,10 @@ from everlight.continual import (
     initial_runs_state,
     runs_mesh,
 )
+from everlight.continual.engine.run import Announce
 from everlight.continual.engine.runs import Join, shared_alone
-from everlight.continual.engine.state import Announce
 from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, fetch
+from everlight_data.errors import DataError
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.interruption import saving_when_stopped, uninterrupted
 from everlight_experiments.common.processes import is_first
@@ -40,7 +41,6 @@ from everlight_experiments.common.sequences import (
     DivergedRunError,
     epochs_before,
     epochs_done,
-    train_unit,
 )
 from everlight_experiments.common.trees import rows_of, stacked
 
@@ -56,11 +56,11 @@ class Unit(NamedTuple):
 
     name: str
     facts: dict
-    """What tells it from any other, whatever its neighbours are."""
+    """Values that identify the run, whatever its neighbours are."""
     sequence: TaskSequence
     key: PRNGKeyArray
     own: PyTree = ()
-    """What `join` adds to the data that all share: a hyperparameter, the groups of classes."""
+    """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
     title: str = ""
     """Name on the progress bar; empty is the name."""
 
@@ -80,6 +80,7 @@ def train_units(
     join: Join = shared_alone,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
+    one_by_one: bool = False,
 ) -> list[dict[str, np.ndarray]]:
     """Trains runs of one shape together; what was trained before is read back.
 
@@ -103,26 +104,30 @@ def train_units(
         since programs are compiled once for both.
       after_task: told of every task that is learnt here.
       announce: as for `drive_runs`, where images are read as steps ask for them.
+      one_by_one: one run after another on one device, so that each one's seconds are its own.
 
     Raises:
-      DataError: the folder holds one of the units, or their checkpoints, with other facts.
+      DataError: the folder holds one of the units, or their checkpoints, with other facts; or
+        processes were joined and the runs are trained one by one.
     """
     every, found = runs_mesh(), {}
+    if one_by_one and every.is_multi_process:
+        raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
-    at_once = every.size if one_each else max(1, len(units))
+    at_once = 1 if one_by_one else every.size if one_each else max(1, len(units))
     for wave in _claimed(folder, units, at_once, found):
         mesh = every
-        if announce is not None and not every.is_multi_process:
+        if one_by_one or (announce is not None and not every.is_multi_process):
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(wave)])
         label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
         checkpoints = folder.checkpoints / (label + _which(wave))
-        runs = Runs(*stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)]))
+        rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)])
+        runs = Runs(build, protocol, shared, *rows, join)
         continued = checkpoints.exists()
         began = time.monotonic()
-        parts = (build, protocol, shared, join, mesh, after_task, announce)
         title = (wave[0].title or wave[0].name) + f" ({len(wave)} runs)" * (len(wave) > 1)
-        state = _train(Checkpoints(checkpoints), title, wave, runs, *parts)
+        state = _train(Checkpoints(checkpoints), title, wave, runs, mesh, after_task, announce)
         gone = diverged(protocol, state)[: len(wave)]
         for number, unit in enumerate(wave):
             result = _result_of(state, number, mesh)
@@ -141,47 +146,8 @@ def train_units(
     return [found[unit.name] for unit in units]
 
 
-def train_one_by_one(
-    folder: RunFolder,
-    units: Sequence[Unit],
-    build: Build,
-    protocol: Protocol,
-    shared: Any,
-    keep: Callable[[SequenceResult], dict[str, Any]],
-    join: Join = shared_alone,
-    after_task: AfterTask | None = None,
-) -> list[dict[str, np.ndarray]]:
-    """The same one run after another, each by a driver of its own.
-
-    Seconds that are logged are those of a run that was not stopped.
-
-    Args:
-      folder, units, build, protocol, shared, keep, join, after_task: as for `train_units`.
-
-    Raises:
-      DataError: as by `train_units`; or processes were joined.
-    """
-    found = {}
-    for (unit,) in _claimed(folder, units, 1, found):
-        data = join(shared, unit.own)
-        told = None if after_task is None else partial(after_task, unit)
-        parts = (build, protocol, data, unit.sequence, unit.key, keep, told)
-        continued = (folder.checkpoints / unit.name).exists()
-        began = time.monotonic()
-        try:
-            arrays, place = train_unit(folder, unit.name, unit.facts, *parts), NOWHERE
-        except DivergedRunError as error:
-            print(error, flush=True)
-            folder.give_up_unit(unit.name)
-            arrays, place = {}, error.place
-        found[unit.name] = {**arrays, DIVERGED_AT: np.array(place)}
-        seconds = None if continued else time.monotonic() - began
-        folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(found[unit.name]))
-    return [found[unit.name] for unit in units]
-
-
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
-    """Whether what `train_units` gave of a unit is of a run that diverged."""
+    """Return whether a unit's arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
@@ -235,7 +201,7 @@ def _claimed(
 
 
 def _which(wave: Sequence[Unit]) -> str:
-    """What tells waves apart that begin alike: after a stop others may form."""
+    """Return a checksum of a wave's units: after a stop, other waves may begin alike."""
     if len(wave) == 1:
         return ""
     return f" {zlib.crc32(json.dumps([unit.name for unit in wave]).encode()):08x}"
@@ -254,15 +220,12 @@ def _train(
     title: str,
     wave: Sequence[Unit],
     runs: Runs,
-    build: Build,
-    protocol: Protocol,
-    shared: Any,
-    join: Join,
     mesh: Mesh,
     after_task: AfterTask | None,
     announce: Announce | None,
 ) -> SequenceState:
     """The state at the end, or where all of them have diverged."""
+    protocol = runs.protocol
     facts = {
         "runs": [{"unit": unit.name, **unit.facts} for unit in wave],
         "protocol": dataclasses.asdict(protocol),
@@ -272,10 +235,10 @@ def _train(
         facts["devices"] = mesh.size
 
     def like() -> SequenceState:
-        return _on_mesh(initial_runs_state(build, protocol, shared, runs, join), mesh)
+        return _on_mesh(initial_runs_state(runs), mesh)
 
     done, state = checkpoints.resume(facts, like) or (0, None)
-    driven = drive_runs(build, protocol, shared, runs, join, 1, mesh, state, announce)
+    driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:
         epochs = 0 if state is None else epochs_done(state, protocol)
@@ -347,7 +310,7 @@ def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
 
 
 def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
-    """What one run left; in every process where there are several."""
+    """Return the result of one run; in every process where there are several."""
     if not mesh.is_multi_process:
         return rows_of(state.result, number)
     found = _taking(mesh)(state.result, np.int32(number))

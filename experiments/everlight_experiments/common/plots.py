@@ -26,9 +26,9 @@ mpl.rcParams["text.parse_math"] = False
 
 LINES = ("-", "--", ":", "-.")
 LEVELS = (":", "-.", "--")
-"""Of what has one value alone, in grey."""
+"""Line style of a level with one value, in grey."""
 MARKERS = "os^D"
-"""Of one line and color, the second and later curves have another."""
+"""Markers of the second and later curves with one line style and color."""
 MOST_CURVES = 8
 """Curves of a panel."""
 COLUMNS = 6
@@ -97,6 +97,7 @@ def plot_curves(
     top: float | None = None,
     rows: int = 1,
     baseline: str = "",
+    ticks: Sequence[str] = (),
 ) -> Path:
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
@@ -117,6 +118,7 @@ def plot_curves(
         one `ylabel`.
       rows: of panels.
       baseline: name of a curve that every panel keeps.
+      ticks: labels of the places on the horizontal axis; none are numbers from 1.
     """
     panels = {title: highest_curves(curves, baseline) for title, curves in panels.items()}
     names = dict.fromkeys([*order, *(name for curves in panels.values() for name in curves)])
@@ -139,7 +141,8 @@ def plot_curves(
             marker = shape if len(places) < 20 else None
             (drawn[name],) = axis.plot(places, mean, line, color=color, marker=marker, ms=3)
             axis.fill_between(places, mean - spread, mean + spread, color=color, alpha=0.12, lw=0)
-            axis.set_xticks(places[:: -(-len(places) // 10)])
+            step = -(-len(places) // 10)
+            axis.set_xticks(places[::step], ticks[::step] or None)
             theirs = (published or {}).get(title, {}).get(name)
             if theirs:
                 axis.plot(places, theirs, "--", color=color, lw=1)
@@ -195,7 +198,7 @@ def _end(panels: Iterable[Curves], name: str) -> float:
 def plot_matrices(
     path: Path, matrices: Mapping[str, Float[np.ndarray, "t t"]], measure: str = "accuracy"
 ) -> Path:
-    """What was measured after each task (row) on each task (column), in rows, on one scale."""
+    """Draw scores after each task (row) on each task (column), all on one scale."""
     columns = min(COLUMNS, len(matrices))
     canvas, axes = new_canvas(columns, 2.2, 2.5, -(-len(matrices) // columns))
     for axis in axes[len(matrices) :]:

@@ -71,12 +71,12 @@ def join_processes(distributed: str | None) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process writes."""
+    """Return whether this process writes."""
     return jax.process_index() == 0
 
 
 def told_by_first(find: Callable[[], Arrays | None]) -> Arrays | None:
-    """What a function gives in the first process, in all of them; the others do not call it.
+    """Return a function's result of the first process in all of them; the others do not call it.
 
     Raises:
       DataError: the first one did.

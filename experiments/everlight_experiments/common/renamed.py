@@ -39,6 +39,13 @@ COMMANDS = {
     "core50 static": "paper core50-static",
     "facts lifelong": "paper facts",
     "reports": "report",
+    "two_camera radiometric": "paper two-camera --preset rendered-demo",
+    "two_camera nus": "paper two-camera --preset nus-small",
+    "two_camera s20": "paper two-camera --preset s20-small",
+    "two_camera unseen": "paper two-camera --preset unseen-small",
+    "two_camera dataset": "illuminant dataset",
+    "two_camera calibrate": "illuminant calibrate",
+    "two_camera estimate": "illuminant estimate",
 }
 """Commands by their former names."""
 

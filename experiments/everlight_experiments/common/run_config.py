@@ -26,7 +26,7 @@ def as_json(values: dict) -> dict:
 
 
 def name_differences(stored: dict, chosen: dict) -> str:
-    """What two descriptions differ in, for an error message; empty where they agree."""
+    """Return the differences of two descriptions, for an error message; empty where they agree."""
     chosen = as_json(chosen)
     return "; ".join(
         f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
@@ -42,13 +42,14 @@ def state_of(config: Path) -> tuple[int, int]:
 
 
 def write_config(config: Path, chosen: dict, told: dict) -> None:
+    """Write config.json: the settings, what made the run, and what was added before."""
     content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
     with written_whole(config) as unfinished:
         unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
 
 def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
-    """What config.json holds, where it is of a run with these settings."""
+    """Return the content of config.json if it is of a run with these settings."""
     way_out = (
         "It tells what the run in this folder was begun with, and nothing else does: put it back, "
         "give this run a --tag of its own, or delete the folder."

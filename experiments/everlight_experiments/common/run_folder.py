@@ -1,4 +1,4 @@
-"""What a run leaves behind: `runs/<paper>-<run>-<preset>[-<tag>]/`, the same for every run."""
+"""The folder of a run, `runs/<command>-<name>-<preset>[-<tag>]/`, the same for every run."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ WAY_OUT = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
-"""By this process, and still in use."""
+"""Folders that this process opened and still uses."""
 
 
 def whole_events(text: str) -> list[Any]:
@@ -138,7 +138,7 @@ class RunFolder:
         )
 
     def _holds_work(self) -> bool:
-        """Whether there is any file but those that say who works here and with which settings."""
+        """Return whether there is any file but config.json and locks."""
         return any(
             path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
             for path in self.path.rglob("*")
@@ -243,12 +243,12 @@ class RunFolder:
             lock.release(force=True)
 
     def are_elsewhere(self, names: Sequence[str]) -> bool | None:
-        """Whether other processes are at all unfinished parts of some; None where none is left."""
+        """Return whether other processes compute all unfinished parts; None where none is left."""
         found = told_by_first(lambda: {"held": np.array(self._held(names), bool)})["held"]
         return bool(found.all()) if len(found) else None
 
     def _held(self, names: Sequence[str]) -> list[bool]:
-        """Of the unfinished ones, which others hold."""
+        """Return for each unfinished part whether another process holds it."""
         held = []
         for name in names:
             path = self._unit(name)

@@ -15,14 +15,14 @@ Preset = Literal["demo", "small", "paper"]
 
 
 Seed = Annotated[int, Between(0, 2**31 - 1)]
-"""Of random numbers: keys are made of 32 bits, and runs count on from here."""
+"""Random seed: keys are made of 32 bits, and runs count up from it."""
 Count = Annotated[int, Between(1, 1_000_000)]
-"""Of what is run or drawn."""
+"""Number of runs, samples or draws."""
 Rate = Annotated[float, Between(1e-9, 100)]
-"""Of an optimizer."""
+"""Learning rate of an optimizer."""
 Share = Annotated[float, Between(0, 1)]
 Bytes = Annotated[int, Between(1, 2**50)]
-"""Of memory."""
+"""Bytes of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def _literals(hint: Any) -> tuple:
 
 
 def _find(hint: Any, look: Any, kind: type) -> list[Any]:
-    """What stands anywhere in a type."""
+    """Return all parts of one kind anywhere in a type."""
     found = [each for each in look(hint) if isinstance(each, kind)]
     for argument in typing.get_args(hint):
         found += _find(argument, look, kind)

@@ -16,7 +16,7 @@ from everlight_experiments.common.run_folder import RunFolder
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
-"""Of ImageNet's channels, by which photographs are normalised."""
+"""Mean and deviation of ImageNet's channels, by which photographs are normalized."""
 
 CHECKED_AT_A_TIME = 1000
 """Files that are decoded between two steps of a progress bar."""

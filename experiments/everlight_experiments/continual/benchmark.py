@@ -117,7 +117,7 @@ class Benchmark(NamedTuple):
     note: str
     """Data that are used, stated in every report."""
     draws: str
-    """What differs between seeds."""
+    """The part of a run that differs between seeds."""
     training: str
     """Network, optimizer and length, for the report."""
     chosen: str
@@ -125,11 +125,11 @@ class Benchmark(NamedTuple):
     checksums: tuple[int, ...]
     """Checksums of images, training labels, test labels and, where learned from, features."""
     capabilities: frozenset[Demand]
-    """What a method may require here."""
+    """Requirements of methods that are met here."""
     metrics: tuple[Metric, ...]
     """The first is the score over time on all classes so far, the second the same by task."""
     facts: Callable[[Method], dict]
-    """What identifies a method's runs beside method, order and hyper-parameter."""
+    """Values that identify a method's runs beside method, order and hyper-parameter."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
@@ -151,11 +151,11 @@ class Benchmark(NamedTuple):
     images: ImageSet | None = None
     """Images with one class each, where there are such."""
     tested: str = "all tasks so far"
-    """What the score over time is measured on."""
+    """Test data of the score over time."""
     program: str = ""
     """Benchmarks of one run with equal names here share their compiled programs."""
     one_by_one: bool = False
-    """Whether runs are trained one after another, each by its own driver."""
+    """True if runs are trained one after another on one device, with seconds of their own."""
     prepare: Callable[[RunFolder], "Benchmark"] | None = None
     """Trains what comes before the first task and returns the benchmark with it."""
     config: Any = None
@@ -170,7 +170,7 @@ class Benchmark(NamedTuple):
 
     @property
     def criterion_words(self) -> str:
-        """What selects hyper-parameters, in words."""
+        """The criterion that selects hyper-parameters, in words."""
         return self.criterion_name or f"final {self.score}"
 
     def opened(self, folder: RunFolder) -> "Benchmark":

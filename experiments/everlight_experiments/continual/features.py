@@ -109,7 +109,7 @@ def _read_computed(path: Path, count: int) -> Float[np.ndarray, "n f"] | None:
 
 
 def trunk_features(images: UInt8[np.ndarray, "n h w c"]) -> Float[np.ndarray, "n 1280"]:
-    """What EfficientNet-Lite0 gives for square images, small ones enlarged to `SMALLEST`.
+    """Return EfficientNet-Lite0's features of square images, small ones enlarged to `SMALLEST`.
 
     Raises:
       MissingDataError: its weights are not installed.

@@ -20,7 +20,16 @@ from everlight.continual import (
     softmax_objective,
 )
 from everlight.metrics.accuracy_matrix import accuracy
-from everlight.scenarios import class_incremental, same_shapes, tested_on_validation
+from everlight.scenarios import (
+    class_incremental,
+    divide_classes,
+    largest_class_incremental,
+    same_shapes,
+    seeded_class_incremental,
+    tested_on_validation,
+    validation_fractions,
+    without_validation,
+)
 from everlight_data.errors import DataError
 from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
@@ -103,7 +112,7 @@ def image_benchmarks(
         content.append(np.asarray(learned.stored.pieces))
     checksums = checksums_of(*content)
     training = training_words(config, learned.net, found, settings)
-    parts = name, config, learned, found, sequences, checksums, training
+    parts = name, config, learned, sequences, checksums, training
     return {setting: _bound(setting, *parts) for setting in settings}
 
 
@@ -157,7 +166,6 @@ def _bound(
     name: str,
     config: Config,
     learned: Learned,
-    found: Optimizer,
     sequences: Callable[[int, Use], TaskSequence],
     checksums: tuple[int, ...],
     training: str,
@@ -166,25 +174,7 @@ def _bound(
     given = setting == "task-incremental"
     metrics = class_metrics(config.metrics, images.class_names)
     predicts = needs_predictions(config.metrics)
-    classes, tasks = len(images.class_names), number_of_tasks(config)
     facts = facts_of(name, config, net, checksums)
-
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
-        group = data.own.class_group
-        objective = softmax_objective(group, True)
-        if predicts:
-            objective = with_predictions(objective, given)
-        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
-        return setup, Needs(
-            tasks,
-            classes,
-            config.exemplars_per_class,
-            reach=found.implicit_rate,
-            layers=net.layers if method.trains == "net" else (),
-            class_group=group,
-            replay_batch_size=config.replay_batch_size,
-            buffer_size=config.buffer_size,
-        )
 
     def protocol(method: Method) -> Protocol:
         if setting == "online":
@@ -209,7 +199,7 @@ def _bound(
         metrics=metrics,
         facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
         shared=lambda method: learned.stored,
-        begin=begin,
+        begin=beginning(config, net, given),
         protocol=protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
@@ -223,6 +213,38 @@ def _bound(
         config=config,
         sections=lambda folder: [data_section(folder, images)],
     )
+
+
+def beginning(
+    config: Config, net: Network, task_given: bool
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return the function that makes the parts of a strategy: softmax over the seen classes.
+
+    Args:
+      config: of the benchmark.
+      net: network of the configuration.
+      task_given: whether the task identity is given, so that every task has its own head.
+    """
+    found = optimizer(config.optimizer, config.learning_rate)
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        group = data.own.class_group
+        objective = softmax_objective(group, True)
+        if needs_predictions(config.metrics):
+            objective = with_predictions(objective, task_given)
+        setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
+        return setup, Needs(
+            number_of_tasks(config),
+            net.classes,
+            config.exemplars_per_class,
+            reach=found.implicit_rate,
+            layers=net.layers if method.trains == "net" else (),
+            class_group=group,
+            replay_batch_size=config.replay_batch_size,
+            buffer_size=config.buffer_size,
+        )
+
+    return begin
 
 
 def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
@@ -275,37 +297,30 @@ def number_of_tasks(config: Config) -> int:
     return config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
 
 
-def split_classes(order: np.ndarray, tasks: tuple[int, ...]) -> list[list[int]]:
-    """Return the classes of every task: of as equal sizes as possible, or of the given sizes."""
-    parts = tasks[0] if len(tasks) == 1 else np.cumsum(tasks)[:-1]
-    return [part.tolist() for part in np.array_split(order, parts)]
-
-
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every seed and use, all of one shape."""
-    classes = len(images.class_names)
-    counts = np.bincount(images.train_labels, minlength=classes)
+    classes, (number, *more) = len(images.class_names), config.tasks
+    tasks = config.tasks if more else number
     fraction: Any = config.validation_fraction
     if fraction:
-        # Every class has one that validates, whatever rounding makes of one over its size.
-        fraction = np.maximum(fraction, (1 + 1e-6) / counts)
-    validates = _validates(config)
+        fraction = validation_fractions(images.train_labels, classes, fraction)
+    labels = images.train_labels, images.test_labels
 
-    def ordered(order: np.ndarray) -> TaskSequence:
-        cut = split_classes(order, config.tasks)
-        return class_incremental(images.train_labels, images.test_labels, cut, classes, fraction)
+    def ordered(seed: int) -> TaskSequence:
+        if config.order == "seeded":
+            return seeded_class_incremental(*labels, tasks, classes, seed, fraction)
+        cut = divide_classes(range(classes), tasks)
+        return class_incremental(*labels, cut, classes, fraction)
 
-    natural = np.arange(classes)
-    # The largest classes first make the largest task that any order can have.
-    largest = ordered(natural if config.order == "natural" else np.argsort(-counts, kind="stable"))
+    natural = config.order == "natural"
+    largest = (
+        ordered(0) if natural else largest_class_incremental(*labels, tasks, classes, fraction)
+    )
     shapes = [largest, tested_on_validation(largest)] if np.any(fraction) else [largest]
 
     @functools.cache
-    def sequence(order: int, use: Use) -> TaskSequence:
-        drawn = natural
-        if config.order == "seeded":
-            drawn = np.random.default_rng(order).permutation(classes)
-        found = ordered(drawn)
+    def sequence(seed: int, use: Use) -> TaskSequence:
+        found = ordered(seed)
         if use == "validation":
             if not np.any(fraction):
                 raise DataError(
@@ -314,7 +329,7 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
                 )
             found = tested_on_validation(found)
         found = same_shapes([found, *shapes])[0]
-        return found if validates else _not_validating(found)
+        return found if _validates(config) else without_validation(found)
 
     return sequence
 
@@ -322,13 +337,6 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
 def _validates(config: Config) -> bool:
     """Return whether validation within a task selects its epoch or learning rate."""
     return config.protocol.select == "best" or config.protocol.plateau_factor != 1
-
-
-def _not_validating(sequence: TaskSequence) -> TaskSequence:
-    """Remove in-task validation, for which GDumb would train its network."""
-    valid = sequence.tasks.valid
-    none = valid._replace(mask=jnp.zeros_like(valid.mask))
-    return sequence._replace(tasks=sequence.tasks._replace(valid=none))
 
 
 def _counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:

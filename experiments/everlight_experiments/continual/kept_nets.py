@@ -19,7 +19,7 @@ BESIDE = 85_000
 
 
 class Net(NamedTuple):
-    """What is kept of a run after a task: the learner without the optimizer's state, the memory."""
+    """The kept parts of a run after a task: learner without optimizer state, and memory."""
 
     learner: Learner
     memory: Memory

@@ -69,7 +69,7 @@ class Extra(NamedTuple):
     meaning: str
     higher_is_better: bool | None = True
     predictions: bool = True
-    """Whether it needs the class predicted for every test sample after every task."""
+    """True if it needs the class predicted for every test sample after every task."""
 
 
 EXTRA: dict[str, Extra] = {

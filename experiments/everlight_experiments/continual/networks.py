@@ -16,13 +16,15 @@ from everlight_experiments.continual.methods import Method
 
 
 class Wanted(NamedTuple):
-    """What a network is made for."""
+    """Sizes and dtype that a network is made for."""
 
     classes: int
     side: int
     """Side of the images in pixels."""
     dtype: str = "float32"
     dropout: tuple[float, ...] = ()
+    remat: bool = False
+    """Whether activations are recomputed in the backward pass."""
 
 
 class Network(NamedTuple):
@@ -35,7 +37,7 @@ class Network(NamedTuple):
     layers: tuple[str, ...] = ()
     """Names of the hidden layers below the head, in order, for methods that mask them."""
     named: bool = True
-    """Whether its head has the name and the kinds that methods ask for."""
+    """True if its head has the name and the kinds that methods require."""
     classes: int = 0
 
     def make(self, method: Method) -> nn.Module:
@@ -98,7 +100,7 @@ def reduced_resnet(numbers: tuple[int, ...], wanted: Wanted) -> Network:
 
 def resnet50(numbers: tuple[int, ...], wanted: Wanted) -> Network:
     """Return ResNet-50."""
-    return Network(ResNet50(wanted.classes, dtype=wanted.dtype), "ResNet-50")
+    return Network(ResNet50(wanted.classes, dtype=wanted.dtype, remat=wanted.remat), "ResNet-50")
 
 
 Make = Callable[[tuple[int, ...], Wanted], Network]
@@ -142,6 +144,8 @@ def network(text: str, wanted: Wanted) -> Network:
         found = make(numbers, wanted)
     if wanted.dropout and name != "small-cnn":
         raise DataError(f"--dropout is for --net small-cnn, not {name}")
+    if wanted.remat and name != "resnet50":
+        raise DataError(f"--remat is for --net resnet50, not {name}")
     dtype = "" if wanted.dtype == "float32" else f", computed in {wanted.dtype} below its head"
     return found._replace(note=found.note + dtype, classes=wanted.classes)
 

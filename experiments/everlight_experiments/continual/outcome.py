@@ -100,7 +100,9 @@ def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np
         for run in runs
         for diverged in [has_diverged(run.arrays)]
     ]
-    return {each.name: np.stack(of) for each, of in zip(metrics, zip(*by_run), strict=True)}
+    return {
+        each.name: np.stack(of) for each, of in zip(metrics, zip(*by_run, strict=True), strict=True)
+    }
 
 
 def arrays_of(outcomes: Outcomes) -> dict[str, np.ndarray]:

@@ -43,18 +43,18 @@ class PaperOptions(RunSettings):
 
 
 class Experiment(NamedTuple):
-    """What a paper trains with one configuration."""
+    """Benchmarks and methods that a paper trains with one configuration."""
 
     benchmarks: Benchmarks
-    """By column."""
+    """Benchmarks by column."""
     jobs: Sequence[Job]
     """Methods by column, each with its number of seeds."""
     parts: Mapping[str, str] = {}
-    """What begins the names of a column's units, where there are several benchmarks."""
+    """Prefix of a column's units, where a folder has several benchmarks."""
     aside: frozenset[str] = frozenset()
     """Columns that only the paper's own sections show."""
     data: Any = None
-    """What the paper's own sections need besides outcomes."""
+    """Data that the paper's own sections need besides outcomes."""
 
     @property
     def shown(self) -> list[str]:
@@ -75,7 +75,7 @@ class Results(NamedTuple):
     config: Any
     experiment: Experiment
     outcomes: Outcomes
-    """By column and method, those of columns aside too."""
+    """Outcomes by column and method, those of columns aside too."""
     seed: int
 
     def of(self, column: str) -> Mapping[str, Outcome]:
@@ -93,21 +93,21 @@ class Finding(NamedTuple):
     needs: frozenset[str]
     """Methods that the check reads."""
     test: Holds
-    """From outcomes by method to whether it holds for each seed, and the numbers in words."""
+    """Function from outcomes by method to whether it holds for each seed, and the numbers."""
 
 
 class Paper(NamedTuple):
     """Everything that is particular to a paper."""
 
     name: str
-    """Of the command and the run's folder."""
+    """Name of the command and of the run's folder."""
     citation: str
     title: Callable[[Any], str]
-    """From the configuration to the report's title."""
+    """Function from the configuration to the report's title."""
     presets: Mapping[Preset, Any]
     """Configurations, dataclass instances whose fields are options of the command."""
     experiment: Callable[[Any, RunFolder, PaperOptions], Experiment]
-    """From the configuration to benchmarks and methods."""
+    """Function from the configuration to benchmarks and methods."""
     sections: Callable[[Results], Sequence[Section]] = lambda results: ()
     """Sections before those of the general report."""
     summary: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()

@@ -116,7 +116,7 @@ def report_sections(
 
 
 def _naive(rows: Sequence[Method]) -> str:
-    """What a report calls the learner that does nothing against forgetting; empty without it."""
+    """Return the name of plain finetuning in this report; empty without it."""
     return next((row.name for row in rows if row.made == METHODS["naive"].made), "")
 
 

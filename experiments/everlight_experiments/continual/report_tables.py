@@ -12,11 +12,10 @@ from everlight.continual import TaskSequence
 from everlight.metrics import (
     CRITERIA,
     WEIGHTINGS,
-    Costs,
     RunSummary,
     cl_score,
     cl_stability,
-    counted_model_memory,
+    sequence_costs,
     summarize_runs,
 )
 from everlight_experiments.common.cells import dash, plus_minus, spread
@@ -62,7 +61,7 @@ class Published(NamedTuple):
     name: str = ""
     """How they are marked."""
     curves: Mapping[str, Mapping[str, Sequence[float]]] = {}
-    """Of the measure over time, by scenario and method."""
+    """Score over time, by column and method."""
     criteria: Mapping[str, Mapping[str, Sequence[float]]] = {}
     """The seven criteria, CL scores and CL stabilities, by scenario and method."""
 
@@ -124,18 +123,20 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
     NaN where a run diverged.
     """
-    seeds, tasks = outcome.steps.shape
     cost, samples = outcome.cost, outcome.samples
-    model = counted_model_memory(cost.parameters, cost.parameter_copies, tasks)
     gone = outcome.diverged_at[:, :1] >= 0
     steps = np.where(gone, np.nan, np.diff(outcome.steps, prepend=0))
     passes = np.ceil(samples / naive.cost.batch_size)
-    costs = Costs(
-        model_memory=jnp.broadcast_to(model, (seeds, tasks)),
-        sample_memory=jnp.asarray(np.where(gone, np.nan, outcome.stored_samples), jnp.float32),
-        lifetime_memory=jnp.asarray(samples.sum(axis=1), jnp.float32),
-        operations=jnp.asarray(cost.operations * steps, jnp.float32),
-        pass_operations=jnp.asarray(naive.cost.operations * passes, jnp.float32),
+    counted = (
+        np.where(gone, np.nan, outcome.stored_samples),
+        samples,
+        cost.operations * steps,
+        naive.cost.operations * passes,
+    )
+    costs = sequence_costs(
+        cost.parameters,
+        cost.parameter_copies,
+        *(jnp.asarray(each, jnp.float32) for each in counted),
     )
     # Means of shares may round above 1.
     return summarize_runs(jnp.clip(jnp.asarray(outcome.matrices, jnp.float32), 0, 1), costs)
@@ -188,7 +189,7 @@ def criteria_tables(
 
 
 def costs_table(by_name: Mapping[str, Outcome]) -> Table:
-    """What every method costs."""
+    """Return the costs of every method."""
     rows = []
     for name, outcome in by_name.items():
         alive = outcome.diverged_at[:, 0] < 0
@@ -275,7 +276,7 @@ def _pairs(outcomes: Outcomes, pairs: Mapping[str, Sequence[tuple[str, str]]]) -
 
 
 def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
-    """By scenario and method, as `hyperparameters_table` takes them."""
+    """Return choices by column and method, as `hyperparameters_table` takes them."""
     return {
         scenario: {name: outcome.choice for name, outcome in by_name.items()}
         for scenario, by_name in outcomes.items()
@@ -283,7 +284,7 @@ def choices_of(outcomes: Outcomes) -> dict[str, dict[str, Choice]]:
 
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Choice]]) -> Table:
-    """Of every method that has one: the grid, or that it was given."""
+    """Return the grid of every method with a hyper-parameter, or that it was given."""
     rows = [
         [f"{name}, {scenario}", choice.told or "given", choice.chosen]
         for scenario, by_name in choices.items()
@@ -301,7 +302,7 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Mapping[str, Cho
 
 
 def settings_table(outcomes: Outcomes) -> Table:
-    """What every method was made with, in a row for all scenarios where it is the same."""
+    """Return the arguments of every method, in one row for all columns where they are the same."""
     rows: dict[tuple[str, str], list[str]] = {}
     for scenario, by_name in outcomes.items():
         for name, outcome in by_name.items():

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +13,20 @@ from everlight.continual import (
     Batch,
     Build,
     Protocol,
+    Run,
     SequenceResult,
     Setup,
     StoredImages,
     Strategy,
     TaskSequence,
+    initial_state,
+    operations_per_step,
 )
-from everlight.continual.engine.sequence import initial_state, operations_per_step
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
     Unit,
     has_diverged,
-    train_one_by_one,
     train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
@@ -46,16 +47,6 @@ from everlight_experiments.continual.selection import (
     choose_hyperparameter,
     fixed_hyperparameter,
 )
-
-
-class Parts(NamedTuple):
-    """Arguments of the engine for a run without a hyper-parameter."""
-
-    build: Build
-    protocol: Protocol
-    data: RunData
-    sequence: TaskSequence
-    key: jax.Array
 
 
 class Programs:
@@ -214,7 +205,7 @@ class Runner:
 
     def net(self, method: Method) -> Net:
         """Return shapes and dtypes of what is kept of a run after a task."""
-        return net_of(initial_state(*self.parts(method)).result)
+        return net_of(initial_state(self.run(method)).result)
 
     def protocol(self, method: Method) -> Protocol:
         """Return the benchmark's protocol; online without boundaries if the method permits it."""
@@ -223,9 +214,9 @@ class Runner:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
 
-    def parts(self, method: Method) -> Parts:
-        """Return the engine's arguments for a run without a hyper-parameter."""
-        return Parts(
+    def run(self, method: Method) -> Run:
+        """Return the engine's argument for a run without a hyper-parameter."""
+        return Run(
             self.build(method),
             self.protocol(method),
             self._data(method),
@@ -245,15 +236,15 @@ class Runner:
         return method.settings(needs._replace(hyperparameter=hyperparameter))
 
     def _replayed(self, method: Method) -> int:
-        strategy, parts = self.strategy(method), self.parts(method)
+        strategy, run = self.strategy(method), self.run(method)
         if strategy.draw is None:
             return 0
-        task = jax.tree.map(lambda leaf: leaf[0], parts.sequence.tasks)
-        index = jnp.zeros(parts.protocol.batch_size, int)
+        task = jax.tree.map(lambda leaf: leaf[0], run.sequence.tasks)
+        index = jnp.zeros(run.protocol.batch_size, int)
         labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
         given = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
-        memory = initial_state(*parts).result.memory
-        found = jax.eval_shape(strategy.draw, memory, given, task, parts.key)
+        memory = initial_state(run).result.memory
+        found = jax.eval_shape(strategy.draw, memory, given, task, run.key)
         drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
         return sum(each.index.size for each in drawn if isinstance(each, Batch))
 
@@ -264,15 +255,15 @@ class Runner:
         facts = {"setting": setting, **self.benchmark.facts(method)}
         kept = self._folder.read_unit(name, facts)
         if kept is None:
-            parts = self.parts(method)
-            result, images = initial_state(*parts).result, stored_images(parts.data.shared)
+            run = self.run(method)
+            result, images = initial_state(run).result, stored_images(run.data.shared)
             kept = Cost(
                 sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
                 self.strategy(method).parameter_copies,
                 sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
                 0 if images is None else images.pieces.nbytes // len(images.pieces),
-                parts.protocol.batch_size,
-                operations_per_step(*parts),
+                run.protocol.batch_size,
+                operations_per_step(run),
             )._asdict()
             # One of several processes is enough.
             if self._folder.claim_unit(name):
@@ -347,10 +338,8 @@ class Runner:
             RunData,
             after_task,
         )
-        if benchmark.one_by_one:
-            return train_one_by_one(*parts)
         if benchmark.store is None:
-            return train_units(*parts)
+            return train_units(*parts, one_by_one=benchmark.one_by_one)
         with naming_files(benchmark.store):
             return train_units(*parts, benchmark.store.announce)
 

@@ -14,21 +14,21 @@ RULE = (
 
 
 class Choice(NamedTuple):
-    """Of a method in a scenario; empty where there is nothing to choose."""
+    """Selected hyper-parameter of a method; empty where there is nothing to select."""
 
     hyperparameters: Float[np.ndarray, "s"]
     """That were tried."""
     tried: Float[np.ndarray, "s"]
-    """What each came to on the unreported draws, in the mean."""
+    """Mean criterion of each value on the validation seeds."""
     hyperparameter: float
     """The one chosen; 0 where there is none."""
     flat: bool = False
-    """Whether the draws tell it from no other: none diverges, and the mean of each one's
+    """True if no value is distinguishable: none diverges, and the mean of each one's
     differences from it is within one standard error."""
 
     @property
     def at_the_edge(self) -> bool:
-        """Whether it is the least or greatest that was tried, and better than others."""
+        """True if it is the least or greatest value tried, and better than others."""
         tried = self.hyperparameters
         ends = bool(len(tried)) and self.hyperparameter in (min(tried), max(tried))
         return ends and not self.flat

@@ -106,7 +106,7 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
     needed = 0
     for column, method, seeds in jobs:
         runner = runners[column]
-        tasks = runner.parts(method).sequence.tasks.id.shape[0]
+        tasks = runner.run(method).sequence.tasks.id.shape[0]
         needed += bytes_of_nets([(lambda r=runner, m=method: r.net(m), tasks)], seeds)
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 

@@ -27,7 +27,8 @@ from everlight.continual import (
     flax_setup,
 )
 from everlight.continual.engine.evaluation import evaluate
-from everlight.continual.engine.steps import begin_sequence
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import begin_state
 from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import fact_sequence, same_shapes
@@ -346,7 +347,7 @@ def initial_ranking(benchmark: Benchmark) -> Callable[[Benchmark, Draw], Ranks]:
     @jax.jit
     def ranks(data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> Ranks:
         setup, strategy = build(data)
-        start = begin_sequence(setup, strategy, protocol, sequence.class_task.shape[0], key)
+        start = begin_state(Run(build, protocol, data, sequence, key)).result
         beginning = (start.memory, start.learner, sequence)
         return evaluate(setup, strategy, *beginning, protocol.evaluation_batch).ranks
 

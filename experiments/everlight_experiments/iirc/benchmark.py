@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Bool, Int, UInt8
+from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import (
     Protocol,
@@ -49,6 +49,7 @@ from everlight_experiments.common.streaming import (
     stream,
 )
 from everlight_experiments.continual.benchmark import (
+    Axis,
     Benchmark,
     Benchmarks,
     Draw,
@@ -68,14 +69,13 @@ from everlight_experiments.iirc.config import Config
 SETTING = "incomplete labels"
 LABELS = 2
 """Largest number of labels per sample."""
-SCORES = ("pw-JS", "JS", "exact match", "recall")
-SCORE = SCORES[0]
-BATCH_RECALL, RECALL_BATCH = "recall by batches", 128
-"""The recall that the authors average over batches of this size."""
+SCORE = "pw-JS"
+SCORES, SCORE_NAMES = "scores", (SCORE, "JS", "exact match", "recall")
+RECALL_BATCH = 128
+"""Samples per batch of the recall that the authors average over batches."""
 NEWEST = "pw-JS on the newest task"
-PREDICTED_LABELS, TRUE_LABELS = "predicted labels per sample", "true labels per sample"
 CONFUSION = "confusion of labels"
-BY_CLASS_TYPE = "pw-JS by class type"
+LABEL_COUNTS = "labels per sample"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 MOST_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
@@ -132,15 +132,11 @@ def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
 
 def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:
     """Return the data without broken image files, if these are to be skipped."""
-    images = data.images
-    if config.undecodable == "fail" or not isinstance(images, ImageFiles):
+    files = data.images
+    if config.undecodable == "fail" or not isinstance(files, ImageFiles):
         return data
-    return data._replace(images=leave_out_undecodable(folder, images, open_store(config, images)))
-
-
-def open_store(config: Config, images: ImageFiles) -> JpegStore:
-    """Return the reader of a listing's files."""
-    return JpegStore(images.folder, images.images, config.side, config.memory_limit)
+    store = JpegStore(files.folder, files.images, config.side, config.memory_limit)
+    return data._replace(images=leave_out_undecodable(folder, files, store))
 
 
 def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) -> Learned:
@@ -164,26 +160,17 @@ def learn(config: Config, data: IIRCData, runs: Path, validation: bool = False) 
         stored = stored_features(features, slice(len(images.train_labels)))
         net, checksums = feature_head(features.note, data.classes), checksums_of(features.values)
         return Learned(data, stored, net, (*checksums_of(*content), *checksums), sequence)
-    net = network_of(config, data.classes)
-    checksums = checksums_of(*content)
+    net, checksums = network_of(config, data.classes), checksums_of(*content)
     if isinstance(images, ImageFiles):
-        return Learned(data, channels(), net, checksums, sequence, open_store(config, images))
+        store = JpegStore(images.folder, images.images, config.side, config.memory_limit)
+        return Learned(data, channels(), net, checksums, sequence, store)
     stored = store_images(images, CHANNELS.get(config.data))
     return Learned(data, stored, net, checksums, sequence)
 
 
 def network_of(config: Config, classes: int) -> Network:
-    """Return the network of a configuration.
-
-    Raises:
-      DataError: there is no such network, or it cannot recompute its activations.
-    """
-    net = network(config.net, Wanted(classes, config.side, config.dtype))
-    if not config.remat:
-        return net
-    if not hasattr(net.shape, "remat"):
-        raise DataError(f"--remat is for --net resnet50, not {config.net}")
-    return net._replace(shape=net.shape.clone(remat=True))
+    """Return the network that a configuration names."""
+    return network(config.net, Wanted(classes, config.side, config.dtype, remat=config.remat))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
@@ -300,28 +287,37 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
 
     @once_per_run
     def scores(run: Trained) -> dict[str, np.ndarray]:
-        validates = run.draw.use == "validation"
-        superclass = data.superclass(-1 - run.draw.number if validates else run.draw.number)
+        number = run.draw.number
+        superclass = data.superclass(-1 - number if run.draw.use == "validation" else number)
         found = label_scores(run.sequence, run.arrays["predicted"], superclass)
-        return as_tasks(found, run.tasks)
+        return found if len(run.sequence.tasks.id) == run.tasks else at_the_end(found, run.tasks)
 
-    def metric(name: str, *axes, better: bool | None = True, meaning: str = "") -> Metric:
+    def metric(name: str, *axes: Axis, better: bool | None = True, meaning: str = "") -> Metric:
         return Metric(name, lambda run: scores(run)[name], axes, better, meaning)
 
-    by_type = (
-        "Mean after the last task over the test samples with a label of the type; only labels of "
-        "the type count."
-    )
+    final = "Mean over the test samples of all tasks, after the last task."
     return (
         metric(SCORE, "time"),
         metric(BY_TASK.format(SCORE), "time", "task"),
-        *(metric(name, "time") for name in SCORES[1:]),
-        metric(BATCH_RECALL),
-        metric(NEWEST, "time"),
-        metric(PREDICTED_LABELS, "time", better=None),
-        metric(TRUE_LABELS, "time", better=None),
+        metric(SCORES, "time", SCORE_NAMES, meaning=final),
+        metric(
+            "recall by batches",
+            meaning="Recall after the last task as the authors average it: labels found over true "
+            f"labels of each {RECALL_BATCH} samples.",
+        ),
+        metric(LABEL_COUNTS, "time", ("predicted", "true"), better=None, meaning=final),
+        metric(
+            NEWEST,
+            "time",
+            meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
+        ),
+        metric(
+            "pw-JS by class type",
+            CLASS_TYPES,
+            meaning="Mean after the last task over the "
+            "test samples with a label of the type; only labels of the type count.",
+        ),
         metric(CONFUSION, data.classes, data.classes, better=None),
-        metric(BY_CLASS_TYPE, CLASS_TYPES, meaning=by_type),
     )
 
 
@@ -339,39 +335,38 @@ def label_scores(
     """
     classes = sequence.class_task.shape[0]
     chosen = jnp.asarray(unpack(predicted, classes))
-    labels = multi_hot(sequence.test.labels, classes)
-    seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
-    means = task_score_matrix(chosen, labels, sequence.test_member, seen)
-    tested = jnp.cumsum(sequence.test_member, axis=0) > 0
-    last, member, final = (chosen[-1], labels), sequence.test_member, seen[-1]
-    recalls = batch_recall(*last, member, final, sequence.tasks.id[-1], RECALL_BATCH)
-    by_type = class_type_scores(*last, final, class_types(jnp.asarray(superclass)))
+    labels, member = multi_hot(sequence.test.labels, classes), sequence.test_member
+    seen, tested = (jnp.cumsum(x, axis=0) > 0 for x in (sequence.tasks.classes, member))
+    means = task_score_matrix(chosen, labels, member, seen)
+    last = chosen[-1], labels
+    recalls = batch_recall(*last, member, seen[-1], sequence.tasks.id[-1], RECALL_BATCH)
+    by_type = class_type_scores(*last, seen[-1], class_types(jnp.asarray(superclass)))
 
-    def per_sample(mask: Bool[Array, "t m c"]) -> Array:
+    def per_sample(mask: Bool[Array, "t m c"]) -> Float[Array, "t"]:
         return jnp.sum(jnp.sum(mask, axis=2) * tested, axis=1) / jnp.sum(tested, axis=1)
 
     found = {
-        **dict(zip(SCORES, means.union, strict=True)),
+        SCORE: means.union.precision_weighted_jaccard,
         BY_TASK.format(SCORE): means.by_task.precision_weighted_jaccard,
-        BATCH_RECALL: recalls.union,
         NEWEST: means.current.precision_weighted_jaccard,
-        PREDICTED_LABELS: per_sample(chosen),
-        TRUE_LABELS: per_sample(labels & seen[:, None]),
+        SCORES: jnp.stack(means.union, axis=-1),
+        "recall by batches": recalls.union,
+        LABEL_COUNTS: jnp.stack([per_sample(chosen), per_sample(labels & seen[:, None])], axis=-1),
+        "pw-JS by class type": by_type.precision_weighted_jaccard,
         CONFUSION: confusion_matrix(*last, jnp.arange(classes)),
-        BY_CLASS_TYPE: by_type.precision_weighted_jaccard,
     }
     return {name: np.asarray(value) for name, value in found.items()}
 
 
-def as_tasks(found: dict[str, np.ndarray], tasks: int) -> dict[str, np.ndarray]:
-    """Return joint training's scores as those of the last task; NaN where it has none."""
+def at_the_end(found: dict[str, np.ndarray], tasks: int) -> dict[str, np.ndarray]:
+    """Return joint training's scores as those after the last task; NaN where it has none."""
     matrix = BY_TASK.format(SCORE)
-    if len(found[matrix]) == tasks:
-        return found
-    over_time = (*SCORES, NEWEST, PREDICTED_LABELS, TRUE_LABELS)
-    before = np.full(tasks - 1, np.nan, np.float32)
-    padded = {name: np.concatenate([before, found[name]]) for name in over_time}
-    return found | padded | {matrix: np.full((tasks, tasks), np.nan, np.float32)}
+    padded = {
+        name: np.concatenate([np.full((tasks - 1, *value.shape[1:]), np.nan), value])
+        for name, value in found.items()
+        if name in (SCORE, SCORES, NEWEST, LABEL_COUNTS)
+    }
+    return found | padded | {matrix: np.full((tasks, tasks), np.nan)}
 
 
 def unpack(predicted: UInt8[np.ndarray, "t m packed"], classes: int) -> Bool[np.ndarray, "t m c"]:

@@ -23,16 +23,12 @@ from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Sh
 from everlight_experiments.continual.config import Dtype, Side
 from everlight_experiments.continual.methods import METHODS, Method, Needs
 
-PAPER_METHODS: dict[str, Method] = {
-    "joint": METHODS["joint"],
-    "incremental joint": METHODS["incremental joint"],
-    "ER-infinite": METHODS["ER-infinite"],
-    "ER-balanced": METHODS["ER-balanced"],
-    "iCaRL-CNN": METHODS["iCaRL-CNN"],
-    "iCaRL-norm": METHODS["iCaRL-norm"],
+_AS_THEY_ARE = (
+    *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
+    *("LUCIR", "BiC", "A-GEM"),
+)
+PAPER_METHODS: dict[str, Method] = {name: METHODS[name] for name in _AS_THEY_ARE} | {
     "LUCIR": METHODS["LUCIR"]._replace(hyperparameters=(5.0,)),
-    "BiC": METHODS["BiC"],
-    "A-GEM": METHODS["A-GEM"],
     "finetune": METHODS["naive"]._replace(name="finetune"),
 }
 FORMS: dict[str, Method] = PAPER_METHODS | {

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.continual import multi_hot
+from everlight.continual import TaskSequence, multi_hot
 from everlight.metrics import confusion_matrix
-from everlight.plots.style import line_style
 from everlight_data.errors import DataError
 from everlight_data.images.iirc_sets import IIRCData, is_imagenet
-from everlight_experiments.common.cells import deviation, spread
+from everlight_experiments.common.cells import spread
 from everlight_experiments.common.configs import option_value
-from everlight_experiments.common.plots import curves_left_out, new_canvas, plot_curves, save
+from everlight_experiments.common.plots import curves_left_out, plot_curves
 from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods, check_name
@@ -25,7 +24,6 @@ from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
-    Holds,
     Paper,
     PaperOptions,
     Results,
@@ -37,15 +35,11 @@ from everlight_experiments.continual.report_metrics import plot_squares
 from everlight_experiments.continual.report_tables import sizes_table
 from everlight_experiments.continual.train import jobs_of
 from everlight_experiments.iirc.benchmark import (
-    BATCH_RECALL,
     CONFUSION,
     NEWEST,
-    PREDICTED_LABELS,
-    RECALL_BATCH,
     SCORE,
     SCORES,
     SETTING,
-    TRUE_LABELS,
     decodable,
     iirc_benchmark,
     learn,
@@ -68,7 +62,9 @@ FINDINGS_ARE_OF = (
     "Each finding of the paper is for IIRC-CIFAR; the table counts the configurations of this run "
     "in which it holds. Means are over tasks and configurations."
 )
-LATER_LABELS = "A later subclass adds a label to a task's samples, so these curves can fall without forgetting."
+LATER_LABELS = (
+    "A later subclass adds a label to a task's samples: curves can fall without forgetting."
+)
 SUPERFLUOUS = (
     "The precision-weighted Jaccard similarity penalizes superfluous labels more than the Jaccard "
     "similarity; the distance between the two curves shows them."
@@ -112,8 +108,8 @@ def column_of(exemplars: int) -> str:
     return f"{exemplars} exemplars"
 
 
-def above(first: Sequence[str], second: Sequence[str]) -> Holds:
-    """Return the test of whether every first method's mean pw-JS is above every second one's."""
+def ahead(claim: str, first: Sequence[str], second: Sequence[str]) -> Finding:
+    """Return the finding that every first method's mean pw-JS is above every second one's."""
 
     def test(outcomes: Outcomes) -> Verdict:
         means = {name: outcomes[name].over_time.mean(axis=1) for name in (*first, *second)}
@@ -121,15 +117,15 @@ def above(first: Sequence[str], second: Sequence[str]) -> Holds:
         highest = np.max([means[name] for name in second], axis=0)
         return lowest > highest, in_words(means)
 
-    return test
+    return Finding(claim, frozenset((*first, *second)), test)
 
 
 def predicts_too_many(outcomes: Outcomes) -> Verdict:
     """Compare the distances of JS from pw-JS."""
-    gaps = {
-        name: (outcomes[name].metrics["JS"] - outcomes[name].over_time).mean(axis=1)
-        for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR")
-    }
+    gaps = {}
+    for name in ("iCaRL-CNN", "iCaRL-norm", "LUCIR"):
+        weighted, plain, *_ = np.moveaxis(outcomes[name].metrics[SCORES], -1, 0)
+        gaps[name] = (plain - weighted).mean(axis=1)
     return np.minimum(gaps["iCaRL-CNN"], gaps["iCaRL-norm"]) > gaps["LUCIR"], in_words(gaps)
 
 
@@ -154,15 +150,15 @@ def in_words(means: Mapping[str, Float[np.ndarray, "seeds"]]) -> str:
 
 
 FINDINGS = (
-    Finding(
+    ahead(
         "Incremental joint, which has all labels, is above ER-infinite, which has not",
-        frozenset({"incremental joint", "ER-infinite"}),
-        above(["incremental joint"], ["ER-infinite"]),
+        ["incremental joint"],
+        ["ER-infinite"],
     ),
-    Finding(
+    ahead(
         "Both iCaRLs are ahead of ER and finetune",
-        frozenset({"iCaRL-CNN", "iCaRL-norm", "ER-balanced", "finetune"}),
-        above(["iCaRL-CNN", "iCaRL-norm"], ["ER-balanced", "finetune"]),
+        ["iCaRL-CNN", "iCaRL-norm"],
+        ["ER-balanced", "finetune"],
     ),
     Finding(
         "iCaRL predicts too many labels: JS is further above pw-JS than for LUCIR",
@@ -175,141 +171,92 @@ FINDINGS = (
         retains,
     ),
     Finding("LUCIR learns new labels less and less: R_jj falls", frozenset({"LUCIR"}), learns_less),
-    Finding(
-        "A-GEM is below ER-balanced",
-        frozenset({"A-GEM", "ER-balanced"}),
-        above(["ER-balanced"], ["A-GEM"]),
-    ),
+    ahead("A-GEM is below ER-balanced", ["ER-balanced"], ["A-GEM"]),
 )
 
 
 def sections(results: Results) -> list[Section]:
     """Return what only this paper's report shows."""
-    outcomes, data = results.of(SETTING), results.experiment.data
+    outcomes = results.of(SETTING)
     sequential = {name: each for name, each in outcomes.items() if name != "joint"}
-    precision = [scores_table(outcomes)]
     found = [findings_section(FINDINGS, outcomes, FINDINGS_ARE_OF)]
     if sequential:
-        precision = [label_curves(results, sequential), *precision]
-    found.append(Section("Precision of the predicted labels", [SUPERFLUOUS], precision))
-    if sequential:
-        earlier, mixed = earlier_tasks(results, sequential), confusion(results, sequential)
+        gap, earlier = label_curves(results, sequential), earlier_tasks(results, sequential)
+        found.append(Section("Precision of the predicted labels", [SUPERFLUOUS], [gap]))
         found.append(Section("Each task over time", [LATER_LABELS], [earlier]))
-        found.append(Section("Confusion of labels", items=[mixed]))
+        found.append(Section("Confusion of labels", items=[confusion(results, sequential)]))
     if results.experiment.aside:
         found.append(Section("More exemplars", items=exemplars(results)))
-    sequence = results.experiment.benchmarks[SETTING].sequence
-    splits = {
-        str(number): sequence(METHODS["naive"], Draw("evaluation", results.seed, number))
-        for number in range(results.config.configurations)
-    }
-    return [*found, Section("The splits", items=[sizes_table(splits), hierarchy_table(data)])]
+    runs = range(results.config.configurations)
+    sizes = sizes_table({str(number): sequence_of(results, number) for number in runs})
+    return [*found, Section("The splits", items=[sizes, hierarchy_table(results.experiment.data)])]
+
+
+def sequence_of(results: Results, number: int) -> TaskSequence:
+    """Return the tasks of a configuration."""
+    benchmark = results.experiment.benchmarks[SETTING]
+    return benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, number))
 
 
 def label_curves(results: Results, outcomes: Outcomes) -> Figure:
     """Return JS and pw-JS over time of the methods of figure 4, or of the first four."""
     compared = ("iCaRL-CNN", "iCaRL-norm", "LUCIR", "ER-balanced")
     shown = [name for name in compared if name in outcomes] or list(outcomes)[:4]
-    panels = {
-        name: {score: outcomes[name].metrics[score] for score in ("JS", SCORE)} for name in shown
-    }
+    panels = {}
+    for name in shown:
+        weighted, plain, *_ = np.moveaxis(outcomes[name].metrics[SCORES], -1, 0)
+        panels[name] = {"JS": plain, SCORE: weighted}
     caption = "JS and pw-JS on the samples of all tasks so far (figure 4)."
     return Figure(caption, plot_curves(results.folder / "js_gap.png", panels, "R_j"))
 
 
 def earlier_tasks(results: Results, outcomes: Outcomes) -> Figure:
-    """Return pw-JS over time on the newest task and on some tasks since they were learned."""
+    """Return pw-JS over time on some tasks since they were learned."""
     tasks = next(iter(outcomes.values())).matrices.shape[-1]
-    title = "The newest task"
-    panels = {title: {name: each.metrics[NEWEST] for name, each in outcomes.items()}}
-    labels = {title: f"{SCORE}, R_jj"}
-    for task in sorted({0, tasks // 4, tasks // 2}):
-        title = f"Task {task + 1}"
-        panels[title] = {name: each.matrices[..., task] for name, each in outcomes.items()}
-        labels[title] = f"{SCORE}, R_j{task + 1}"
-    caption = (
-        "pw-JS on the samples of the newest task (figure 5), and of one task since it was learned "
-        "(figures A.16 and A.17)."
-    )
+    panels = {
+        f"Task {task + 1}": {name: each.matrices[..., task] for name, each in outcomes.items()}
+        for task in sorted({0, tasks // 4, tasks // 2})
+    }
+    caption = "pw-JS on the samples of one task since it was learned (figures A.16 and A.17)."
     path, order = results.folder / "earlier_tasks.png", tuple(results.of(SETTING))
-    picture = plot_curves(path, panels, labels, order=order, baseline="finetune")
+    picture = plot_curves(path, panels, SCORE, order=order, baseline="finetune")
     return Figure(caption + curves_left_out(panels, "finetune"), picture)
 
 
 def confusion(results: Results, outcomes: Outcomes) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
-    benchmark, order = results.experiment.benchmarks[SETTING], results.experiment.data.order(0)
-    sequence = benchmark.sequence(METHODS["naive"], Draw("evaluation", results.seed, 0))
-    labels = multi_hot(sequence.test.labels, len(order))
+    order = results.experiment.data.order(0)
+    labels = multi_hot(sequence_of(results, 0).test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
     squares |= {name: each.metrics[CONFUSION][0] for name, each in outcomes.items()}
     caption = (
         "After the last task of the first configuration: of the samples with one label, the share "
         "for which another is predicted (figure 6). Lines of the truth off its diagonal are "
         "superclasses and their subclasses. Labels are in order of introduction: "
-        f"{listed(order)}."
+        f"{listed(order, len(order))}."
     )
     return Figure(caption, plot_squares(results.folder / "confusion.png", squares, "label"))
 
 
 def exemplars(results: Results) -> tuple[Figure, Table]:
     """Return the final pw-JS by the number of exemplars per class as curves and a table."""
-    own = results.config.benchmark.exemplars_per_class
     by_count = {count: results.of(column_of(count)) for count in results.config.ablation}
-    by_count[own] = results.of(SETTING)
-    names = results.of(column_of(results.config.ablation[0]))
+    names = next(iter(by_count.values()))
+    by_count[results.config.benchmark.exemplars_per_class] = results.of(SETTING)
+    counts = sorted(by_count)
     finals = {
-        name: {count: by_count[count][name].final for count in sorted(by_count)} for name in names
+        name: np.stack([by_count[count][name].final for count in counts], axis=1) for name in names
     }
-    canvas, (axis,) = new_canvas(1, 5.6, 3.4)
-    by_end = sorted(finals.items(), key=lambda each: -each[1][max(each[1])].mean())
-    for place, (name, of) in enumerate(by_end):
-        means, spreads = [x.mean() for x in of.values()], [deviation(x) for x in of.values()]
-        # Side by side, or bars would hide each other.
-        places = np.array(list(of)) * 1.03 ** (place - (len(by_end) - 1) / 2)
-        look = line_style(place)._asdict()
-        axis.errorbar(places, means, spreads, label=name, marker="o", capsize=3, **look)
-    axis.set(xlabel="exemplars per class", ylabel="pw-JS, R_j", xscale="log")
-    axis.set_xticks(sorted(by_count), [f"{count:,}" for count in sorted(by_count)])
-    axis.minorticks_off()
-    axis.set_ylim(0, None)
-    axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    shown, ticks = {"": finals}, [f"{count:,}" for count in counts]
+    path, label = results.folder / "exemplars.png", "exemplars per class"
+    picture = plot_curves(path, shown, f"final {SCORE}", label, ticks=ticks)
     caption = (
-        "pw-JS after the last task with more exemplars per class (appendix E); ± and bars are "
-        "one standard deviation over configurations."
+        "pw-JS after the last task with more exemplars per class (appendix E); ± and bands are "
+        f"one standard deviation over configurations.{curves_left_out(shown)}"
     )
-    picture = save(canvas, results.folder / "exemplars.png")
-    rows = [[name, *map(spread, of.values())] for name, of in finals.items()]
-    columns = [Column(f"{count:,}", "exemplars per class") for count in sorted(by_count)]
-    table = Table("The same in numbers.", [Column("method"), *columns], rows)
-    return Figure(caption, picture), table
-
-
-def scores_table(outcomes: Outcomes) -> Table:
-    """Return every score of every method, and the numbers of labels."""
-    rows = [
-        [
-            name,
-            *(spread(each.metrics[score][:, -1]) for score in SCORES),
-            spread(each.metrics[BATCH_RECALL]),
-            *(spread(np.nanmean(each.metrics[score], axis=1)) for score in (SCORE, NEWEST)),
-            *(f"{each.metrics[n][:, -1].mean():.2f}" for n in (PREDICTED_LABELS, TRUE_LABELS)),
-        ]
-        for name, each in outcomes.items()
-    ]
-    final = "after the last task, on all tasks"
-    columns = [
-        Column("method"),
-        *(Column(score, final) for score in (*SCORES, BATCH_RECALL)),
-        *(Column(score, "pw-JS, mean over tasks") for score in ("R_j", "R_jj")),
-        *(Column(which, "labels per sample, final") for which in ("predicted", "true")),
-    ]
-    caption = (
-        "Mean ± standard deviation over configurations. Recall is the mean over samples; by "
-        f"batches, as the authors have it, labels found over true labels of each {RECALL_BATCH} "
-        "samples, averaged."
-    )
-    return Table(caption, columns, rows)
+    rows = [[name, *map(spread, values.T)] for name, values in finals.items()]
+    columns = [Column("method"), *(Column(tick, label) for tick in ticks)]
+    return Figure(caption, picture), Table("The same in numbers.", columns, rows)
 
 
 def hierarchy_table(data: IIRCData) -> Table:
@@ -319,18 +266,18 @@ def hierarchy_table(data: IIRCData) -> Table:
     grouped = {member for members in hierarchy.values() for member in members}
     groups = {**hierarchy, "without superclass": [name for name in counts if name not in grouped]}
     rows = [
-        [name, str(len(members)), f"{sum(counts[each] for each in members):,}", listed(members, 4)]
+        [name, str(len(members)), f"{sum(counts[each] for each in members):,}", listed(members)]
         for name, members in groups.items()
     ]
     columns = [Column(name) for name in ("superclass", "subclasses", "training images", "which")]
     return Table("The hierarchy.", columns, rows)
 
 
-def listed(names: Sequence[str], shown: int | None = None) -> str:
+def listed(names: Sequence[str], shown: int = 4) -> str:
     """Return the first names, and how many more there are."""
     # ImageNet's names are lists of synonyms.
     text = ", ".join(name.split(",")[0] for name in names[:shown])
-    return text if shown is None or len(names) <= shown else f"{text} and {len(names) - shown} more"
+    return text if len(names) <= shown else f"{text} and {len(names) - shown} more"
 
 
 def file_remarks(results: Results) -> list[tuple[str, str]]:

@@ -8,37 +8,9 @@ from everlight.color.alignment import (
     fit_homography,
     warp_image,
 )
-from everlight.color.bias_correction import (
-    correct_bias,
-    correct_bias_locally,
-    fit_bias_correction,
-)
-from everlight.color.chromagenic import (
-    Chromagenic,
-    LinearRegression,
-    chromagenic_estimate,
-    fit_chromagenic,
-    fit_linear_regression,
-    linear_estimate,
-)
+from everlight.color.baselines import *  # noqa: F403
+from everlight.color.baselines import __all__ as _baselines
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
-from everlight.color.confidence_pooling import (
-    ConfidencePoolingModel,
-    confidence_pooled_estimate,
-    fit_confidence_pooling,
-)
-from everlight.color.cross_camera import (
-    CrossCameraModel,
-    cross_camera_estimate,
-    fit_cross_camera,
-)
-from everlight.color.dual_mapping import (
-    DualMappingModel,
-    draw_illuminants,
-    dual_mapping_estimate,
-    fit_dual_mapping,
-    four_colors,
-)
 from everlight.color.estimators import (
     ESTIMATORS,
     Estimator,
@@ -54,20 +26,12 @@ from everlight.color.feature_distribution import (
     feature_distance,
     fit_feature_distribution,
 )
-from everlight.color.fourier_constancy import (
-    FOURIER_SETTINGS,
-    FourierModel,
-    FourierSettings,
-    fit_fourier_constancy,
-    fourier_estimate,
-    log_chroma_histograms,
-)
-from everlight.color.gamut import Gamut, fit_gamut, gamut_estimate
 from everlight.color.mixing import Mixtures, mix_neighbors
 from everlight.color.moments import (
     color_moments,
     edge_moments,
     extreme_chromaticities,
+    pixel_moments,
     reilluminate_moments,
 )
 from everlight.color.radiometry import (
@@ -91,12 +55,6 @@ from everlight.color.rendering import (
     render_linear,
     white_balance,
 )
-from everlight.color.sensor_independent import (
-    SensorIndependentModel,
-    chroma_kernels,
-    fit_sensor_independent,
-    sensor_independent_estimate,
-)
 from everlight.color.transform_prior import (
     ProbableTransform,
     TransformPrior,
@@ -114,24 +72,14 @@ from everlight.color.transforms import (
 
 __all__ = [
     "ESTIMATORS",
-    "FOURIER_SETTINGS",
-    "Chromagenic",
-    "ConfidencePoolingModel",
-    "CrossCameraModel",
-    "DualMappingModel",
     "Estimator",
     "FeatureDistribution",
-    "FourierModel",
-    "FourierSettings",
-    "Gamut",
     "HomographyFit",
-    "LinearRegression",
     "MaskedImage",
     "Mixtures",
     "ProbableTransform",
     "ResponseTable",
     "Sensor",
-    "SensorIndependentModel",
     "TransformFit",
     "TransformPrior",
     "apply_color_transform",
@@ -143,47 +91,26 @@ __all__ = [
     "camera_responses",
     "camera_to_srgb",
     "chart_transforms",
-    "chroma_kernels",
-    "chromagenic_estimate",
     "color_moments",
-    "confidence_pooled_estimate",
-    "correct_bias",
-    "correct_bias_locally",
-    "cross_camera_estimate",
-    "draw_illuminants",
-    "dual_mapping_estimate",
     "edge_moments",
     "encode_srgb",
     "extreme_chromaticities",
     "feature_distance",
-    "fit_bias_correction",
-    "fit_chromagenic",
     "fit_color_transform",
-    "fit_confidence_pooling",
-    "fit_cross_camera",
-    "fit_dual_mapping",
     "fit_feature_distribution",
-    "fit_fourier_constancy",
-    "fit_gamut",
     "fit_homography",
-    "fit_linear_regression",
     "fit_probable_transform",
-    "fit_sensor_independent",
-    "four_colors",
-    "fourier_estimate",
     "from_chromaticity",
     "full_scale_balance",
-    "gamut_estimate",
     "illuminant_response",
     "keep_observed",
     "learn_transform_prior",
-    "linear_estimate",
-    "log_chroma_histograms",
     "minkowski_framework",
     "mix_neighbors",
     "normalize_sum",
     "patch_means",
     "patch_thumbnail",
+    "pixel_moments",
     "reilluminate_moments",
     "reilluminate_transform",
     "render",
@@ -192,7 +119,6 @@ __all__ = [
     "response_table",
     "scale_free",
     "scene_colors",
-    "sensor_independent_estimate",
     "take_photograph",
     "to_chromaticity",
     "unit_illuminant",
@@ -200,4 +126,5 @@ __all__ = [
     "warp_image",
     "weighted_gray_edge",
     "white_balance",
+    *_baselines,
 ]

@@ -57,6 +57,22 @@ def color_moments(
 
 
 @checked
+def pixel_moments(image: Image, mask: Mask, degree: int = 2) -> Float[Array, "k"]:
+    """Return `color_moments` of an image's unmasked pixels.
+
+    Args:
+      image: linear raw colours, `[h, w, 3]`.
+      mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
+      degree: highest degree of the products; 1, 2 and 3 give 3, 9 and 19 moments.
+
+    Raises:
+      ValueError: `degree` is not 1, 2 or 3.
+    """
+    weights = None if mask is None else mask.ravel().astype(image.dtype)
+    return color_moments(image.reshape(-1, 3), weights, degree)
+
+
+@checked
 def edge_moments(
     image: Image, mask: Mask, sigma: PositiveFloat = EDGE_SIGMA, degree: int = 2
 ) -> Float[Array, "k"]:

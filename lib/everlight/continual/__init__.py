@@ -21,7 +21,8 @@ from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
 from everlight.continual.strategies.hat import UnitsUsed, units_used
-from everlight.continual.training import Trained, TrainedScores, train
+from everlight.continual.trained import Trained, TrainedScores
+from everlight.continual.training import train
 
 __all__ = [
     "Batch",

@@ -35,6 +35,7 @@ from everlight.metrics.cl_score import (
     measure_criteria,
     model_size_efficiency,
     samples_storage_efficiency,
+    sequence_costs,
     summarize_runs,
 )
 from everlight.metrics.multilabel import (
@@ -141,6 +142,7 @@ __all__ = [
     "roc_area",
     "sample_scores",
     "samples_storage_efficiency",
+    "sequence_costs",
     "spo_generalisation",
     "spo_overlap",
     "summarize_errors",

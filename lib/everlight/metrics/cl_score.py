@@ -68,6 +68,35 @@ class RunSummary(NamedTuple):
 
 
 @checked
+def sequence_costs(
+    parameters: int,
+    parameter_copies: int,
+    stored_samples: Float[Array, "*runs tasks"],
+    task_samples: Float[Array, "*runs tasks"],
+    operations: Float[Array, "*runs tasks"],
+    pass_operations: Float[Array, "*runs tasks"],
+) -> Costs:
+    """Return the costs of runs of one strategy, with memories in parameters and samples.
+
+    Args:
+      parameters: number of the model's parameters.
+      parameter_copies: parameter-sized arrays that the strategy stores.
+      stored_samples: samples in memory at each task, `[..., tasks]`.
+      task_samples: training samples of each task, `[..., tasks]`.
+      operations: operations of learning each task, `[..., tasks]`.
+      pass_operations: operations of one pass over each task's samples, `[..., tasks]`.
+    """
+    model = counted_model_memory(parameters, parameter_copies, stored_samples.shape[-1])
+    return Costs(
+        jnp.broadcast_to(model, stored_samples.shape),
+        stored_samples,
+        jnp.sum(task_samples, axis=-1),
+        operations,
+        pass_operations,
+    )
+
+
+@checked
 def counted_model_memory(
     parameters: int, regulariser_copies: int, tasks: int
 ) -> Float[Array, "tasks"]:

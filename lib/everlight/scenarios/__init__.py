@@ -4,6 +4,13 @@ from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
     tested_on_validation,
+    without_validation,
+)
+from everlight.scenarios.class_orders import (
+    divide_classes,
+    largest_class_incremental,
+    seeded_class_incremental,
+    validation_fractions,
 )
 from everlight.scenarios.core50 import TrainingBatch, core50, training_batches
 from everlight.scenarios.experiences import from_experiences
@@ -37,18 +44,23 @@ __all__ = [
     "class_incremental",
     "core50",
     "distances_between_facts",
+    "divide_classes",
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",
     "from_experiences",
     "iirc",
     "join_tasks",
+    "largest_class_incremental",
     "online_stream",
     "random_split",
     "same_shapes",
+    "seeded_class_incremental",
     "semantic_split",
     "split_statistics",
     "stack_samples",
     "tested_on_validation",
     "training_batches",
+    "validation_fractions",
+    "without_validation",
 ]

@@ -92,6 +92,14 @@ def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
 
 
 @checked
+def without_validation(sequence: TaskSequence) -> TaskSequence:
+    """Return the sequence without in-task validation samples; shapes stay the same."""
+    valid = sequence.tasks.valid
+    none = valid._replace(mask=jnp.zeros_like(valid.mask))
+    return sequence._replace(tasks=sequence.tasks._replace(valid=none))
+
+
+@checked
 def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
     """Divide an order of classes into `count` tasks of equal size.
 

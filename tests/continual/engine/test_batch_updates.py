@@ -9,14 +9,16 @@ import pytest
 
 from everlight.continual import Protocol, run_sequence
 from everlight.continual.base import Epoch, Samples
+from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.evaluation import validate
-from everlight.continual.engine.sequence import drive_sequence
-from everlight.continual.engine.steps import online_protocol, shuffle
+from everlight.continual.engine.protocol import online_protocol
+from everlight.continual.engine.run import Run
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, samples_of, small_learner, small_setup
+from tests.driving import drive_run
 
 TASKS = [[4, 1], [0, 5], [2, 3]]
 SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
@@ -33,7 +35,7 @@ def build_with(strategy):
 
 def trained(strategy, protocol, sequence=SEQUENCE):
     build = build_with(strategy)
-    return jax.jit(lambda key: run_sequence(build, protocol, (), sequence, key))(KEY)
+    return jax.jit(lambda key: run_sequence(Run(build, protocol, (), sequence, key)))(KEY)
 
 
 def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():
@@ -70,7 +72,7 @@ def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
     """By hand: the driver's states after every batch of a stream whose pieces are its batches."""
     protocol = Protocol(epochs=1, batch_size=11, select="last", prequential=True)
     build = build_with(strategy)
-    states = list(drive_sequence(build, protocol, (), SEQUENCE, KEY))
+    states = list(drive_run(Run(build, protocol, (), SEQUENCE, KEY)))
     compiled = trained(strategy, protocol)
     np.testing.assert_array_equal(states[-1].result.prequential, compiled.prequential)
     assert compiled.prequential.shape == (3, 1)
@@ -90,7 +92,7 @@ def test_a_batch_of_all_is_scored_by_the_net_before_the_task():
     size = int(SEQUENCE.tasks.train.mask.sum(axis=1).max())
     protocol = Protocol(epochs=1, batch_size=size, select="last", prequential=True)
     build = build_with(naive)
-    states = list(drive_sequence(build, protocol, (), SEQUENCE, KEY))
+    states = list(drive_run(Run(build, protocol, (), SEQUENCE, KEY)))
     setup, _ = build(())
     for task in (1, 2):
         learner = states[task - 1].result.learner
@@ -155,7 +157,9 @@ def test_without_any_validation_slot_nothing_is_gathered():
         )
     )
     protocol = Protocol(epochs=1, batch_size=11, select="last")
-    result = jax.jit(lambda key: run_sequence(build_with(naive), protocol, (), sequence, key))(KEY)
+    result = jax.jit(lambda key: run_sequence(Run(build_with(naive), protocol, (), sequence, key)))(
+        KEY
+    )
     assert np.isnan(result.validation).all()
     assert np.isfinite(result.losses).all()
 

@@ -11,8 +11,10 @@ import pytest
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
-from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
@@ -24,6 +26,7 @@ from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.icarl import icarl
 from everlight.continual.strategies.importance import fisher_diagonal
 from everlight.scenarios.class_incremental import class_incremental
+from tests.driving import drive_run
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
 MEAN, DEVIATION = np.array([120.0, 110, 100]), np.array([60.0, 50, 40])
@@ -199,7 +202,7 @@ DATA = (jnp.asarray(MANY), STORED.mean, STORED.deviation)
 
 def driven(name, read=None, announce=None):
     parts = (build_from(name, read), PROTOCOL, DATA, SEQUENCE, jax.random.key(3))
-    return list(drive_sequence(*parts, announce=announce))[-1].result
+    return list(drive_run(Run(*parts), announce=announce))[-1].result
 
 
 def test_the_order_of_every_epoch_is_announced_before_it_is_read():
@@ -256,7 +259,7 @@ def test_a_compiled_vmapped_sequence_is_the_same_streamed():
         build = build_from("ewc", read)
 
         def one(key):
-            return run_sequence(build, PROTOCOL, DATA, SEQUENCE, key)
+            return run_sequence(Run(build, PROTOCOL, DATA, SEQUENCE, key))
 
         return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(3)))
 

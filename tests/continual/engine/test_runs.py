@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
 from everlight.continual.engine.runs import Runs, diverged, drive_runs
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.steps import Protocol
 from everlight.continual.strategies.ewc import ewc
 from everlight.meshes import runs_mesh
 from everlight.scenarios.class_incremental import class_incremental
@@ -39,7 +40,8 @@ def join(shared, own):
 def some_runs(strengths=STRENGTHS):
     sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    return Runs(stacked, jax.random.split(jax.random.key(4), 3), strengths)
+    keys = jax.random.split(jax.random.key(4), 3)
+    return Runs(build, PROTOCOL, DATA, stacked, keys, strengths, join)
 
 
 def copied(state):
@@ -48,9 +50,7 @@ def copied(state):
 
 
 def states(runs, chunk=3, state=None, mesh=None):
-    return [
-        copied(each) for each in drive_runs(build, PROTOCOL, DATA, runs, join, chunk, mesh, state)
-    ]
+    return [copied(each) for each in drive_runs(runs, chunk, mesh, state)]
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,10 @@ def driven():
 def test_each_run_is_what_it_is_alone(driven):
     """Other programs round differently: losses agree to 1e-5, accuracies to a test sample."""
     runs = some_runs()
-    program = jax.jit(lambda s, k, c: run_sequence(build, PROTOCOL, (DATA, c), s, k))
+    program = jax.jit(lambda s, k, c: run_sequence(Run(build, PROTOCOL, (DATA, c), s, k)))
     for number in range(3):
-        alone = program(*jax.tree.map(lambda leaf, n=number: leaf[n], runs))
+        rows = (runs.sequence, runs.key, runs.own)
+        alone = program(*jax.tree.map(lambda leaf, n=number: leaf[n], rows))
         together = jax.tree.map(lambda leaf, n=number: leaf[n], driven[-1].result)
         np.testing.assert_allclose(together.losses, alone.losses, atol=1e-5)
         chex.assert_trees_all_close(together.evaluation, alone.evaluation, atol=0.11)
@@ -135,14 +136,14 @@ def test_devices_do_not_wait_for_each_other_where_one_run_fills_two():
         "order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768\n"
         "images = np.random.default_rng(0).normal(size=(2500, width)).astype(np.float32)\n"
         "sequence = class_incremental(np.repeat(classes, 80), np.repeat(classes, 20), order, 25)\n"
-        "one = jax.tree.map(lambda leaf: leaf[None], (sequence, jax.random.key(0)))\n"
         "stored = StoredImages.of(jnp.asarray(images), jnp.zeros(width), jnp.ones(width))\n"
         "def build(stored):\n"
         "    head, descent = MLP(25, hidden=()), optax.sgd(0.01)\n"
         "    setup = flax_setup(head, stored, softmax_objective(), descent)\n"
         "    return setup, streaming_lda(setup)\n"
         "protocol = Protocol(epochs=5, batch_size=32, select='last')\n"
-        "print(len([0 for _ in drive_runs(build, protocol, stored, Runs(*one), chunk=1)]))\n"
+        "one = Runs.of(Run(build, protocol, stored, sequence, jax.random.key(0)))\n"
+        "print(len([0 for _ in drive_runs(one, chunk=1, mesh=runs_mesh())]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "25", done.stderr
@@ -155,10 +156,14 @@ def test_runs_do_not_talk_to_each_other():
         "from everlight.continual.engine import runs as engine\n"
         "from tests.continual.engine.test_runs import *\n"
         "mesh, many = runs_mesh(), some_runs()\n"
-        "four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), many)\n"
-        "parts = engine._compiled(build, PROTOCOL, join, mesh)\n"
-        "state = parts.begin(DATA, four)\n"
-        "text = parts.learn_epochs.lower(DATA, four, state, jnp.int32(2)).compile().as_text()\n"
+        "rows = many.sequence, many.key, many.own\n"
+        "four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), rows)\n"
+        "begin, learn = (\n"
+        "    engine._program(build, PROTOCOL, join, mesh, part)\n"
+        "    for part in (engine.begin_state, engine.learn_epochs)\n"
+        ")\n"
+        "state = begin(DATA, four)\n"
+        "text = learn.lower(DATA, four, state, jnp.int32(2)).compile().as_text()\n"
         "print(sum(word in text for word in ('all-reduce', 'all-gather', 'collective-permute')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -167,9 +172,35 @@ def test_runs_do_not_talk_to_each_other():
 
 def test_a_chunk_of_nothing_is_refused():
     with pytest.raises(ValueError, match="chunk=0; give 1 or more"):
-        next(drive_runs(build, PROTOCOL, DATA, some_runs(), join, 0, runs_mesh()))
+        next(drive_runs(some_runs(), chunk=0))
 
 
 def test_devices_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
         runs_mesh(jax.devices()[:1], data=2)
+
+
+@pytest.mark.parametrize("data", [1, 2])
+def test_the_compiler_shards_over_every_axis_of_the_mesh(data):
+    """Axes are not explicit, for which every function of a network would have to name shardings."""
+    code = (
+        "import jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "import jax.numpy as jnp\n"
+        "from everlight.meshes import runs_mesh, shard_batch\n"
+        f"mesh = runs_mesh(data={data})\n"
+        "with jax.set_mesh(mesh):\n"
+        "    print(jax.jit(lambda rows: shard_batch(rows).sum())(jnp.ones((4, 3))))\n"
+        "print(*{kind.name for kind in mesh.axis_types}, *mesh.devices.shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    shape = {1: "2", 2: "1 2"}[data]
+    assert done.stdout.split("\n")[:2] == ["12.0", f"Auto {shape}"], done.stderr
+
+
+def test_a_single_run_is_given_as_runs_of_one():
+    one = some_runs()
+    alone = jax.tree.map(lambda leaf: leaf[0], (one.sequence, one.key))
+    run = Run(lambda data: build((data, STRENGTHS[0])), PROTOCOL, DATA, *alone)
+    *_, last = drive_runs(Runs.of(run))
+    assert last.result.losses.shape == (1, 3, 5)
+    np.testing.assert_allclose(last.result.losses[0], states(one)[-1].result.losses[0], atol=1e-5)

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.sequence import drive_sequence, run_sequence
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, assert_trees_close, small_setup
+from tests.driving import drive_run
 
 TASKS = ((0, 1, 2), (3, 4, 5))
 KEY = jax.random.key(0)
@@ -35,11 +37,11 @@ def without_first_validation(sequence):
 
 
 def run(protocol, sequence):
-    return run_sequence(build, protocol, (), sequence, KEY)
+    return run_sequence(Run(build, protocol, (), sequence, KEY))
 
 
 def drive(protocol, sequence):
-    return list(drive_sequence(build, protocol, (), sequence, KEY))[-1].result
+    return list(drive_run(Run(build, protocol, (), sequence, KEY)))[-1].result
 
 
 @pytest.mark.parametrize("driver", [run, drive])

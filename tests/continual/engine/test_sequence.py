@@ -10,12 +10,9 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.engine.sequence import (
-    drive_sequence,
-    operations_per_step,
-    run_sequence,
-)
-from everlight.continual.engine.steps import Protocol, begin_sequence, online_protocol
+from everlight.continual.engine.protocol import Protocol, online_protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import operations_per_step, run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.cumulative import joint
@@ -27,6 +24,7 @@ from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.online import online_stream
+from tests.driving import drive_run
 
 CLASSES = 6
 TRAIN, TEST = np.arange(60) % CLASSES, np.arange(30) % CLASSES
@@ -56,8 +54,8 @@ def build_naive(data):
 
 
 def both_drivers(build, protocol, sequence):
-    compiled = jax.jit(lambda s: run_sequence(build, protocol, DATA, s, KEY))(sequence)
-    *_, state = drive_sequence(build, protocol, DATA, sequence, KEY)
+    compiled = jax.jit(lambda s: run_sequence(Run(build, protocol, DATA, s, KEY)))(sequence)
+    *_, state = drive_run(Run(build, protocol, DATA, sequence, KEY))
     chex.assert_trees_all_close(compiled.losses, state.result.losses, atol=1e-4)
     chex.assert_trees_all_close(compiled.evaluation, state.result.evaluation, atol=0.04)
     return compiled
@@ -125,7 +123,7 @@ def test_without_boundaries_a_class_is_seen_once_it_has_arrived():
         return setup, strategy._replace(grads=grads)
 
     sequence, _ = streamed()
-    list(drive_sequence(build, online_protocol(5), DATA, sequence, KEY))
+    list(drive_run(Run(build, online_protocol(5), DATA, sequence, KEY)))
     jax.effects_barrier()
     assert len(told) == 12
     so_far: set[int] = set()
@@ -143,10 +141,7 @@ def test_a_strategy_of_boundaries_is_refused_without_them():
         return setup, ewc(setup, 1.0)
 
     with pytest.raises(ValueError, match="the protocol has no boundaries"):
-        begin_sequence(*build(DATA), online_protocol(), CLASSES, KEY)
-    sequence, _ = streamed()
-    with pytest.raises(ValueError, match="the protocol has no boundaries"):
-        run_sequence(build, online_protocol(), DATA, sequence, KEY)
+        run_sequence(Run(build, online_protocol(), DATA, streamed()[0], KEY))
 
 
 def built(strategy):
@@ -173,8 +168,10 @@ def built(strategy):
 def test_stored_samples_are_of_earlier_tasks_alone(strategy, stored):
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
     protocol = Protocol(epochs=1, batch_size=5, select="last")
-    *_, driven = drive_sequence(built(strategy), protocol, DATA, sequence, KEY)
-    compiled = jax.jit(lambda s: run_sequence(built(strategy), protocol, DATA, s, KEY))(sequence)
+    *_, driven = drive_run(Run(built(strategy), protocol, DATA, sequence, KEY))
+    compiled = jax.jit(lambda s: run_sequence(Run(built(strategy), protocol, DATA, s, KEY)))(
+        sequence
+    )
     np.testing.assert_array_equal(driven.result.usage.stored_samples, stored)
     np.testing.assert_array_equal(compiled.usage.stored_samples, stored)
 
@@ -188,11 +185,11 @@ def test_steps_on_memory_are_counted_and_cost_what_naive_s_do():
 
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
     protocol = Protocol(epochs=1, batch_size=10, select="last")
-    *_, state = drive_sequence(build, protocol, DATA, sequence, KEY)
+    *_, state = drive_run(Run(build, protocol, DATA, sequence, KEY))
     np.testing.assert_array_equal(state.result.usage.steps, [6, 12, 18])
     given = DATA, sequence, KEY
-    of_naive = operations_per_step(build_naive, Protocol(batch_size=4), *given)
-    assert operations_per_step(build, protocol, *given) == of_naive
+    of_naive = operations_per_step(Run(build_naive, Protocol(batch_size=4), *given))
+    assert operations_per_step(Run(build, protocol, *given)) == of_naive
 
 
 @pytest.mark.parametrize(
@@ -209,6 +206,6 @@ def test_a_strategy_made_for_another_number_of_tasks_is_refused(strategy):
     protocol = Protocol(epochs=1, select="last")
     refused = pytest.raises(ValueError, match="made with tasks=2, the sequence has 3; give tasks=3")
     with refused:
-        run_sequence(built(strategy), protocol, DATA, sequence, KEY)
+        run_sequence(Run(built(strategy), protocol, DATA, sequence, KEY))
     with refused:
-        next(drive_sequence(built(strategy), protocol, DATA, sequence, KEY))
+        next(drive_run(Run(built(strategy), protocol, DATA, sequence, KEY)))

@@ -9,19 +9,17 @@ import optax
 import pytest
 
 from everlight.continual.base import Epoch, Samples, Task, TaskSequence
-from everlight.continual.engine.sequence import Protocol
-from everlight.continual.engine.steps import (
-    begin_sequence,
+from everlight.continual.engine.epochs import count_steps, end_epoch, shuffle, take_batch
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run, with_learned
+from everlight.continual.engine.tasks import (
+    begin_state,
     begin_task,
-    close_epoch,
-    count_steps,
-    end_epoch,
     end_task,
-    shuffle,
-    take_batch,
-    train_step,
+    learn_epochs,
     with_past,
 )
+from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.naive import naive
 from tests.continual.small_net import (
     CLASSES,
@@ -149,10 +147,23 @@ def numbered(learner, number):
     return learner._replace(params=params, batch_stats={"passes": jnp.array(number)})
 
 
+FIRST, SECOND = (task_of(t, c, samples_of([0, 1])) for t, c in enumerate(([0, 1], [2, 5])))
+
+
+def run_of(protocol, strategy=None, setup=None, tasks=(FIRST, SECOND)):
+    setup = setup or small_setup()
+    made = setup, strategy or naive(setup)
+    member, every = jnp.ones((len(tasks), 1), bool), jnp.ones((len(tasks), CLASSES), bool)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+    sequence = TaskSequence(
+        stacked, samples_of([0]), member, jnp.zeros(CLASSES, int), test_classes=every
+    )
+    return Run(lambda data: made, protocol, (), sequence, KEY)
+
+
 def started(protocol, strategy=None, setup=None):
     """Before the first task, or of it."""
-    setup = setup or small_setup()
-    return begin_sequence(setup, strategy or naive(setup), protocol, CLASSES, KEY)
+    return begin_state(run_of(protocol, strategy, setup))
 
 
 def test_best_epoch_and_plateau_by_hand():
@@ -161,7 +172,7 @@ def test_best_epoch_and_plateau_by_hand():
     Of equally good epochs the last is kept.
     """
     protocol = Protocol(plateau_factor=0.5, plateau_patience=1, plateau_threshold=0.1)
-    strategy, progress = naive(small_setup()), started(protocol)
+    strategy, state = naive(small_setup()), started(protocol)
     table = [
         # score, best epoch, landmark, stale epochs, factor
         (0.50, 0, 0.50, 0, 1.0),
@@ -175,9 +186,9 @@ def test_best_epoch_and_plateau_by_hand():
         (np.nan, 5, 0.75, 1, 0.25),
     ]
     for number, (score, best, landmark, stale, factor) in enumerate(table):
-        progress = progress._replace(learner=numbered(progress.learner, number))
-        progress = end_epoch(strategy, protocol, progress, jnp.array(score, jnp.float32))
-        learner, kept = progress.learner, progress.best
+        state = with_learned(state, (), numbered(state.result.learner, number))
+        state = end_epoch(strategy, protocol, state, jnp.array(score, jnp.float32))
+        learner, kept = state.result.learner, state.best
         assert np.all(kept.params["head"] == best)
         assert kept.batch_stats["passes"] == best
         np.testing.assert_allclose(kept.score, table[best][0], rtol=1e-6)
@@ -189,10 +200,10 @@ def test_best_epoch_and_plateau_by_hand():
 
 
 def test_by_default_the_rate_stays():
-    progress = started(Protocol())
+    state = started(Protocol())
     for _ in range(30):
-        progress = end_epoch(naive(small_setup()), Protocol(), progress, jnp.array(0.5))
-    assert progress.learner.schedule.factor == 1
+        state = end_epoch(naive(small_setup()), Protocol(), state, jnp.array(0.5))
+    assert state.result.learner.schedule.factor == 1
 
 
 def counting_epochs(setup, told=None):
@@ -204,8 +215,8 @@ def counting_epochs(setup, told=None):
         return memory, learner
 
     return naive(setup)._replace(
-        init=lambda key, learner: jnp.float32(-1),
-        after_step=lambda memory, learner, info, key: (memory, learner),
+        init=lambda key, learner: jnp.float32(0),
+        after_step=lambda memory, learner, info, key: (memory + 1, learner),
         end_task=end_task,
     )
 
@@ -215,13 +226,14 @@ def test_a_task_ends_at_the_selected_epoch(select, kept):
     """With parameters, statistics and what the strategy accumulated until then."""
     setup, told = small_setup(), []
     strategy, protocol = counting_epochs(setup, told), Protocol(select=select)
-    progress = started(protocol, strategy, setup)
+    run = run_of(protocol, strategy, setup)
+    state = begin_state(run)
     for number, score in enumerate((0.2, 0.9, 0.4)):
-        learner = numbered(progress.learner, number)
-        progress = progress._replace(memory=jnp.float32(number), learner=learner)
-        progress = end_epoch(strategy, protocol, progress, jnp.array(score))
-    task = task_of(0, [0], samples_of([0]))
-    memory, learner, _ = end_task(strategy, protocol, progress, task, KEY)
+        learner = numbered(state.result.learner, number)
+        state = with_learned(state, jnp.float32(number), learner)
+        state = end_epoch(strategy, protocol, state, jnp.array(score))
+    result = end_task(run, state).result
+    memory, learner = result.memory, result.learner
     assert memory == kept
     assert np.all(learner.params["head"] == kept)
     assert learner.batch_stats["passes"] == kept
@@ -240,34 +252,30 @@ def test_without_validation_samples_the_last_epoch_is_kept():
     setup, protocol = small_setup(), Protocol()
     strategy = counting_epochs(setup)
     task = task_of(0, [0], samples_of([0]))._replace(valid=samples_of([0], [0]))
-    progress = begin_task(setup, strategy, protocol, started(protocol, strategy, setup), task, KEY)
-    for epoch in (1.0, 2.0, 3.0):
-        learner = numbered(progress.learner, epoch)
-        progress = progress._replace(memory=jnp.float32(epoch), learner=learner)
-        progress, score = close_epoch(setup, strategy, protocol, progress, task, KEY)
-        assert np.isneginf(score)
-    memory, learner, _ = end_task(strategy, protocol, progress, task, KEY)
-    assert memory == 3.0
-    assert jnp.all(learner.params["head"] == 3.0)
-
-
-FIRST, SECOND = (task_of(t, c, samples_of([0, 1])) for t, c in enumerate(([0, 1], [2, 5])))
+    run = run_of(protocol, strategy, setup, [task])
+    last = learn_epochs(run, begin_task(run, begin_state(run)), 3)
+    assert np.all(np.isneginf(last.result.validation[0, :3]))
+    result = end_task(run, last).result
+    assert result.memory == 3
+    assert_trees_close(result.learner.params, last.result.learner.params, rtol=0.0, atol=0.0)
 
 
 def after_a_task(setup, protocol):
     """Momentum gathered, the rate at a quarter."""
-    strategy = naive(setup)
-    start = started(protocol, strategy, setup)
-    progress = begin_task(setup, strategy, protocol, start, FIRST, KEY)
-    np.testing.assert_array_equal(progress.learner.seen, classes_mask([0, 1]))
+    run = run_of(protocol, setup=setup)
+    setup, strategy = run.build(())
+    state = begin_task(run, begin_state(run))
+    begun = state.result
+    np.testing.assert_array_equal(begun.learner.seen, classes_mask([0, 1]))
     step = jax.jit(functools.partial(train_step, setup, strategy))
-    memory, learner, _ = step(*progress[:2], batch_of([0, 1]), FIRST, KEY)
-    progress = progress._replace(memory=memory, learner=learner)
+    memory, learner, _ = step(begun.memory, begun.learner, batch_of([0, 1]), FIRST, KEY)
+    state = with_learned(state, memory, learner)
     for _ in range(3):
-        progress = end_epoch(strategy, protocol, progress, jnp.array(0.9))
-    assert progress.learner.schedule.factor == 0.25
-    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(progress.learner.opt_state))
-    return progress
+        state = end_epoch(strategy, protocol, state, jnp.array(0.9))
+    learner = state.result.learner
+    assert learner.schedule.factor == 0.25
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(learner.opt_state))
+    return run, state._replace(task=jnp.int32(1))
 
 
 MOMENTUM = small_setup()._replace(optimizer=optax.sgd(0.1, momentum=0.9))
@@ -275,34 +283,36 @@ MOMENTUM = small_setup()._replace(optimizer=optax.sgd(0.1, momentum=0.9))
 
 def test_a_task_begins_with_its_classes_and_a_new_optimizer_schedule_and_best_epoch():
     protocol = Protocol(plateau_factor=0.5, plateau_patience=0)
-    before = after_a_task(MOMENTUM, protocol)
-    _, after, best = begin_task(MOMENTUM, naive(MOMENTUM), protocol, before, SECOND, KEY)
+    run, state = after_a_task(MOMENTUM, protocol)
+    before, begun = state.result.learner, begin_task(run, state)
+    after, best = begun.result.learner, begun.best
     np.testing.assert_array_equal(after.seen, classes_mask([0, 1, 2, 5]))
     assert after.schedule == (1, -np.inf, 0)
     assert best.score == -np.inf
     assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(after.opt_state))
-    assert_trees_close(after.params, before.learner.params, rtol=0.0, atol=0.0)
-    assert_trees_close(best.params, before.learner.params, rtol=0.0, atol=0.0)
+    assert_trees_close(after.params, before.params, rtol=0.0, atol=0.0)
+    assert_trees_close(best.params, before.params, rtol=0.0, atol=0.0)
     assert after.step == 1
 
 
 def test_the_optimizer_may_go_on_over_the_boundary():
     protocol = Protocol(plateau_factor=0.5, plateau_patience=0, new_optimizer=False)
-    before = after_a_task(MOMENTUM, protocol)
-    _, after, best = begin_task(MOMENTUM, naive(MOMENTUM), protocol, before, SECOND, KEY)
+    run, state = after_a_task(MOMENTUM, protocol)
+    before, begun = state.result.learner, begin_task(run, state)
+    after, best = begun.result.learner, begun.best
     np.testing.assert_array_equal(after.seen, classes_mask([0, 1, 2, 5]))
-    assert after.schedule == before.learner.schedule
-    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.learner.opt_state)
+    assert after.schedule == before.schedule
+    jax.tree.map(np.testing.assert_array_equal, after.opt_state, before.opt_state)
     assert best.score == -np.inf
 
 
 def test_a_task_may_begin_with_a_rate_of_its_own():
     setup = small_setup()._replace(task_rate=lambda number: jnp.where(number == 0, 1.0, 0.25))
-    progress = started(Protocol(), setup=setup)
+    tasks = [task_of(number, [number], samples_of([number])) for number in range(3)]
+    run = run_of(Protocol(), setup=setup, tasks=tasks)
     for number, factor in ((0, 1.0), (1, 0.25), (2, 0.25)):
-        task = task_of(number, [number], samples_of([number]))
-        after = begin_task(setup, naive(setup), Protocol(), progress, task, KEY).learner
-        assert after.schedule == (factor, -np.inf, 0)
+        begun = begin_task(run, begin_state(run)._replace(task=jnp.int32(number)))
+        assert begun.result.learner.schedule == (factor, -np.inf, 0)
 
 
 TRAIN = Samples(
@@ -378,11 +388,10 @@ def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):
 def test_so_is_what_it_returns_at_a_boundary(hook):
     setup, protocol = small_setup(), Protocol(select="last")
     strategy = naive(setup)._replace(**{hook: lambda memory, learner, task, key: learner})
-    progress, task = started(protocol, strategy, setup), task_of(0, [0], samples_of([0]))
+    run = run_of(protocol, strategy, setup)
 
     def boundaries():
-        begun = begin_task(setup, strategy, protocol, progress, task, KEY)
-        end_task(strategy, protocol, begun, task, KEY)
+        end_task(run, begin_task(run, begin_state(run)))
 
     with pytest.raises(TypeError, match=f"{hook} must return"):
         boundaries()

@@ -15,6 +15,7 @@ from everlight.continual import (
     softmax_objective,
 )
 from everlight.continual.base import Outputs, Predictions
+from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental, from_experiences
 
@@ -50,7 +51,7 @@ def learned(images, sequence):
         return setup, naive(setup)
 
     protocol = Protocol(epochs=5, batch_size=10, select="last")
-    program = jax.jit(lambda given, key: run_sequence(build, protocol, given, sequence, key))
+    program = jax.jit(lambda given, key: run_sequence(Run(build, protocol, given, sequence, key)))
     return program(stored, jax.random.key(0))
 
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from everlight.continual.engine.evaluation import evaluate
-from everlight.continual.engine.sequence import Protocol, run_sequence
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.experiences import from_experiences
@@ -81,7 +83,9 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
         return setup, answer(setup)
 
     protocol = Protocol(epochs=1, batch_size=8, evaluation_batch=5)
-    result = jax.jit(lambda: run_sequence(build, protocol, None, validated, jax.random.key(0)))()
+    result = jax.jit(
+        lambda: run_sequence(Run(build, protocol, None, validated, jax.random.key(0)))
+    )()
     told = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(result.evaluation.task_masked, [told] * 3, rtol=1e-6)
     untold = [share(0, UNTOLD), 0, 0]

@@ -9,8 +9,10 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Predictions, Setup
-from everlight.continual.engine.sequence import Protocol, drive_sequence, run_sequence
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.strategies.cumulative import joint
 from everlight.continual.strategies.ewc import ewc
@@ -22,6 +24,7 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.si import si
 from everlight.metrics.ranking import Facts, top_k
 from everlight.scenarios.facts import Examples, fact_sequence
+from tests.driving import drive_run
 
 SIZE, WORDS, STORED = 4, 7, 60
 rng = np.random.default_rng(5)
@@ -125,10 +128,14 @@ STRATEGIES = {
 DATA = (jnp.asarray(IMAGES), FACTS)
 
 
+def run_of(strategy):
+    named = functools.partial(build, strategy)
+    return Run(named, PROTOCOL, DATA, SEQUENCE, jax.random.key(0))
+
+
 @functools.cache
 def ran(strategy):
-    program = jax.jit(functools.partial(run_sequence, functools.partial(build, strategy), PROTOCOL))
-    return program(DATA, SEQUENCE, jax.random.key(0))
+    return jax.jit(run_sequence)(run_of(strategy))
 
 
 @pytest.mark.parametrize(
@@ -146,10 +153,9 @@ def test_every_strategy_learns_facts(strategy):
     assert np.all(np.asarray(found.drop.by_task) >= 0)
 
 
-def test_driven_step_by_step_it_is_the_compiled_sequence():
+def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
     """Also where embeddings are wider than the label space."""
-    parts = functools.partial(build, "mas")
-    *_, last = drive_sequence(parts, PROTOCOL, DATA, SEQUENCE, jax.random.key(0))
+    *_, last = drive_run(run_of("mas"))
     np.testing.assert_allclose(last.result.losses, ran("mas").losses, rtol=1e-4)
     np.testing.assert_array_equal(
         last.result.evaluation.generalised, ran("mas").evaluation.generalised

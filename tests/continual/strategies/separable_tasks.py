@@ -10,9 +10,11 @@ import optax
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
-from everlight.continual.engine.sequence import Protocol, drive_sequence
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.scenarios.class_incremental import class_incremental
+from tests.driving import drive_run
 
 TASKS, CLASSES, WIDTH, PER_CLASS = 3, 6, 10, 40
 PROTOCOL = Protocol(epochs=10, batch_size=8, evaluation_batch=60, select="last")
@@ -59,7 +61,7 @@ def learn(make, optimizer, protocol=PROTOCOL):
     strategy, after = build(INPUTS)[1], []
     tell = jax.jit(jax.vmap(strategy.predict_task, (None, None, 0, 0)))
     parts = INPUTS.reshape(TASKS, -1, WIDTH)
-    for state in drive_sequence(build, protocol, INPUTS, SEQUENCE, jax.random.key(1)):
+    for state in drive_run(Run(build, protocol, INPUTS, SEQUENCE, jax.random.key(1))):
         if state.epoch == 0:
             memory, learner = state.result.memory, state.result.learner
             scores = tell(memory, learner, parts, jnp.arange(TASKS)).reshape(len(LABELS), -1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from everlight.continual.base import Samples
-from everlight.continual.engine.steps import complete_batch
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual.many_labels import (

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from everlight.continual.engine.steps import Protocol, take_task
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50

@@ -7,13 +7,8 @@ import optax
 import pytest
 
 from everlight.continual.base import Setup
-from everlight.continual.engine.steps import (
-    Progress,
-    Protocol,
-    begin_task,
-    init_learner,
-    train_step,
-)
+from everlight.continual.engine.tasks import init_learner
+from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.continual.strategies.cwr import cwr
 from everlight.models.caffe_nets import LinearClassifier
@@ -26,6 +21,7 @@ from tests.continual.small_net import (
     as_float32,
     assert_trees_close,
     batch_of,
+    begin,
     run_tasks,
     samples_of,
     task_of,
@@ -207,10 +203,7 @@ def test_predictions_are_the_consolidated_heads(after):
 
 def test_while_a_task_is_learnt_predictions_are_those_it_would_leave(after):
     task, (batch, *_) = made_task(1)
-    ended = Progress(*after[0], None)
-    memory, learner, _ = begin_task(
-        SETUP, STRATEGY, Protocol(select="last"), ended, task, jax.random.key(0)
-    )
+    memory, learner = begin(SETUP, STRATEGY, *after[0], task)
     memory, learner, _ = train_step(
         SETUP, STRATEGY, memory, learner, batch, task, jax.random.key(1)
     )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.steps import complete_batch
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.der_plus_plus import DarkReservoir, der_plus_plus
 from tests.continual.small_net import (
     CLASSES,

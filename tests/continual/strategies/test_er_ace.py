@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.continual.engine.steps import complete_batch
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import Reservoir
 from tests.continual.small_net import (

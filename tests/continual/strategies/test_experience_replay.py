@@ -7,8 +7,10 @@ import optax
 import pytest
 
 from everlight.continual.base import Samples
+from everlight.continual.engine.protocol import online_protocol
+from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.steps import complete_batch, online_protocol
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
@@ -141,7 +143,9 @@ def test_online_without_boundaries_who_replays_knows_the_first_classes_at_the_en
         return setup, STREAM[name](setup)
 
     keys = jax.random.split(jax.random.key(0), 6)
-    run = jax.jit(jax.vmap(lambda key: run_sequence(build, online_protocol(), data, sequence, key)))
+    run = jax.jit(
+        jax.vmap(lambda key: run_sequence(Run(build, online_protocol(), data, sequence, key)))
+    )
     result = run(keys)
     first = np.asarray(result.evaluation.class_incremental)[:, -1, 0].mean()
     assert (first < 0.15) if name == "naive" else (first > 0.4)

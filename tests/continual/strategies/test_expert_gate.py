@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.steps import Progress, Protocol, begin_task
 from everlight.continual.strategies.expert_gate import (
     CHOSEN,
     Autoencoder,
@@ -25,6 +24,7 @@ from tests.continual.small_net import (
     assert_trees_close,
     backward,
     batch_of,
+    begin,
     classes_mask,
     cross_entropy_gradients,
     descend,
@@ -174,12 +174,7 @@ def begun(strategy, train, valid=None):
     """Memory and learner after two tasks and the beginning of a third one of these samples."""
     task = task_of(2, [4, 5], train)
     task = task if valid is None else task._replace(valid=valid)
-    ended = Progress(*after_tasks()[1], None)
-    protocol = Protocol(select="last")
-    memory, learner, _ = begin_task(
-        small_setup(), strategy, protocol, ended, task, jax.random.key(7)
-    )
-    return memory, learner, task
+    return *begin(small_setup(), strategy, *after_tasks()[1], task), task
 
 
 def test_a_new_expert_starts_from_the_most_related_one():

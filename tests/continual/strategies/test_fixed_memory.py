@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from everlight.continual.base import Outputs, Samples, Setup, Task
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import balanced_replay

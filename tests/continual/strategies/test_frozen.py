@@ -13,8 +13,9 @@ import pytest
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages, flax_setup
+from everlight.continual.engine.protocol import online_protocol
+from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.steps import online_protocol
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.frozen import ridge_solve, where_needed
 from everlight.continual.strategies.nearest_mean import nearest_mean
@@ -75,7 +76,7 @@ def streamed(make, net, updates=1):
         return setup, make(setup)
 
     protocol = replace(online_protocol(16), updates_per_batch=updates)
-    run = jax.jit(lambda x, s: run_sequence(build, protocol, x, s, jax.random.key(0)))
+    run = jax.jit(lambda x, s: run_sequence(Run(build, protocol, x, s, jax.random.key(0))))
     return count, run(jnp.asarray(features, jnp.float32), sequence)
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import nnls
 
 from everlight.continual.base import Samples
-from everlight.continual.engine.steps import complete_batch
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.agem import project
 from everlight.continual.strategies.gem import gem, nonnegative_least_squares, project_to_cone
 from tests.continual.small_net import (

@@ -11,7 +11,7 @@ import pytest
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.hat import (
     OPEN,
     Attention,
@@ -181,7 +181,7 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
 def test_two_tasks_done_again_in_float64():
     """Gradients by finite differences, compensation and masks as the paper writes them."""
     found = run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
-    # The key that `begin_sequence` gives.
+    # The key that `begin_state` gives.
     key = sequence_keys(jax.random.key(SEED)).memory
     start = STRATEGY.init(key, found[0][1]).embeddings
     by_hand = train_by_hand(start)

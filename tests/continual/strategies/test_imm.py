@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.base import TaskSequence
-from everlight.continual.engine.steps import Progress, Protocol, begin_task, take_task
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.imm import drop_transfer, imm, unit_scales
 from tests.continual.small_net import (
     DATA,
@@ -19,6 +20,7 @@ from tests.continual.small_net import (
     backward,
     batch_gradient,
     batch_of,
+    begin,
     classes_mask,
     cross_entropy_gradients,
     descend,
@@ -125,9 +127,7 @@ def test_while_a_task_is_learnt_its_own_network_predicts():
     setup = small_setup()
     strategy, (memory, learner) = imm(setup, "mean"), after_tasks("mean")[1]
     between = strategy.predict(memory, learner, INPUTS)
-    progress = Progress(memory, learner, None)
-    task, last = SEQUENCE[2][0], Protocol(select="last")
-    memory, learner, _ = begin_task(setup, strategy, last, progress, task, jax.random.key(0))
+    memory, learner = begin(setup, strategy, memory, learner, SEQUENCE[2][0])
     within = strategy.predict(memory, learner, INPUTS)
     own = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
     np.testing.assert_array_equal(within, own)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.continual.base import Outputs
-from everlight.continual.engine.steps import init_learner
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives.fixed_test import fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import softmax_objective

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlight.continual.base import Outputs, Setup
-from everlight.continual.engine.steps import init_learner, train_step
+from everlight.continual.engine.tasks import init_learner
+from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.mas import mas

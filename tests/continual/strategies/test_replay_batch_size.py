@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2
 
 from everlight.continual.base import StepInfo
-from everlight.continual.engine.steps import complete_batch
+from everlight.continual.engine.updates import complete_batch
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import Exemplars

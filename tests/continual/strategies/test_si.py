@@ -8,14 +8,11 @@ import numpy as np
 import pytest
 
 from everlight.continual.base import StepInfo
-from everlight.continual.engine.steps import (
-    Protocol,
-    begin_sequence,
-    begin_task,
-    end_epoch,
-    end_task,
-    train_step,
-)
+from everlight.continual.engine.epochs import as_best, end_epoch
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import SequenceResult, SequenceState, with_learned
+from everlight.continual.engine.tasks import kept_epoch
+from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.si import PathIntegral, si
 from tests.continual.small_net import (
     CLASSES,
@@ -24,6 +21,7 @@ from tests.continual.small_net import (
     as_float32,
     assert_trees_close,
     batch_of,
+    begin,
     classes_mask,
     descend,
     filled,
@@ -34,6 +32,7 @@ from tests.continual.small_net import (
     small_learner,
     small_setup,
     task_of,
+    untrained,
 )
 
 STRENGTH, DAMPING = 2.0, 0.1
@@ -91,16 +90,20 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
     rate = RATE if implicit else None
     strategy = si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate)
     step = jax.jit(functools.partial(train_step, setup, strategy))
-    progress, after, best = begin_sequence(setup, strategy, protocol, CLASSES, key), [], (1, 3, 5)
+    (memory, learner), after, best = untrained(setup, strategy), [], (1, 3, 5)
     for (task, batches), kept in zip(SEQUENCE, best, strict=True):
-        progress = begin_task(setup, strategy, protocol, progress, task, key)
+        memory, learner = begin(setup, strategy, memory, learner, task)
+        none = as_best(strategy, jnp.float32(-jnp.inf), memory, learner)
+        result = SequenceResult(*[None] * 4, memory, learner)
+        state = SequenceState(result, jnp.int32(0), jnp.int32(0), none)
         for number, batch in enumerate(batches, start=1):
-            memory, learner, _ = step(*progress[:2], batch, task, key)
-            progress = progress._replace(memory=memory, learner=learner)
+            memory, learner, _ = step(memory, learner, batch, task, key)
             score = jnp.float32(1 - abs(number - kept) / 10)
-            progress = end_epoch(strategy, protocol, progress, score)
-        progress = end_task(strategy, protocol, progress, task, key)
-        after.append(progress[:2])
+            state = with_learned(state, memory, learner)
+            state = end_epoch(strategy, protocol, state, score)
+            memory, learner = state.result.memory, state.result.learner
+        memory, learner = strategy.end_task(*kept_epoch(strategy, state), task, key)
+        after.append((memory, learner))
     compare(after, train_by_hand(STRENGTH, implicit, best))
 
 

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everlight.continual.base import Setup
-from everlight.continual.engine.sequence import Protocol, run_sequence
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.naive import naive
 from everlight.models.small_cnn import SmallCNN
@@ -351,7 +353,7 @@ def learn(train_labels, test_labels, tasks, classes, epochs):
 
     sequence = class_incremental(train_labels, test_labels, tasks, classes)
     protocol = Protocol(epochs=epochs, batch_size=32)
-    program = jax.jit(lambda d, s, k: run_sequence(build, protocol, d, s, k).evaluation)
+    program = jax.jit(lambda d, s, k: run_sequence(Run(build, protocol, d, s, k)).evaluation)
     return program(jnp.asarray(loaded().images), sequence, jax.random.key(0))
 
 

@@ -1,4 +1,4 @@
-"""Training step, tasks and whole sequences, as one compiled program or as a Python loop."""
+"""Training step, tasks and whole sequences, as one compiled program or in chunks of epochs."""
 
 from everlight.continual.engine.evaluation import (
     evaluate,
@@ -7,6 +7,14 @@ from everlight.continual.engine.evaluation import (
     validate,
 )
 from everlight.continual.engine.flax_setup import StoredImages, StreamedImages, flax_setup
+from everlight.continual.engine.protocol import Protocol, online_protocol
+from everlight.continual.engine.run import (
+    Build,
+    Run,
+    SequenceResult,
+    SequenceState,
+    Usage,
+)
 from everlight.continual.engine.runs import (
     Runs,
     diverged,
@@ -15,20 +23,17 @@ from everlight.continual.engine.runs import (
     runs_mesh,
 )
 from everlight.continual.engine.sequence import (
-    DivergedError,
-    drive_sequence,
     initial_state,
     lower_step,
     operations_per_step,
     run_sequence,
 )
-from everlight.continual.engine.state import Build, SequenceResult, SequenceState
-from everlight.continual.engine.steps import Protocol, Usage, online_protocol, train_step
+from everlight.continual.engine.updates import train_step
 
 __all__ = [
     "Build",
-    "DivergedError",
     "Protocol",
+    "Run",
     "Runs",
     "SequenceResult",
     "SequenceState",
@@ -37,7 +42,6 @@ __all__ = [
     "Usage",
     "diverged",
     "drive_runs",
-    "drive_sequence",
     "evaluate",
     "flax_setup",
     "initial_runs_state",

@@ -9,7 +9,7 @@ import numpy as np
 from everlight.checks import ABOVE_ZERO, check_finite, check_range, check_sizes
 from everlight.continual.base import Samples, TaskSequence
 from everlight.continual.engine.flax_setup import StoredImages
-from everlight.continual.engine.steps import Protocol
+from everlight.continual.engine.protocol import Protocol
 
 
 def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:

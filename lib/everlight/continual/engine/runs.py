@@ -9,31 +9,28 @@ that their state can be saved between chunks. A killed process loses one chunk.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree, Shaped
 
-from everlight.checks import PositiveInt, checked
+from everlight.checks import PositiveInt, Stacked, check_fields, checked
 from everlight.continual.base import TaskSequence
 from everlight.continual.engine.entry import refuse_unfit
-from everlight.continual.engine.state import (
-    PROGRAMS,
-    Announce,
-    Build,
-    SequenceState,
+from everlight.continual.engine.placeholders import give_out, take_in
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Announce, Build, Run, SequenceState
+from everlight.continual.engine.tasks import (
     begin_state,
-    begin_task_state,
-    close_task_state,
-    give_out,
+    begin_task,
+    end_task,
     learn_epochs,
-    open_epoch_state,
-    take_in,
+    next_epoch,
 )
-from everlight.continual.engine.steps import Protocol
 from everlight.meshes import (
     REPLICATED,
     RUNS_AXIS,
@@ -44,18 +41,11 @@ from everlight.meshes import (
     runs_mesh,
 )
 
+PROGRAMS = 40
+"""Number of programs that a process caches, five per build; each may take several MB."""
+
 _OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
 """Axes of a state for `vmap`: 0 for the parts with a leading axis over runs."""
-
-
-class Runs(NamedTuple):
-    """Data that differ between runs; every leaf has a leading axis over runs."""
-
-    sequence: TaskSequence
-    key: Shaped[PRNGKeyArray, "runs"]
-    own: PyTree = ()
-    """Other data of each run, such as hyperparameters or groups of classes."""
-
 
 Join = Callable[[Any, PyTree], Any]
 """Function from the shared data and a run's own data to the data of its `Build`."""
@@ -66,13 +56,42 @@ def shared_alone(shared: Any, own: PyTree) -> Any:
     return shared
 
 
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Runs of equal shapes (`scenarios.same_shapes`), which are trained together.
+
+    Raises:
+      ValueError: a field does not match its type.
+    """
+
+    build: Build
+    """Function from the data of a run to the setup and the strategy."""
+    protocol: Protocol
+    data: Any
+    """Data of all runs, stored once per device."""
+    sequence: Annotated[TaskSequence, Stacked]
+    """Tasks and test unions; every leaf has a leading axis over runs."""
+    key: Shaped[PRNGKeyArray, "runs"]
+    """Random key of every run."""
+    own: PyTree = ()
+    """Other data of each run, such as hyperparameters or groups of classes; every leaf has a
+    leading axis over runs."""
+    join: Join = shared_alone
+    """Function from `data` and a run's `own` to the data of its build."""
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @classmethod
+    def of(cls, run: Run) -> "Runs":
+        """Return a single run as runs of one."""
+        sequence, key = jax.tree.map(lambda leaf: leaf[None], (run.sequence, run.key))
+        return cls(run.build, run.protocol, run.data, sequence, key)
+
+
 @checked
 def drive_runs(
-    build: Build,
-    protocol: Protocol,
-    shared: Any,
     runs: Runs,
-    join: Join = shared_alone,
     chunk: PositiveInt = 10,
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
@@ -87,16 +106,12 @@ def drive_runs(
     the other runs continue. A mesh that the caller has set (`jax.set_mesh`) has no effect.
 
     Args:
-      build: function from the data to the setup and the strategy.
-      protocol: epochs, batches and selection of the best epoch.
-      shared: data of all runs, stored once per device.
-      runs: runs of equal shapes (`scenarios.same_shapes`).
-      join: function from `shared` and a run's `own` to its data.
+      runs: runs to train; `Runs.of(run)` is a single one.
       chunk: maximal number of epochs between two states; the end of a task is a state too. It is 1
         with `announce`.
-      mesh: mesh of `runs_mesh`; None is all devices, with one run on each. On a mesh over several
-        processes the number of runs must be a multiple of the axis "runs", and all processes make
-        the same call.
+      mesh: mesh of `runs_mesh`; None is all devices, or as many as there are runs. On a mesh over
+        several processes the number of runs must be a multiple of the axis "runs", and all
+        processes make the same call.
       state: state to continue from, whose arrays are donated; None starts from the beginning.
       announce: function called before every epoch with the samples that this process's devices will
         read, batch by batch; None is no call.
@@ -105,25 +120,30 @@ def drive_runs(
       ValueError: `chunk` is below 1; the runs do not fill a mesh over several processes; or an
         error of `run_sequence`.
     """
-    refuse_unfit(protocol, shared, runs.sequence)
-    mesh = runs_mesh() if mesh is None else mesh
-    tasks = runs.sequence.tasks.id.shape[1]
+    protocol = runs.protocol
+    refuse_unfit(protocol, runs.data, runs.sequence)
+    tasks, count = runs.sequence.tasks.id.shape[1], runs.key.shape[0]
+    if mesh is None:
+        mesh = runs_mesh(jax.devices() if jax.process_count() > 1 else jax.devices()[:count])
     if state is not None and int(state.task) == tasks:
         yield state
         return
-    count, chunk = runs.key.shape[0], chunk if announce is None else 1
+    chunk = chunk if announce is None else 1
     missing = -count % mesh.shape[RUNS_AXIS]
     if missing and mesh.is_multi_process:
         raise ValueError(
             f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
         )
-    parts = _compiled(build, protocol, join, mesh)
+    program = partial(_program, runs.build, protocol, runs.join, mesh)
+    rows = (runs.sequence, runs.key, runs.own)
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
-        runs = put_on_mesh(mesh, RUNS_SPEC, pad_runs(runs, missing) if missing else runs)
-        shared = put_on_mesh(mesh, REPLICATED, shared)
+        given = (
+            put_on_mesh(mesh, REPLICATED, runs.data),
+            put_on_mesh(mesh, RUNS_SPEC, pad_runs(rows, missing) if missing else rows),
+        )
         if state is None:
-            state = parts.begin(shared, runs)
+            state = program(begin_state)(*given)
         else:
             fill = partial(pad_runs, missing=missing) if missing else lambda tree: tree
             state = _on_runs(state, fill, partial(put_on_mesh, mesh, RUNS_SPEC))
@@ -132,30 +152,26 @@ def drive_runs(
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
-                state = parts.begin_task(shared, runs, state)
+                state = program(begin_task)(*given, state)
             if announce is not None:
-                orders = parts.orders(shared, runs, state)
-                announce(_coming(parts, protocol.batch_size, *orders))
+                orders = _orders(runs.build, protocol, runs.join, mesh)(*given, state)
+                announce(_coming(_in_turn(mesh), protocol.batch_size, *orders))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
-            state = parts.learn_epochs(shared, runs, state, epochs)
+            state = program(learn_epochs)(*given, state, epochs)
             if left <= chunk:
-                state = parts.close_task(shared, runs, state)
-            given_out = _on_runs(state, partial(parts.first, count)) if missing else state
+                state = program(end_task)(*given, state)
+            given_out = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
             given_out = give_out(protocol, given_out)
         yield given_out
 
 
 @checked
-def initial_runs_state(
-    build: Build, protocol: Protocol, shared: Any, runs: Runs, join: Join = shared_alone
-) -> SequenceState:
+def initial_runs_state(runs: Runs) -> SequenceState:
     """Return shapes and dtypes of the state before the first task, to read a stored state."""
-
-    def of_run(run: Runs) -> SequenceState:
-        return begin_state(build, protocol, join(shared, run.own), run.sequence, run.key)
-
-    return jax.eval_shape(jax.vmap(of_run, out_axes=_OVER_RUNS), runs)
+    rows = (runs.sequence, runs.key, runs.own)
+    begin = partial(_of_run, begin_state, runs.build, runs.protocol, runs.join, runs.data)
+    return jax.eval_shape(jax.vmap(begin, out_axes=_OVER_RUNS), rows)
 
 
 @checked
@@ -168,95 +184,94 @@ def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs
     return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
 
 
-class _Parts(NamedTuple):
-    one_by_one: bool
-    """True if a device advances its runs one after another."""
-    begin: Callable[..., SequenceState]
-    begin_task: Callable[..., SequenceState]
-    orders: Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]
-    """Function that returns every run's samples of the next epoch in order, and their number."""
-    learn_epochs: Callable[..., SequenceState]
-    close_task: Callable[..., SequenceState]
-    first: Callable[[int, PyTree], PyTree]
-    """Function that returns the first runs of every leaf, replicated on every device, in one
-    program. One program per leaf would synchronise the devices many times; on CPU this was seen to
-    deadlock."""
+Rows = tuple[TaskSequence, Shaped[PRNGKeyArray, "*runs"], PyTree]
+"""Sequence, key and own data of one run or, with a leading axis, of many."""
+
+
+def _of_run(
+    part: Callable, build: Build, protocol: Protocol, join: Join, data: Any, row: Rows, *rest: Any
+) -> Any:
+    """Return what a function of a run, its state and others returns for one of many runs."""
+    sequence, key, own = row
+    return part(Run(build, protocol, join(data, own), sequence, key), *rest)
 
 
 @lru_cache(PROGRAMS)
-def _compiled(build: Build, protocol: Protocol, join: Join, mesh: Mesh) -> _Parts:
-    """Return each part for all runs, compiled once for these functions, protocol and mesh.
+def _program(
+    build: Build, protocol: Protocol, join: Join, mesh: Mesh, part: Callable[..., SequenceState]
+) -> Callable[..., SequenceState]:
+    """Return a function of a run and its state, compiled for the runs of a mesh.
 
-    The cache holds the last `PROGRAMS` results.
+    All but `begin_state` take a state, which is donated.
     """
-    one_by_one = all(device.platform == "cpu" for device in mesh.devices.flat)
     of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
 
-    def over_mesh(on_device: Callable, *given: Any, out_specs: Any) -> Callable:
-        return jax.shard_map(
-            on_device,
-            mesh=mesh,
-            in_specs=(REPLICATED, RUNS_SPEC, *given),
-            out_specs=out_specs,
-            axis_names={RUNS_AXIS},
-            check_vma=False,
-        )
+    def on_device(data: Any, rows: Rows, *rest: Any) -> SequenceState:
+        of_run = partial(_of_run, part, build, protocol, join, data)
+        # A vmapped `cond` would take both of its branches.
+        if _in_turn(mesh) or rows[1].shape[0] == 1:
+            return _one_by_one(of_run, rows, *rest)
+        axes = (0, _OVER_RUNS, None)[: 1 + len(rest)]
+        return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(rows, *rest)
 
-    def compiled(part: Callable[..., SequenceState], *given: Any) -> Callable:
-        """Return a part, compiled; all but the first one take a state."""
-        takes_state = bool(given)
+    def on_mesh(data: Any, rows: Rows, *rest: Any) -> SequenceState:
+        specs = (of_state, REPLICATED)[: len(rest)]
+        return _over_mesh(mesh, on_device, *specs, out_specs=of_state)(data, rows, *rest)
 
-        def on_device(shared: Any, runs: Runs, *rest: Any) -> SequenceState:
-            def of_run(run: Runs, *rest: Any) -> SequenceState:
-                return part(build, protocol, join(shared, run.own), run.sequence, run.key, *rest)
+    return jax.jit(on_mesh, donate_argnums=() if part is begin_state else 2)
 
-            if one_by_one:
-                return _one_by_one(of_run, runs, rest, takes_state)
-            axes = (0, *((_OVER_RUNS,) if takes_state else ()), *[None] * (len(rest) - takes_state))
-            return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(runs, *rest)
 
-        sharded = over_mesh(on_device, *given, out_specs=of_state)
-        return jax.jit(sharded, donate_argnums=(2,) if takes_state else ())
+@lru_cache(PROGRAMS)
+def _orders(
+    build: Build, protocol: Protocol, join: Join, mesh: Mesh
+) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
+    """Return the compiled function to every run's samples of the next epoch, and their number."""
 
-    def orders(shared: Any, runs: Runs, state: SequenceState) -> tuple:
-        def of_run(run: Runs, state: SequenceState) -> tuple:
-            data = join(shared, run.own)
-            given = (build, protocol, data, run.sequence, run.key, state)
-            epoch, order = open_epoch_state(*given)
-            return epoch.samples.index[order.slots], order.count
+    def of_run(run: Run, state: SequenceState) -> tuple[Int[Array, "n"], Int[Array, ""]]:
+        epoch, order = next_epoch(run, state)
+        return epoch.samples.index[order.slots], order.count
 
-        return jax.vmap(of_run, in_axes=(0, _OVER_RUNS))(runs, state)
+    def on_device(data: Any, rows: Rows, state: SequenceState) -> tuple:
+        each = partial(_of_run, of_run, build, protocol, join, data)
+        return jax.vmap(each, in_axes=(0, _OVER_RUNS))(rows, state)
 
-    return _Parts(
-        one_by_one,
-        compiled(begin_state),
-        compiled(begin_task_state, of_state),
-        jax.jit(over_mesh(orders, of_state, out_specs=RUNS_SPEC)),
-        compiled(learn_epochs, of_state, REPLICATED),
-        compiled(close_task_state, of_state),
-        jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED)),
+    of_state = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
+    return jax.jit(_over_mesh(mesh, on_device, of_state, out_specs=RUNS_SPEC))
+
+
+def _over_mesh(mesh: Mesh, on_device: Callable, *given: Any, out_specs: Any) -> Callable:
+    return jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(REPLICATED, RUNS_SPEC, *given),
+        out_specs=out_specs,
+        axis_names={RUNS_AXIS},
+        check_vma=False,
     )
 
 
-def _one_by_one(
-    of_run: Callable[..., SequenceState], runs: Runs, rest: tuple, takes_state: bool
-) -> SequenceState:
+def _in_turn(mesh: Mesh) -> bool:
+    """Return True if a device advances its runs one after another."""
+    return all(device.platform == "cpu" for device in mesh.devices.flat)
+
+
+def _one_by_one(of_run: Callable[..., SequenceState], rows: Rows, *rest: Any) -> SequenceState:
     """Advance a device's runs one after another; task and epoch are the same for all."""
-    if not takes_state:
-        every = jax.lax.map(of_run, runs)
+    if not rest:
+        every = jax.lax.map(of_run, rows)
     else:
         state, *others = rest
 
         def advance(part: tuple) -> SequenceState:
-            run, result, best = part
-            return of_run(run, state._replace(result=result, best=best), *others)
+            row, result, best = part
+            return of_run(row, state._replace(result=result, best=best), *others)
 
-        every = jax.lax.map(advance, (runs, state.result, state.best))
+        every = jax.lax.map(advance, (rows, state.result, state.best))
     return every._replace(task=every.task[0], epoch=every.epoch[0])
 
 
 def _coming(
-    parts: _Parts, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
+    in_turn: bool, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
 ) -> Int[np.ndarray, "k"]:
     """Return the samples that this process's runs read in an epoch, batch by batch in turn."""
     samples, moments = [], []
@@ -265,9 +280,19 @@ def _coming(
         for turn, (order, length) in enumerate(own):
             samples.append(order[:length])
             # Where a device takes its runs in turn, the second one's reading begins much later.
-            waits = turn * index.shape[1] if parts.one_by_one else 0
+            waits = turn * index.shape[1] if in_turn else 0
             moments.append(waits + np.arange(length) // size)
     return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]
+
+
+@lru_cache(PROGRAMS)
+def _take_first(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
+    """Return a function to the first runs of every leaf, replicated on every device.
+
+    It is one program. One program per leaf would synchronise the devices many times; on CPU this
+    was seen to deadlock.
+    """
+    return jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))
 
 
 def _first(count: int, tree: PyTree) -> PyTree:

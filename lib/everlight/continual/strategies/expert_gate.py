@@ -49,8 +49,8 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.engine.steps import shuffle, take_batch
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.lwf import Teacher, lwf
 from everlight.continual.strategies.naive import naive, weighted_mean

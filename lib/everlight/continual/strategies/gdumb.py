@@ -37,8 +37,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.engine.keys import epoch_keys, step_key
-from everlight.continual.engine.steps import shuffle, take_batch, train_step
+from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.memory import arrived, empty_buffer
 from everlight.continual.strategies.naive import naive
 
@@ -132,23 +131,20 @@ def gdumb(
         task = Task(memory.samples, memory.samples, memory.seen, jnp.int32(0))
         every = plain.epoch_data((), task)
 
-        def one_epoch(number: Int[Array, ""], net: Learner) -> Learner:
-            keys = epoch_keys(key_epochs, number)
-            order = shuffle(every, keys.order)
-            net = net._replace(schedule=net.schedule._replace(factor=rate_factor(number)))
-
-            def one_step(step: Int[Array, ""], net: Learner) -> Learner:
-                batch = take_batch(every, order, step, batch_size)
-                key_step = step_key(keys.steps, step)
-                return train_step(setup, plain, (), net, batch, task, key_step)[1]
-
-            return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, net)
-
         params, batch_stats = setup.init(key_init)
-        opt_state = setup.optimizer.init(params)
-        net = learner._replace(params=params, batch_stats=batch_stats, opt_state=opt_state)
-        net = jax.lax.fori_loop(0, epochs, one_epoch, net)
-        return memory, net._replace(schedule=learner.schedule)
+        net = learner._replace(params=params, batch_stats=batch_stats)
+        return memory, train_on(
+            setup,
+            plain,
+            (),
+            net,
+            task,
+            every,
+            epochs=epochs,
+            batch_size=batch_size,
+            key=key_epochs,
+            learning_rate_factor=rate_factor,
+        )
 
     return plain._replace(
         init=init,

@@ -39,7 +39,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.engine.steps import shuffle
+from everlight.continual.engine.epochs import shuffle
 from everlight.continual.strategies.balanced_replay import replayed_loss
 from everlight.continual.strategies.memory import empty_buffer
 from everlight.continual.strategies.naive import naive, task_gradient

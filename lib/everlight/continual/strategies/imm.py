@@ -43,7 +43,8 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.engine.steps import shuffle, take_batch, with_inputs
+from everlight.continual.engine.epochs import shuffle, take_batch
+from everlight.continual.engine.updates import with_inputs
 from everlight.continual.strategies.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient
 from everlight.continual.strategies.quadratic import (

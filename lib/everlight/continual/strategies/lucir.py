@@ -41,8 +41,8 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
+from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.engine.steps import shuffle, take_batch, train_step
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.icarl import (
     Classifier,
@@ -171,26 +171,24 @@ def lucir(
     def finetune(memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray) -> Learner:
         exemplars, known = memory.buffer.samples, memory.teacher.known
         old = jnp.any(multi_hot(exemplars.labels, known.shape[0]) & known, axis=1)
-        epoch = Epoch(exemplars, old)
         start = Finetuned(memory.teacher, learner.params)
 
-        def one_epoch(number: Int[Array, ""], net: Learner) -> Learner:
-            key_order, key_steps = jax.random.split(jax.random.fold_in(key, number))
-            order = shuffle(epoch, key_order)
+        def rate(number: Int[Array, ""]) -> Float[Array, ""]:
             late = number >= (finetune_epochs + 1) // 2
-            rate = finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
-            net = net._replace(schedule=net.schedule._replace(factor=rate))
+            return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
-            def one_step(step: Int[Array, ""], net: Learner) -> Learner:
-                batch = take_batch(epoch, order, step, finetune_batch)
-                key_step = jax.random.fold_in(key_steps, step)
-                return train_step(setup, finetuning, start, net, batch, task, key_step)[1]
-
-            return jax.lax.fori_loop(0, -(-order.count // finetune_batch), one_step, net)
-
-        epochs = jnp.where(jnp.any(known), finetune_epochs, 0)
-        net = learner._replace(opt_state=setup.optimizer.init(learner.params))
-        net = jax.lax.fori_loop(0, epochs, one_epoch, net)
+        net = train_on(
+            setup,
+            finetuning,
+            start,
+            learner,
+            task,
+            Epoch(exemplars, old),
+            epochs=jnp.where(jnp.any(known), finetune_epochs, 0),
+            batch_size=finetune_batch,
+            key=key,
+            learning_rate_factor=rate,
+        )
         return learner._replace(params=net.params, step=net.step)
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)

@@ -21,8 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.base import Batch, Learner, Setup, StepInfo, Strategy, Task
-from everlight.continual.engine.keys import epoch_keys, step_key
-from everlight.continual.engine.steps import shuffle, take_batch, train_step
+from everlight.continual.engine.epochs import train_on
 from everlight.continual.strategies.naive import naive, task_gradient
 
 FREE, PRUNED = -1, -2
@@ -107,23 +106,6 @@ def packnet(
         params = jax.tree.map(jnp.where, info.aux.trained, learner.params, info.aux.params)
         return memory, learner._replace(params=params)
 
-    def retrain(memory: Ownership, learner: Learner, task: Task, key: PRNGKeyArray) -> Learner:
-        epoch = strategy.epoch_data(memory, task)
-
-        def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
-            keys = epoch_keys(key, number)
-            order = shuffle(epoch, keys.order)
-
-            def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
-                batch = take_batch(epoch, order, step, batch_size)
-                key_step = step_key(keys.steps, step)
-                return train_step(setup, strategy, memory, learner, batch, task, key_step)[1]
-
-            return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, learner)
-
-        learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
-        return jax.lax.fori_loop(0, retrain_epochs, one_epoch, learner)
-
     def end_task(
         memory: Ownership, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Ownership, Learner]:
@@ -137,7 +119,17 @@ def packnet(
             lambda o, leaf: jnp.where(o == PRUNED, 0, leaf), owner, learner.params
         )
         learner = learner._replace(params=params)
-        learner = retrain(memory._replace(owner=owner), learner, task, key)
+        learner = train_on(
+            setup,
+            strategy,
+            memory._replace(owner=owner),
+            learner,
+            task,
+            strategy.epoch_data(memory, task),
+            epochs=retrain_epochs,
+            batch_size=batch_size,
+            key=key,
+        )
         owner = jax.tree.map(
             lambda mine, o: jnp.where(mine, task.id, jnp.where(o == PRUNED, FREE, o)),
             _trained(owner, task.classes),

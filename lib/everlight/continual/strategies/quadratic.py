@@ -32,7 +32,7 @@ from everlight.continual.base import (
     Strategy,
     Task,
 )
-from everlight.continual.engine.steps import trainable_part
+from everlight.continual.engine.updates import trainable_part
 
 
 class QuadraticSums(NamedTuple):

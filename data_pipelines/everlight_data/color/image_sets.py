@@ -1,0 +1,225 @@
+"""Photographs of cameras, shrunk to one size, and the folds that cross-validation tests in turn."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from everlight.color.alignment import area_downsample
+from everlight_data.color.constancy_sets import ConstancySet, thumbnail_set
+from everlight_data.color.nus import (
+    RELEASE_SOURCE,
+    OfficialNus,
+    load_official,
+    load_same_scene_pairs,
+)
+from everlight_data.color.quasi_real import FOLDS, QuasiReal, build_quasi_real
+from everlight_data.errors import DataError
+from everlight_data.files import read_text, refusing
+from everlight_data.locations import locate
+from everlight_data.matlab import read_mat
+
+THUMBNAIL_SIDE = 384
+"""Longest side in pixels of the official release's images for single-image methods."""
+FOLD_LAYOUT = (
+    "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
+    "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
+)
+
+
+class CameraImages(NamedTuple):
+    """One camera's images in the order of their names; the mask is 0 where a pixel is left out."""
+
+    images: Float[np.ndarray, "n h w 3"]
+    masks: Float[np.ndarray, "n h w"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+
+
+class ImageSet(NamedTuple):
+    """Images with known illuminants, in folds.
+
+    Attributes:
+      images: linear raw colours.
+      masks: 0 where a pixel is left out.
+      illuminants: ground truth, any scale.
+      folds: sets of equally many test images; the other images are for training.
+      note: description of the data for reports.
+      camera: camera of the test images.
+      taken_by: camera of each image, where there are several; empty for `camera` alone.
+    """
+
+    images: Float[np.ndarray, "n h w 3"]
+    masks: Float[np.ndarray, "n h w"]
+    illuminants: Float[np.ndarray, "n 3"]
+    folds: Sequence[Int[np.ndarray, "_"]]
+    note: str
+    camera: str
+    taken_by: Sequence[str] = ()
+
+    def cameras(self) -> Sequence[str]:
+        """Return the camera of each image."""
+        return self.taken_by or [self.camera] * len(self.images)
+
+
+def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
+    """Return the thumbnails of several files by camera.
+
+    Args:
+      files: `.npz` files as for `thumbnail_set`.
+      camera: camera of all images, where their names do not say it.
+
+    Raises:
+      DataError: two files hold images of one camera, or a file is damaged.
+    """
+    sets: dict[str, ConstancySet] = {}
+    for file in files:
+        for name, each in thumbnail_set(file, camera).items():
+            if name in sets:
+                raise DataError(f"{file} has images of {name}, as another file has; give one")
+            sets[name] = each
+    return sets
+
+
+def shrink_images(
+    camera: ConstancySet | OfficialNus, names: Iterable[str], side: int = THUMBNAIL_SIDE
+) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
+    """Return block means on a canvas for upright and wide images; the rest is masked.
+
+    Images whose longest side is at most `side` stay unchanged.
+    """
+    shrunk = []
+    for name in names:
+        image, mask = camera.read_image(camera.names.index(name))
+        factor = math.ceil(max(mask.shape) / side)
+        shrunk.append((image, mask) if factor == 1 else _blocks(image, mask, factor))
+    canvas = np.max([mask.shape for _, mask in shrunk], axis=0)
+    images = np.zeros((len(shrunk), *canvas, 3), np.float32)
+    masks = np.zeros((len(shrunk), *canvas), np.float32)
+    for row, (image, mask) in enumerate(shrunk):
+        height, width = mask.shape
+        images[row, :height, :width] = image
+        masks[row, :height, :width] = mask
+    return images, masks
+
+
+def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:
+    """Draw disjoint sets of test images of equal size; up to two images are in none."""
+    drawn = np.random.default_rng(seed).permutation(count)
+    return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
+
+
+def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
+    """Read three sets of test images of equal size from a published split.
+
+    Larger folds lose their last images. Two layouts are known: each image's fold (text, or a MATLAB
+    file with `indices`), and FC4's MATLAB file with the image numbers of `te_split` and `tr_split`.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file does not assign every image to one of three folds.
+    """
+    if path.suffix == ".mat":
+        folds = _matlab_folds(path, count)
+    else:
+        text = read_text(path, FOLD_LAYOUT)
+        with refusing(path, FOLD_LAYOUT):
+            parts = np.array(text.split(), int)
+        folds = _parted(path, parts, count)
+    size = min(map(len, folds))
+    if sum(map(len, folds)) < count or not size:
+        raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
+    return [fold[:size] for fold in folds]
+
+
+def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
+    try:
+        (parts,) = read_mat(path, ["indices"])
+    except DataError:
+        parts = None
+    if parts is not None:
+        return _parted(path, parts.ravel(), count)
+    tests, trains = read_mat(path, ["te_split", "tr_split"])
+    with refusing(path, FOLD_LAYOUT):
+        folds, taught = (
+            [np.sort(np.asarray(each, int).ravel()) - 1 for each in cells.ravel()]
+            for cells in (tests, trains)
+        )
+        if len(folds) != FOLDS or len(taught) != FOLDS:
+            raise ValueError(f"{len(folds)} folds")
+        if sorted(np.concatenate(folds)) != list(range(count)):
+            raise ValueError(f"test images are not 1 to {count}, each once")
+        if any(np.intersect1d(*both).size for both in zip(folds, taught, strict=True)):
+            raise ValueError("a test image is in its own training part")
+    return folds
+
+
+def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
+    if len(parts) != count:
+        raise DataError(f"{path} has {len(parts)} entries for {count} images. {FOLD_LAYOUT}")
+    return [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]
+
+
+def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> ImageSet:
+    """Return one camera's images, without those that are in no fold."""
+    kept = np.sort(np.concatenate(folds))
+    parts = data.images[kept], data.masks[kept], data.illuminants[kept]
+    own = [np.searchsorted(kept, fold) for fold in folds]
+    return ImageSet(*parts, own, _note(camera, len(kept), len(data.names)), camera)
+
+
+def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, ImageSet]:
+    """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
+    canvas = np.max([data.masks.shape[1:] for data in cameras.values()], axis=0)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        wider = [(0, canvas[axis] - values.shape[1 + axis]) for axis in (0, 1)]
+        return np.pad(values, [(0, 0), *wider, *[(0, 0)] * (values.ndim - 3)])
+
+    images = np.concatenate([padded(data.images) for data in cameras.values()])
+    masks = np.concatenate([padded(data.masks) for data in cameras.values()])
+    illuminants = np.concatenate([data.illuminants for data in cameras.values()])
+    taken_by = [camera for camera, data in cameras.items() for _ in data.names]
+    sets, start = {}, 0
+    for camera, data in cameras.items():
+        rows = np.arange(start, start := start + len(data.names))
+        note = _note(camera, len(rows), len(rows))
+        sets[camera] = ImageSet(images, masks, illuminants, [rows], note, camera, taken_by)
+    return sets
+
+
+def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, ImageSet]:
+    """Return the quasi-real pairs of two cameras, and the main images at `THUMBNAIL_SIDE` pixels.
+
+    Folds are of equal size: if the list does not divide, the least similar pairs are left out.
+    """
+    folder = locate("nus8", RELEASE_SOURCE, "two cameras, 200 and 259 images of 16 bits")
+    both = [load_official(folder, camera) for camera in (main, second)]
+    listed = load_same_scene_pairs()
+    alike = np.argsort(-listed.similarity, kind="stable")
+    kept = np.sort(alike[: len(alike) // FOLDS * FOLDS])
+    names = [(listed.main[i], listed.second[i]) for i in kept]
+    dropped = [listed.main[i] for i in np.setdiff1d(alike, kept)]
+    quasi = build_quasi_real(*both, names, seed)
+    images, masks = shrink_images(both[0], [name for name, _ in names])
+    note = (
+        f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
+        "list has 195); charts and saturation masked"
+    )
+    if dropped:
+        note += f"; left out for folds of equal size: {', '.join(dropped)}"
+    return quasi, ImageSet(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+
+
+def _note(camera: str, kept: int, count: int) -> str:
+    left = count - kept
+    return f"{camera}: {kept} images" + (f", {left} left out for equal folds" if left else "")
+
+
+def _blocks(image: np.ndarray, mask: np.ndarray, factor: int) -> tuple[Array, Array]:
+    small = area_downsample(jnp.asarray(image), factor, jnp.asarray(mask))
+    return jnp.where(small.mask[..., None], small.image, 0), small.mask

@@ -1,0 +1,120 @@
+"""The radiometric set's scenes as cameras record them: exact, or with noise and exposures."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.color.radiometry import Sensor, patch_means, patch_thumbnail, take_photograph
+from everlight_data.color.radiometric import RadiometricSettings, Scenes, draw_scenes, photograph
+from everlight_data.color.spectra import SpectralLibrary
+
+PIECE = 1_200
+"""Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""
+BATCH = 60
+"""Scenes per step; it divides `PIECE`, so that no smaller batch is compiled."""
+
+patch_thumbnails = jax.jit(jax.vmap(patch_thumbnail))
+
+
+class View(NamedTuple):
+    """One camera's view of all scenes; `read_noise` is None for exact responses."""
+
+    exact: Float[Array, "n 24 3"]
+    colors: Float[Array, "n 24 3"]
+    illuminants: Float[Array, "n 3"]
+    keys: PRNGKeyArray
+    read_noise: Float[Array, "n"] | None
+
+    def images(self, rows: slice) -> Float[Array, "k h w 3"]:
+        """Return thumbnails of some scenes, whose patches have the means `colors`."""
+        if self.read_noise is None:
+            return patch_thumbnails(self.exact[rows])
+        return _photographs(self.keys[rows], self.exact[rows], self.read_noise[rows], False)
+
+
+def view_scenes(
+    library: SpectralLibrary,
+    camera: str,
+    scenes: Scenes,
+    seed: int,
+    read_noise: Float[np.ndarray, "n"] | None = None,
+) -> View:
+    """Render every scene for one camera.
+
+    Args:
+      library: spectral library that contains the camera.
+      camera: the camera's name.
+      scenes: scenes from `draw_scenes`.
+      seed: random seed of exposures and noise, which differ between cameras.
+      read_noise: read noise of each scene as a share of white; None for exact responses at one
+        exposure.
+    """
+    exact = photograph(library, camera, scenes)
+    key = jax.random.fold_in(jax.random.key(seed), library.camera_names.index(camera))
+    keys = jax.random.split(key, len(exact.colors))
+    colors, illuminants = jnp.asarray(exact.colors), jnp.asarray(exact.illuminants)
+    if read_noise is None:
+        return View(colors, colors, illuminants, keys, None)
+    noise = jnp.asarray(read_noise, jnp.float32)
+    return View(colors, _photographs(keys, colors, noise, True), illuminants, keys, noise)
+
+
+def views_of(
+    library: SpectralLibrary,
+    pairs: Sequence[tuple[str, str]],
+    scenes: Scenes,
+    seed: int,
+    read_noise: Float[np.ndarray, "n"] | None = None,
+) -> dict[str, View]:
+    """Return the view of every camera of the pairs, each rendered once."""
+    cameras = sorted({camera for pair in pairs for camera in pair})
+    return {camera: view_scenes(library, camera, scenes, seed, read_noise) for camera in cameras}
+
+
+def render_thumbnails(
+    library: SpectralLibrary, cameras: Sequence[str], count: int, seed: int
+) -> dict[str, tuple[Float[np.ndarray, "n 32 48 3"], Float[np.ndarray, "n 3"]]]:
+    """Return the radiometric set's scenes as patch thumbnails with illuminants, by camera."""
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    views = {camera: photograph(library, camera, scenes) for camera in cameras}
+    return {
+        camera: (np.asarray(patch_thumbnails(view.colors)), view.illuminants)
+        for camera, view in views.items()
+    }
+
+
+def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:
+    """Concatenate the results of a function that takes `PIECE` scenes at a time."""
+    pieces = [of_rows(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *pieces)
+
+
+def _photographs(
+    keys: PRNGKeyArray,
+    colors: Float[Array, "n 24 3"],
+    read_noise: Float[Array, "n"],
+    means: bool,
+) -> Float[Array, "n ..."]:
+    return in_pieces(
+        lambda rows: _take_piece(keys[rows], colors[rows], read_noise[rows], means), len(colors)
+    )
+
+
+@partial(jax.jit, static_argnums=3)
+def _take_piece(
+    keys: PRNGKeyArray,
+    colors: Float[Array, "n 24 3"],
+    read_noise: Float[Array, "n"],
+    means: bool,
+) -> Float[Array, "n ..."]:
+    def one(scene: tuple) -> Array:
+        key, exact, noise = scene
+        image = take_photograph(key, exact, Sensor(read_noise=noise))
+        return patch_means(image) if means else image
+
+    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BATCH)

@@ -1,0 +1,385 @@
+"""CORe50 as benchmarks: published orders of batches, all tested on one fixed test set."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PyTree
+
+from everlight.continual import (
+    Protocol,
+    Samples,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    fixed_test_objective,
+    flax_setup,
+)
+from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import Core50, category_of
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.common.checkpoint import checksums_of
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.continual.benchmark import (
+    Benchmark,
+    RunData,
+    Use,
+)
+from everlight_experiments.continual.features import load_features, stored_features
+from everlight_experiments.continual.methods import Method, Needs
+from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
+from everlight_experiments.core50.metrics import METRICS
+from everlight_experiments.core50.pretraining import (
+    Beginning,
+    TrunkFeatures,
+    begin_with,
+    check_net,
+    load_frames,
+    make_head,
+    make_net,
+    thin_test,
+    thinned,
+    trunk_features,
+)
+
+MOMENTUM, WEIGHT_DECAY = 0.9, 5e-4
+EXEMPLARS, IMPORTANCE_SAMPLES = 20, 256
+VALIDATION_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
+"""Training and test sessions of the validation seeds; all are training sessions."""
+IDENTIFYING = (
+    *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
+    *("batch_size", "dtype", "gain", "replay_batch_size"),
+)
+"""Fields of a configuration that identify a run beside its seed, data and training length."""
+
+
+class Material(NamedTuple):
+    """Frames with the classes of a level."""
+
+    frames: Core50
+    labels: Int[np.ndarray, "n"]
+    names: tuple[str, ...]
+    level: Level
+    checksums: tuple[int, ...]
+
+
+class Course(NamedTuple):
+    """Batches of a benchmark, and how methods learn from them."""
+
+    setting: str
+    scenario: str
+    """NI, NC, NIC or static."""
+    length: Callable[[Method], Length]
+    gain: float = 1.0
+    """CWR's factor on weights consolidated at the first batch."""
+    pretrained: bool = True
+    whole_rate: float = 1.0
+    """Factor of the learning rate in fully connected layers of whole networks."""
+
+
+class Start(NamedTuple):
+    """Weights that methods begin with, and features of the frozen trunk."""
+
+    beginning: Beginning
+    features: Callable[[], TrunkFeatures] | None
+    """None where the frames themselves are features."""
+    checksums: tuple[int, ...] = ()
+    """Checksums of features in the frames' place."""
+
+
+class Shared(NamedTuple):
+    """Data of all sequences of a method."""
+
+    frames: StoredImages
+    """The images, or the frozen trunk's features."""
+    layers: PyTree
+    """Weights that every network begins with; the others are drawn."""
+    rate: Float[Array, ""]
+    later_factor: Float[Array, ""]
+    """Factor of the learning rate in all batches but the first."""
+
+
+def core50_benchmarks(scenario: Scenario, request: Any) -> dict[str, Benchmark]:
+    """Return the benchmark of a scenario, for any methods.
+
+    Raises:
+      DataError: more seeds than published orders beside those of the validation seeds.
+    """
+    left = RUNS - request.validation_seeds
+    if request.seeds > left:
+        raise DataError(
+            f"--seeds {request.seeds}; core50 has {RUNS} published orders, of which "
+            f"--validation-seeds {request.validation_seeds} take some: give {left} or less"
+        )
+    return batch_benchmarks(request.config, "object", (scenario,), request.seed, request.runs)
+
+
+def batch_benchmarks(
+    config: Config, level: Level, scenarios: Sequence[Scenario], seed: int, runs: Path
+) -> dict[str, Benchmark]:
+    """Return the benchmarks of scenarios, which share frames, weights and features.
+
+    Args:
+      config: of the benchmark.
+      level: of the classes.
+      scenarios: NI, NC, NIC.
+      seed: of the run.
+      runs: where run folders are made; computed features are kept there.
+
+    Raises:
+      DataError: data or weights that cannot be used.
+    """
+    check_net(config)
+    material = load_material(config, level, seed)
+    start = functools.cache(partial(_start, config, material.frames, seed, runs))
+    found = {}
+    for scenario in scenarios:
+        # The gain makes up for a first batch of more classes, which NI has not.
+        gain = 1.0 if scenario == "NI" else config.gain
+        length = partial(length_of, config, scenario)
+        course = Course(scenario, scenario, length, gain, whole_rate=config.dense_rate)
+        bound = partial(core50_benchmark, config, course, material, seed)
+        found[scenario] = bound()._replace(prepare=lambda folder, bound=bound: bound(start(folder)))
+    return found
+
+
+def load_material(config: Base, level: Level, seed: int) -> Material:
+    """Return the frames of a configuration, with a thinned test set, and their classes."""
+    frames = thin_test(load_frames(config, seed), config.test_frames)
+    by_object = level == "object"
+    labels = frames.object if by_object else category_of(frames.object)
+    names = frames.object_names if by_object else frames.category_names
+    tested = np.isin(frames.session, TEST_SESSIONS)
+    checksums = checksums_of(frames.images, labels[~tested], labels[tested])
+    return Material(frames, labels, tuple(names), level, checksums)
+
+
+def _start(config: Config, frames: Core50, seed: int, runs: Path, folder: RunFolder) -> Start:
+    if config.features is None:
+        beginning = begin_with(folder, config, frames, seed)
+        return Start(beginning, functools.cache(lambda: trunk_features(beginning, config)))
+    images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
+    found = load_features(config.features, images, runs)
+    stored = stored_features(found, ~np.isin(frames.session, TEST_SESSIONS))
+    checksums = checksums_of(np.asarray(stored.pieces))
+    return Start(Beginning({}, stored, f"on {found.note}"), None, checksums)
+
+
+def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
+    """Return steps and learning rate of a method on every batch of a scenario."""
+    if method.trains == "head":
+        return config.head
+    return config.cumulative if method.anew else getattr(config, scenario.lower())
+
+
+def core50_benchmark(
+    config: Base, course: Course, material: Material, seed: int, start: Start | None = None
+) -> Benchmark:
+    """Return a benchmark; a draw is a published order of the batches.
+
+    Args:
+      config: of the benchmark.
+      course: batches and training.
+      material: frames and classes.
+      seed: of the run.
+      start: without it nothing can be trained.
+    """
+    frames, level, scenario = material.frames, material.level, course.scenario
+    classes = len(material.names)
+    on_features = start is not None and start.features is None
+
+    @functools.cache
+    def ordered(use: Use, number: int) -> TaskSequence:
+        if use == "validation":
+            return _validating(frames, scenario, RUNS - 1 - number, level, config.test_frames)
+        return core50(frames.object, frames.session, scenario, number, level)
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        tasks = ordered("evaluation", 0).tasks.id.shape[0]
+        return core50_begin(config, course, classes, tasks, on_features)(method, data)
+
+    def facts(method: Method) -> dict:
+        every = dataclasses.asdict(config)
+        return {
+            "seed": seed,
+            "level": level,
+            "beginning": start.beginning.fingerprint if course.pretrained else None,
+            "data": [*material.checksums, *start.checksums],
+            "length": dataclasses.asdict(course.length(method)),
+            **{name: every[name] for name in IDENTIFYING if every.get(name) is not None},
+        }
+
+    def shared(method: Method) -> Shared:
+        length = course.length(method)
+        rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
+        if method.trains == "head" and not on_features:
+            values = start.features().values
+            return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
+        layers = start.beginning.layers if course.pretrained else {}
+        return Shared(start.beginning.stored, layers, *rates)
+
+    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
+        on_trunk = method.trains == "head" and not on_features
+        operations = start.features().operations if on_trunk else 0.0
+        return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
+
+    return Benchmark(
+        name="core50",
+        setting=course.setting,
+        note=_note(config, material),
+        draws="published order of batches",
+        training=_training(config, start),
+        chosen=config.chosen,
+        checksums=(*material.checksums, *(start.checksums if start else ())),
+        capabilities=frozenset(
+            ("class scores", "one label", *(("own classes",) if scenario == "NC" else ()))
+        ),
+        metrics=METRICS,
+        facts=facts,
+        shared=shared,
+        begin=begin,
+        protocol=lambda method: protocol_of(course.length(method), config.batch_size),
+        sequence=lambda method, draw: ordered(draw.use, draw.number),
+        keep=keep,
+        tested="the full test set",
+        hyperparameters=GRIDS,
+        program=course.setting,
+        one_by_one=True,
+        config=config,
+    )
+
+
+def _note(config: Base, material: Material) -> str:
+    tested = np.isin(material.frames.session, TEST_SESSIONS)
+    thin = config.test_frames
+    recorded = "" if thin is None else f", at most {thin} per recording"
+    return (
+        f"{material.frames.name}, {config.side}×{config.side} pixels, {len(material.names)} "
+        f"classes ({material.level} level), {np.count_nonzero(~tested):,} training frames, "
+        f"{np.count_nonzero(tested):,} test frames of sessions 3, 7 and 10{recorded}"
+    )
+
+
+def _training(config: Base, start: Start | None) -> str:
+    net, weights = net_note(config), ""
+    if start is not None and start.features is None:
+        net, weights = "a linear head", start.beginning.source
+    elif start is not None:
+        weights = (
+            f"every method begins with weights {start.beginning.source}; CWR and methods of "
+            "counting work on the frozen trunk's features"
+        )
+    return (
+        f"{net}, SGD with momentum {MOMENTUM} and weight decay {WEIGHT_DECAY:g}, restarted at "
+        f"every batch, in batches of {config.batch_size}; fully connected layers of the whole "
+        f"network at {config.dense_rate:g} times the learning rate, biases at twice their layer's; "
+        f"{weights}"
+    )
+
+
+def net_note(config: Base) -> str:
+    """Return a description of the network, for the report."""
+    small = f"small CNN, channels {config.channels}, {config.hidden} hidden units"
+    precision = "" if config.dtype == "float32" else f", computed in {config.dtype} below its head"
+    return (small if config.net == "small" else config.net) + precision
+
+
+def protocol_of(length: Length, batch_size: int) -> Protocol:
+    """Return the protocol of equally many steps per batch, whatever its size, not validated."""
+    chunk = int(np.gcd(length.first, length.later))
+    return Protocol(
+        epochs=length.later // chunk,
+        first_epochs=length.first // chunk,
+        batch_size=batch_size,
+        epoch_steps=chunk,
+        select="last",
+        evaluation_batch=128,
+    )
+
+
+def core50_begin(
+    config: Base, course: Course, classes: int, tasks: int, on_features: bool = False
+) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+    """Return what strategies are made from: softmax over all classes, SGD with momentum and decay.
+
+    Args:
+      config: of the benchmark.
+      course: of the batches.
+      classes: number at the level.
+      tasks: number in a sequence.
+      on_features: every method learns a head on features in the frames' place.
+    """
+
+    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+        shared: Shared = data.shared
+        frozen = on_features or method.trains == "head"
+        optimizer = optax.chain(
+            optax.add_decayed_weights(WEIGHT_DECAY),
+            optax.sgd(shared.rate, momentum=MOMENTUM),
+            scale_layers(1.0 if frozen else course.whole_rate),
+        )
+        net = (make_head if frozen else make_net)(config, classes)
+        drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
+
+        def init(key: Array) -> tuple[PyTree, PyTree]:
+            params, batch_stats = drawn.init(key)
+            return {**params, **shared.layers}, batch_stats
+
+        setup = drawn._replace(
+            init=init, task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
+        )
+        return setup, Needs(
+            tasks,
+            classes,
+            EXEMPLARS,
+            importance_samples=IMPORTANCE_SAMPLES,
+            gain=course.gain,
+            replay_batch_size=getattr(config, "replay_batch_size", None),
+        )
+
+    return begin
+
+
+def scale_layers(dense_rate: float) -> optax.GradientTransformation:
+    """Return updates times `dense_rate` in fully connected layers, and biases twice their layer's.
+
+    Parameters are by layer, each of a `kernel`, `[in, out]` where it is fully connected, and a
+    `bias`.
+    """
+
+    def scale(updates: PyTree, params: PyTree) -> PyTree:
+        scaled = {}
+        for name, layer in updates.items():
+            factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
+            scaled[name] = {
+                "kernel": factor * layer["kernel"],
+                "bias": 2 * factor * layer["bias"],
+            }
+        return scaled
+
+    return optax.stateless(scale)
+
+
+def _validating(
+    frames: Core50, scenario: str, run: int, level: Level, test_frames: int | None
+) -> TaskSequence:
+    """Return an order that no evaluation seed has, tested on training sessions left out."""
+    place = thinned(frames, VALIDATION_SESSIONS[1], test_frames)
+    objects, sessions = frames.object[place], frames.session[place]
+    found = core50(objects, sessions, scenario, run, level, *VALIDATION_SESSIONS)
+
+    def in_frames(samples: Samples) -> Samples:
+        return samples._replace(index=jnp.asarray(place)[samples.index])
+
+    tasks = found.tasks._replace(
+        train=in_frames(found.tasks.train), valid=in_frames(found.tasks.valid)
+    )
+    return found._replace(tasks=tasks, test=in_frames(found.test))

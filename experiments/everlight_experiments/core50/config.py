@@ -1,0 +1,255 @@
+"""CORe50 (Lomonaco and Maltoni 2017): batches of new instances (NI), new classes (NC) or both.
+
+Presets:
+  demo: the procedural world in CORe50's structure at 32x32 pixels, one run; a small network that
+    is pretrained on other objects of such a world, in place of ILSVRC-2012; three minutes on two
+    cores.
+  small: the same with more frames and three runs.
+  paper: the prepared release below EVERLIGHT_DATA, Mid-CaffeNet or, by `--net`, Mid-VGG at 128x128,
+    ten runs (cumulative five of NC, three of NIC), the authors' learning rates and iterations,
+    which are the same for both; meant for an accelerator. Weights of ILSVRC-2012 are given by
+    `--weights`; without them training begins at random.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from everlight.checks import Between
+from everlight.scenarios.core50 import Level
+from everlight_experiments.common.settings import Count, Preset, Rate
+from everlight_experiments.continual.config import Dtype, Side
+from everlight_experiments.continual.methods import METHODS, Method
+
+CITATION = (
+    "Lomonaco and Maltoni 2017, "
+    '"CORe50: a New Dataset and Benchmark for Continuous Object Recognition"'
+)
+Scenario = Literal["NI", "NC", "NIC"]
+SCENARIOS: tuple[Scenario, ...] = ("NI", "NC", "NIC")
+Orders = Annotated[int, Between(1, 10)]
+PAPER_METHODS: Mapping[Scenario, tuple[str, ...]] = {
+    "NI": ("naive", "cumulative"),
+    "NC": ("naive", "CWR", "cumulative"),
+    "NIC": ("naive", "CWR", "cumulative"),
+}
+# The paper's three, CWR in both forms, then others at hyper-parameters that were not tuned and do
+# not diverge in NI.
+FIXED: dict[str, Method] = {
+    name: METHODS[name]._replace(hyperparameters=hyperparameters)
+    for name, hyperparameters in (
+        *((name, ()) for name in ("naive", "CWR", "CWR as coded", "cumulative")),
+        ("EWC", (1.0,)),
+        ("SI", (1.0,)),
+        ("MAS", (0.01,)),
+        ("LwF", (1.0,)),
+        ("ER-balanced", ()),
+        ("A-GEM", ()),
+    )
+}
+# Their gradients are added to that of the loss.
+GRIDS = {
+    "EWC": (0.01, 0.1, 1, 10),
+    "online EWC": (0.01, 0.1, 1, 10),
+    "SI": (0.01, 0.1, 1, 10),
+    "MAS": (1e-4, 1e-3, 1e-2, 1e-1),
+}
+
+
+@dataclass(frozen=True)
+class Length:
+    """Steps and learning rate of the training on every batch."""
+
+    first: Count
+    """Training steps on the first batch."""
+    later: Count
+    """Training steps on every later batch."""
+    learning_rate: Rate
+    """Learning rate of the optimizer."""
+    later_rate: Rate | None = None
+    """Learning rate on later batches; None is the same."""
+
+    @property
+    def later_factor(self) -> float:
+        """Factor of the learning rate on later batches."""
+        return 1.0 if self.later_rate is None else self.later_rate / self.learning_rate
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Training of the small network on other objects of the procedural world, before all else."""
+
+    subclasses: Count = 5
+    """Number of objects in each of 12 families of shapes."""
+    images: Count = 60
+    """Number of images of each object."""
+    epochs: Count = 8
+    """Number of training epochs."""
+    learning_rate: Rate = 2e-3
+    """Learning rate of Adam."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """Data, network and optimizer."""
+
+    data: Literal["procedural", "core50"] = "procedural"
+    """Frames: the procedural world, or the prepared release below EVERLIGHT_DATA."""
+    partial: bool = False
+    """Run on an incomplete release too and report its number of frames."""
+    frames: Count = 8
+    """Number of frames per object and session of the procedural world."""
+    test_frames: Count | None = None
+    """Number of test frames per object and session, evenly spaced; None is all."""
+    side: Side = 32
+    """Side of the images in pixels."""
+    net: Literal["small", "Mid-CaffeNet", "Mid-VGG"] = "small"
+    """Network: a small CNN, or one of the paper's."""
+    weights: Path | None = None
+    """Path of an .npz with a Caffe network's pretrained layers, for the paper's networks."""
+    pretraining: Pretraining = Pretraining()
+    """Training of the small network on other objects, before the first batch."""
+    channels: tuple[Count, Count] = (8, 16)
+    """Channels of the small network."""
+    hidden: Count = 1024
+    """Hidden units of the small network."""
+    dense_rate: Rate = 1.0
+    """Factor of the learning rate in fully connected layers of whole networks; biases have twice
+    their layer's."""
+    batch_size: Count = 32
+    """Samples per training step."""
+    dtype: Dtype = "float32"
+    """Data type of the network's computation; parameters, statistics and losses are float32."""
+    chosen: tyro.conf.Suppress[str] = "Nothing was tuned."
+    """How network, learning rates and steps were selected, for the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Base):
+    """A benchmark of batches that arrive one after another."""
+
+    ni: Length
+    """Training of whole networks on batches of new instances."""
+    nc: Length
+    """Training of whole networks on batches of new classes."""
+    nic: Length
+    """Training of whole networks on batches of new instances and classes."""
+    head: Length
+    """Training of heads over the frozen trunk's features."""
+    cumulative: Length
+    """Training of cumulative, which begins anew at every batch."""
+    gain: Annotated[float, Between(0, 1_000)]
+    """CWR's factor on weights consolidated at the first batch of NC and NIC; published is 3."""
+    replay_batch_size: Count | None = None
+    """Samples that methods replay per step; None is the batch size."""
+    features: str | None = None
+    """Features instead of images: efficientnet-lite0 computes them, FILE.npz holds features with
+    labels."""
+
+
+@dataclass(frozen=True)
+class PaperConfig:
+    """What the paper's command trains."""
+
+    benchmark: Annotated[Config, tyro.conf.arg(name="")]
+    scenarios: tuple[Scenario, ...] = SCENARIOS
+    """Scenarios to run: NI has 8 batches, NC 9 and NIC 79."""
+    methods: tuple[str, ...] | None = None
+    """Methods to train: naive, CWR, CWR as coded, cumulative, EWC, SI, MAS, LwF, ER-balanced,
+    A-GEM; None is the paper's of each scenario."""
+    level: Level = "object"
+    """Classes to predict: the 50 objects or the 10 categories."""
+    orders: Orders = 10
+    """Number of runs, each with the published order of its number."""
+    cumulative_orders: tuple[Orders, Orders, Orders] = (10, 10, 10)
+    """Largest number of runs of cumulative in NI, NC and NIC."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig(Base):
+    """What the command of the static benchmark trains."""
+
+    levels: tuple[Level, ...] = ("object", "category")
+    """Classes to predict: the 50 objects or the 10 categories."""
+    fine_tuning: Length
+    """Training of the pretrained network."""
+    scratch: Length
+    """Training of the network that begins at random."""
+
+
+ON_TRAINING_SESSIONS = (
+    "Hidden units, learning rates and gain have the highest mean accuracy over batches on training "
+    "sessions 6 and 11, with the steps of the preset small. The last published orders serve as "
+    "validation seeds. Numbers of steps are limited by two cores."
+)
+DEMO = Config(
+    frames=8,
+    test_frames=2,
+    ni=Length(60, 6, 1e-3),
+    nc=Length(60, 20, 1e-3, 1e-4),
+    nic=Length(60, 20, 1e-3, 1e-4),
+    head=Length(30, 30, 3e-3),
+    cumulative=Length(120, 120, 1e-3),
+    # At the published 3 the first batch's classes are all predictions.
+    gain=1.5,
+    chosen=ON_TRAINING_SESSIONS,
+)
+SMALL = replace(
+    DEMO,
+    frames=20,
+    test_frames=4,
+    ni=Length(120, 6, 1e-3),
+    nc=Length(120, 20, 1e-3, 1e-4),
+    nic=Length(120, 20, 1e-3, 1e-4),
+    pretraining=Pretraining(images=120),
+)
+FULL = Config(
+    data="core50",
+    frames=300,
+    side=128,
+    net="Mid-CaffeNet",
+    dense_rate=10.0,
+    batch_size=256,
+    ni=Length(2000, 100, 1e-3),
+    nc=Length(2000, 300, 1e-3, 1e-5),
+    nic=Length(2000, 300, 1e-3, 1e-4),
+    head=Length(300, 300, 1e-4),
+    cumulative=Length(2000, 2000, 1e-3),
+    gain=3.0,
+    chosen="All is as published.",
+)
+PRESETS: Mapping[Preset, Config] = {"demo": DEMO, "small": SMALL, "paper": FULL}
+PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
+    "demo": PaperConfig(DEMO, orders=1),
+    "small": PaperConfig(SMALL, orders=3),
+    "paper": PaperConfig(FULL, cumulative_orders=(10, 5, 3)),
+}
+STATIC_PRESETS: Mapping[Preset, StaticConfig] = {
+    "demo": StaticConfig(
+        frames=8,
+        fine_tuning=Length(240, 240, 1e-2),
+        scratch=Length(480, 480, 1e-2),
+        chosen=ON_TRAINING_SESSIONS,
+    ),
+    "small": StaticConfig(
+        frames=20,
+        pretraining=Pretraining(images=120),
+        fine_tuning=Length(960, 960, 1e-2),
+        scratch=Length(1920, 1920, 1e-2),
+        chosen=ON_TRAINING_SESSIONS,
+    ),
+    "paper": StaticConfig(
+        data="core50",
+        frames=300,
+        side=128,
+        net="Mid-CaffeNet",
+        dense_rate=10.0,
+        batch_size=256,
+        fine_tuning=Length(2000, 2000, 1e-3),
+        scratch=Length(10_000, 10_000, 1e-2),
+        chosen="All is as published.",
+    ),
+}

@@ -1,0 +1,371 @@
+"""Costs of the papers' presets: one training step of each is compiled, and nothing is trained.
+
+    everlight cost
+    everlight cost --timed              # hours on this machine's first device
+    everlight cost --device tpu-v5e     # needs the extra tpu, and no TPU
+
+Data are shapes alone.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
+from jaxtyping import Array, PyTree
+
+from everlight.continual import (
+    Build,
+    Protocol,
+    Run,
+    Setup,
+    StoredImages,
+    Strategy,
+    TaskSequence,
+    initial_state,
+    lower_step,
+)
+from everlight.metrics.ranking import Facts
+from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
+from everlight.scenarios.facts import Examples
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.iirc_metadata import official_metadata
+from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
+from everlight_experiments.continual.benchmark import Own, RunData
+from everlight_experiments.continual.images import beginning as images_beginning
+from everlight_experiments.continual.methods import METHODS, Method, Needs
+from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.core50 import benchmark as core50_benchmark
+from everlight_experiments.core50.config import PRESETS as CORE50
+from everlight_experiments.facts import benchmark as facts_benchmark
+from everlight_experiments.facts.config import PRESETS as FACTS
+from everlight_experiments.iirc import benchmark as iirc_benchmark
+from everlight_experiments.iirc.config import PRESETS as IIRC
+
+FRAMES = 300
+"""Frames per object and session of CORe50, about."""
+Device = Literal["here", "tpu-v5e"]
+V5E = "TPU v5 lite"
+"""Name of the chip in JAX."""
+V5E_BYTES = 16_000_000_000
+"""High-bandwidth memory of a chip, by its maker."""
+V5E_OPERATIONS, V5E_BANDWIDTH = 197e12, 819e9
+"""Operations in bfloat16 and bytes from memory that a chip manages in a second, by its maker."""
+TIMED_STEPS = 3
+COLUMNS = (
+    *("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"),
+    "runs at once",
+)
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """Print the memory, operations and hours of the paper presets without training."""
+
+    device: Device = "here"
+    """Device to compile for: the first device here, or a TPU v5e, which needs the extra tpu."""
+    timed: bool = False
+    """Time some steps on zeros to estimate hours; possible on this machine's device only."""
+
+
+class Work(NamedTuple):
+    """A method on a paper's benchmark; its data are shapes alone."""
+
+    benchmark: str
+    method: Method
+    begin: Callable[[Method, RunData], tuple[Setup, Needs]]
+    protocol: Protocol
+    shared: PyTree
+    sequence: TaskSequence
+    replayed: int = 0
+    """Exemplars of every earlier class that an epoch also passes over."""
+
+    @property
+    def parts(self) -> tuple[Build, Protocol, RunData, TaskSequence]:
+        """Return the engine's arguments but for the key."""
+        method, begin = self.method, self.begin
+
+        def build(data: RunData) -> tuple[Setup, Strategy]:
+            setup, needs = begin(method, data)
+            return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
+
+        data = RunData(self.shared, Own(self.sequence.class_task, _number()))
+        return build, self.protocol, data, self.sequence
+
+
+class Estimate(NamedTuple):
+    """Costs of one sequence, by the compiler's own analysis."""
+
+    parameters: int
+    data_bytes: int
+    """Bytes on the device, once for all runs."""
+    state_bytes: int
+    """Bytes of a run between steps."""
+    working_bytes: int
+    """Bytes of a run within a step."""
+    operations: float
+    """Floating-point operations of a step."""
+    steps: int
+    step_seconds: float | None
+    """None where no peaks are known, and none was timed."""
+
+    def at_once(self, memory: int) -> int:
+        """Return the number of runs that a device of so many bytes holds."""
+        return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
+
+
+def run_cost(options: CostOptions) -> None:
+    """Compile every experiment's step and print the costs of its sequence.
+
+    Raises:
+      DataError: steps are to be timed on a device that is not there.
+      MissingDataError: the TPU's compiler is not installed.
+    """
+    if options.timed and options.device != "here":
+        raise DataError("--timed is for --device here, where a step can run")
+    device = _device(options.device)
+    memory = _memory(device)
+    ran = "only zeros are learnt from" if options.timed else "nothing is run"
+    print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
+    print(_row(*COLUMNS))
+    for make in WORKS:
+        work = make()
+        print(
+            _cells(
+                f"{work.benchmark}: {work.method.name}",
+                estimate(work, device, options.timed),
+                memory,
+            ),
+            flush=True,
+        )
+    least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
+    clock = "a step timed here" if options.timed else least
+    print(
+        f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
+        "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
+        f"the data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
+    )
+
+
+def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
+    """Return the costs of a sequence on a device, which must exist only if steps are timed."""
+    sharding = SingleDeviceSharding(device)
+
+    def placed(tree: PyTree) -> PyTree:
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+        )
+
+    build, protocol, data, sequence = work.parts
+    data, sequence, key = placed((data, sequence, jax.random.key(0)))
+    run = Run(build, protocol, data, sequence, key)
+    state = initial_state(run)
+    compiled = lower_step(run).compile()
+    cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
+    seconds = least_seconds(cost) if V5E in device.device_kind else None
+    return Estimate(
+        sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
+        _bytes(data),
+        _bytes(state),
+        memory.temp_size_in_bytes,
+        float(cost["flops"]),
+        steps_of(work),
+        _seconds(compiled) if timed else seconds,
+    )
+
+
+def least_seconds(cost: Mapping[str, float]) -> float:
+    """Return the seconds of a step on a TPU v5e: the longer of operations and bytes.
+
+    The compiler's own "optimal_seconds" counts an operation that it cannot judge as -1.
+    """
+    return max(cost["flops"] / V5E_OPERATIONS, cost["bytes accessed"] / V5E_BANDWIDTH)
+
+
+def _seconds(compiled: jax.stages.Compiled) -> float:
+    """Return the least seconds of some steps on zeros, after one that is not counted."""
+
+    def zeros(of: Any) -> Array:
+        if jnp.issubdtype(of.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), of.shape)
+        return jnp.zeros(of.shape, of.dtype)
+
+    (*given, learned, opened), _ = jax.tree.map(
+        zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")
+    )
+    found = []
+    for _ in range(1 + TIMED_STEPS):
+        start = time.perf_counter()
+        learned, _ = jax.block_until_ready(compiled(*given, learned, opened))
+        found.append(time.perf_counter() - start)
+    return min(found[1:])
+
+
+def steps_of(work: Work) -> int:
+    """Return the steps of a sequence, whose epochs pass over a task's samples and exemplars."""
+    protocol, tasks = work.protocol, work.sequence.tasks
+    if protocol.epoch_steps is not None:
+        return sum(protocol.epochs_of(task) * protocol.epoch_steps for task in range(len(tasks.id)))
+    own = np.asarray(tasks.train.mask).sum(axis=1)
+    new = np.asarray(tasks.classes).sum(axis=1)
+    kept = work.replayed * (np.cumsum(new) - new)
+    return sum(
+        protocol.epochs_of(task) * math.ceil(count / protocol.batch_size)
+        for task, count in enumerate(own + kept)
+    )
+
+
+def icifar() -> Work:
+    """Return EWC on iCIFAR-100."""
+    config = ICIFAR["paper"]
+    (train, test), classes, side = config.per_class, config.classes, config.side
+    net = network(config.net, Wanted(classes, side, config.dtype, config.dropout))
+    sequence = class_incremental(
+        np.repeat(np.arange(classes), train),
+        np.repeat(np.arange(classes), test),
+        divide_classes(range(classes), config.tasks[0]),
+        classes,
+    )
+    images = _images(classes * (train + test), side)
+    begin = images_beginning(config, net, True)
+    return Work("icifar", METHODS["EWC"], begin, config.protocol, images, sequence)
+
+
+def iirc_cifar() -> Work:
+    """Return ER on the first configuration of IIRC-CIFAR."""
+    config, method = IIRC["paper"], METHODS["ER-balanced"]
+    metadata = official_metadata("iirc_cifar100")
+    order = metadata.configurations[0]
+    names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))
+    train, test = (np.repeat(np.arange(len(names)), count) for count in config.per_class)
+    hierarchy = metadata.hierarchy, order, "incomplete", metadata.valid_fraction
+    sequence = iirc(train, test, tuple(names), *hierarchy).sequence
+    classes = sequence.class_task.shape[0]
+    begin = iirc_benchmark.beginning(
+        config, iirc_benchmark.network_of(config, classes), classes, len(order.tasks)
+    )
+    images = _images(len(train) + len(test), config.side)
+    protocol, kept = iirc_benchmark.protocol_of(config, method), config.exemplars_per_class
+    return Work("iirc", method, begin, protocol, images, sequence, kept)
+
+
+def core50_nc(net: str) -> Work:
+    """Return naive on new classes of CORe50 with one of the paper's networks."""
+    config, method = replace(CORE50["paper"], net=net), METHODS["naive"]
+    objects, sessions = (each.ravel() for each in np.mgrid[:50, :11])
+    # As many frames of every recording as the release has on average.
+    objects, sessions = np.repeat(objects, FRAMES), np.repeat(sessions, FRAMES)
+    sequence, length = core50(objects, sessions, "NC"), config.nc
+    course = core50_benchmark.Course("NC", "NC", lambda method: length)
+    tasks = sequence.tasks.id.shape[0]
+    begin = core50_benchmark.core50_begin(config, course, 50, tasks)
+    protocol = core50_benchmark.protocol_of(length, config.batch_size)
+    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _number(), _number())
+    return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
+
+
+def mid_scale_facts() -> Work:
+    """Return IMM on the paper's smaller set of facts."""
+    config, method = FACTS["paper"], METHODS["IMM mode"]
+    scale, words, dimension = config.scale, 170, 300
+    every = [np.repeat(np.arange(scale.facts), count) for count in scale.per_fact]
+    examples = [Examples(np.arange(len(fact)), fact) for fact in every]
+    none = Examples(np.zeros(0, int), np.zeros(0, int))
+    task = np.arange(scale.facts) * scale.tasks // scale.facts
+    sequence = fact_sequence(task, examples[0], none, examples[1])
+    shared = facts_benchmark.Shared(
+        _images(sum(map(len, every)), config.data.side),
+        Facts(
+            jax.ShapeDtypeStruct((scale.facts, 3), jnp.int32),
+            jax.ShapeDtypeStruct((words, dimension), jnp.float32),
+        ),
+        jax.ShapeDtypeStruct((48,), jnp.int32),
+    )
+    begin = facts_benchmark.beginning(config, dimension, scale.facts)
+    return Work("facts, mid-scale", method, begin, scale.protocol, shared, sequence)
+
+
+WORKS: tuple[Callable[[], Work], ...] = (
+    icifar,
+    iirc_cifar,
+    lambda: core50_nc("Mid-CaffeNet"),
+    lambda: core50_nc("Mid-VGG"),
+    mid_scale_facts,
+)
+
+
+def _images(count: int, side: int) -> StoredImages:
+    channel = jax.ShapeDtypeStruct((3,), jnp.float32)
+    images = jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8)
+    return jax.eval_shape(StoredImages.of, images, channel, channel)
+
+
+def _number() -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((), jnp.float32)
+
+
+def _device(wanted: Device) -> jax.Device:
+    return jax.devices()[0] if wanted == "here" else chips_of_a_v5e()[0]
+
+
+def chips_of_a_v5e() -> Sequence[jax.Device]:
+    """Return four chips of a TPU v5e to compile for, which need not exist.
+
+    Raises:
+      MissingDataError: the TPU's compiler is not installed.
+    """
+    # What the compiler would ask a TPU machine for.
+    for name, value in (
+        ("TPU_SKIP_MDS_QUERY", "1"),
+        ("TPU_ACCELERATOR_TYPE", "v5litepod-4"),
+        ("TPU_WORKER_HOSTNAMES", "localhost"),
+    ):
+        os.environ.setdefault(name, value)
+    from jax.experimental import topologies
+
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    except Exception as error:
+        raise MissingDataError(
+            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
+        ) from error
+
+
+def _memory(device: jax.Device) -> int:
+    """Return a device's bytes of memory; a CPU's is the machine's."""
+    if V5E in device.device_kind:
+        return V5E_BYTES
+    if device.platform == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return device.memory_stats()["bytes_limit"]
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(leaf.size * _width(leaf) for leaf in jax.tree.leaves(tree))
+
+
+def _width(leaf: Any) -> int:
+    return leaf.dtype.itemsize
+
+
+def _cells(name: str, found: Estimate, memory: int) -> str:
+    seconds = found.step_seconds
+    return _row(
+        name,
+        f"{found.parameters:,}",
+        *(f"{size / 1e6:,.0f} MB" for size in found[1:4]),
+        f"{found.operations / 1e9:,.1f}",
+        f"{found.steps:,}",
+        "–" if seconds is None else f"{seconds * found.steps / 3600:.2f}",
+        f"{found.at_once(memory):,}",
+    )
+
+
+def _row(name: str, *cells: str) -> str:
+    return f"{name:<44}" + "".join(f"{cell:>16}" for cell in cells)

@@ -1,0 +1,70 @@
+"""The demo: one run of each topic that needs no data, in one report.
+
+    everlight demo
+
+Its parts are `paper two-camera` and `paper cl-metrics` at their demo presets, each in its own
+folder, where it continues if it was stopped.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from everlight_experiments.cl_metrics.paper import PAPER
+from everlight_experiments.common.configs import with_config
+from everlight_experiments.common.report import Section, write_report
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import FolderSettings, Seed
+from everlight_experiments.continual.paper import PaperOptions, paper_parts
+from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, two_camera_sections
+
+
+@dataclass(frozen=True)
+class DemoOptions(FolderSettings):
+    """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
+
+    seed: Seed = 0
+    """Random seed of data, initialization and training."""
+
+
+def run_demo(options: DemoOptions) -> Path:
+    """Run both parts; returns the report's path."""
+    folder = RunFolder("demo", "", options)
+    shared = {"seed": options.seed, "tag": options.tag, "runs": options.runs}
+    two_camera = TwoCameraRun(**shared)
+    facts, first, body = two_camera_sections(
+        RunFolder("two-camera", "", two_camera), two_camera, PRESETS[two_camera.preset]
+    )
+    continual = with_config(PaperOptions, PAPER.presets["demo"])(**shared)
+    own_folder = RunFolder("paper", PAPER.name, continual, shared=True)
+    _, learned, also, sections = paper_parts(PAPER, own_folder, continual)
+    parts = {
+        "Two cameras": (facts, body),
+        "Continual learning": (
+            learned,
+            [Section("Result", [], [also.figure, also.table]), *sections],
+        ),
+    }
+    summary = [
+        (f"{part}: {name.lower()}", value)
+        for part, (facts, _) in parts.items()
+        for name, value in facts
+    ]
+    every = [
+        replace(section, title=f"{part}. {section.title}")
+        for part, (_, body) in parts.items()
+        for section in body
+    ]
+    sentences = (
+        "Which methods are best on the demo data of both topics?",
+        f"Illuminants: {_first_part(first.sentences[1])}",
+        f"Continual learning: {also.sentences[1]}",
+    )
+    below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
+    both = replace(first, sentences=sentences, below=below)
+    return write_report(folder.path, "everlight: the demo", summary, every, both)
+
+
+def _first_part(sentence: str) -> str:
+    """Return a sentence up to its first semicolon: the best of the first condition alone."""
+    return sentence.partition(";")[0].rstrip(".") + "."

@@ -1,0 +1,105 @@
+"""Files that `estimate` writes for a corrected photo: a picture, a linear TIFF and a DNG."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from PIL import Image, ImageDraw, ImageFont
+
+from everlight.color.alignment import area_downsample
+from everlight.color.rendering import encode_srgb, full_scale_balance, render, render_linear
+from everlight_data.color.dng import rewrite_with_illuminant, write_linear_tiff
+from everlight_data.color.raw import RawImage
+from everlight_data.writing import written_whole
+
+Format = Literal["png", "tiff", "dng"]
+
+PICTURE_SIDE = 900
+
+
+def write_correction(
+    main: RawImage, illuminant: Float[np.ndarray, "3"], formats: Sequence[Format], stem: Path
+) -> list[Path]:
+    """Write the corrected photo, one file per format, and return the paths.
+
+    The PNG shows a small version before and after. The TIFF has all pixels, linear, 65535 where the
+    sensor saturates. The DNG has the sensor's numbers, and the illuminant as AsShotNeutral.
+    """
+    written = []
+    for kind in formats:
+        path = stem.with_name(f"{stem.name}.{kind}")
+        if kind == "png":
+            picture = draw_correction(main, illuminant)
+            with written_whole(path) as unfinished:
+                picture.save(unfinished, format="PNG")
+        elif kind == "tiff":
+            neutral = jnp.asarray(illuminant, jnp.float32)
+            linear = _render(jnp.asarray(main.image), neutral, camera_matrix(main))
+            write_linear_tiff(path, np.asarray(linear), f"linear {space_of(main)}")
+        else:
+            rewrite_with_illuminant(main, illuminant, path)
+        written.append(path)
+    return written
+
+
+_render = jax.jit(render_linear)
+
+
+def write_lights(path: Path, rows: Sequence[dict[str, str]]) -> None:
+    """Write a table of all estimates as csv."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    with written_whole(path) as unfinished:
+        unfinished.write_text(text.getvalue(), encoding="utf-8")
+
+
+def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:
+    """Return the matrix from XYZ under D65 to the photo's camera, if its file has one."""
+    return None if photo.xyz_to_camera is None else jnp.asarray(photo.xyz_to_camera)
+
+
+def space_of(photo: RawImage) -> str:
+    """Return the name of the colour space of a corrected photo."""
+    return "camera RGB" if photo.xyz_to_camera is None else "sRGB"
+
+
+def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
+    """Draw the main view with a gamma only beside its corrected version, with labels."""
+    shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
+    small = area_downsample(jnp.asarray(main.image), shrink).image
+    neutral, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
+    # With one exposure for both, 0.5% of the corrected pixels reach white.
+    brightest = jnp.max(full_scale_balance(small, neutral), axis=-1)
+    exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
+    before = encode_srgb(jnp.clip(exposed, 0, 1))
+    after = render(exposed, neutral, matrix)
+    labels = (
+        "input: raw with gamma only",
+        f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "
+        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {space_of(main)}",
+    )
+    return _side_by_side([np.asarray(before), np.asarray(after)], labels)
+
+
+def _side_by_side(panels: list[Float[np.ndarray, "h w 3"]], labels: tuple[str, ...]) -> Image.Image:
+    height, width = panels[0].shape[:2]
+    margin, size = 12, max(12, width // 36)
+    strip = 2 * size
+    canvas = Image.new(
+        "RGB", (len(panels) * (width + margin) + margin, height + strip + margin), "white"
+    )
+    pen = ImageDraw.Draw(canvas)
+    for index, (panel, label) in enumerate(zip(panels, labels, strict=True)):
+        left = margin + index * (width + margin)
+        canvas.paste(Image.fromarray(np.uint8(np.round(panel * 255))), (left, strip))
+        pen.text((left, strip // 2), label, "black", ImageFont.load_default(size), anchor="lm")
+    return canvas

@@ -1,0 +1,221 @@
+"""Every single-image method, on any set of photographs with known illuminants.
+
+    everlight illuminant dataset --thumbnails mine.npz
+    everlight illuminant dataset --release cube-plus --folder DIR
+    everlight illuminant dataset --thumbnails a.npz b.npz --split cross-camera
+    everlight illuminant dataset --release radiometric --cameras "Canon 600D"
+
+By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data. A
+thumbnails file holds `images_u16` or `images`, `illuminant_rgb` and `names`. The releases are those
+of `everlight_data.color.constancy_sets`, as they are unpacked.
+
+In folds, two thirds of a camera's images train the methods, and the third is tested. Across
+cameras, all images of the other cameras train. Networks and regressions select their step and
+augmentation on 15% of the training images.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from everlight.checks import Between
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.constancy_sets import RELEASES, SATURATION, ConstancySet
+from everlight_data.color.image_sets import (
+    CameraImages,
+    ImageSet,
+    draw_folds,
+    read_folds,
+    split_across,
+    split_within,
+    thumbnail_cameras,
+)
+from everlight_data.color.nus import CAMERAS
+from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library, measured_library
+from everlight_data.errors import DataError
+from everlight_experiments.common.report import write_report
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import (
+    Count,
+    Preset,
+    RunSettings,
+    check_methods,
+    check_name,
+    in_words,
+)
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.comparison import record_errors
+from everlight_experiments.illuminant.config import DATASET
+from everlight_experiments.illuminant.methods import learned_methods
+from everlight_experiments.illuminant.photographs import (
+    Split,
+    compare_cameras,
+    nus_thumbnails,
+    photograph_sections,
+    read_images,
+    rendered_cameras,
+)
+
+Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
+
+LEAST_IMAGES = 45
+"""Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+PROTOCOLS: dict[Split, str] = {
+    "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
+    "cross-camera": "each camera is tested by methods trained on all others",
+}
+
+
+@dataclass(frozen=True)
+class DatasetRun(RunSettings):
+    """Compare single-image methods on any photographs with known illuminants (table 2)."""
+
+    preset: Preset = "small"
+    """Configuration to run: demo renders images of two cameras, small trains 4,000 steps, paper
+    20,000."""
+    thumbnails: tuple[Path, ...] = ()
+    """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
+    cameras (docs/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
+    camera: str = ""
+    """Camera of all images in --thumbnails, where the names of the images do not say it."""
+    release: Release | None = None
+    """Released data set to use in place of thumbnails. It is read from --folder, except
+    radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""
+    folder: Path | None = None
+    """Folder with the unpacked files of the release; needed by every release but radiometric."""
+    cameras: tuple[str, ...] = ()
+    """Names of the cameras to use; by default all."""
+    split: Split = "folds"
+    """Cross-validation: three folds within each camera, or each camera held out in turn."""
+    folds: Path | None = None
+    """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
+    text, or MATLAB with `indices`; or FC4's MATLAB file with `te_split` and `tr_split`. Without it
+    the folds are random, from --seed."""
+    side: Annotated[int, Between(32, 2_000)] = 64
+    """Longest side in pixels; larger images are averaged down to it."""
+    methods: tuple[str, ...] | None = None
+    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all. Estimators, networks
+    and regressions on colour moments always run."""
+    seeds: Count = 3
+    """Number of trainings per network, each with its own initialization and validation images."""
+
+
+def run_dataset(
+    settings: DatasetRun, training: Mapping[Preset, TrainingSettings] = DATASET
+) -> Path:
+    """Run the comparison and return the report's path."""
+    folder = RunFolder("illuminant", "dataset", settings)
+    cameras, note = load_cameras(settings)
+    sets = split_cameras(cameras, settings)
+    for data in sets.values():
+        check_methods(settings.methods, learned_methods(data))
+    optimizer = training[settings.preset]
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    comparisons = compare_cameras(folder, sets, settings.split, seeds, optimizer, settings.methods)
+    folder.save_results(**record_errors(folder, comparisons))
+    summary = [
+        ("Paper", CITATION),
+        ("Data", note),
+        ("Protocol", PROTOCOLS[settings.split]),
+        ("Folds", str(settings.folds or f"drawn by seed {settings.seed}")),
+        (
+            "Selection rule",
+            "held-out selection: step and augmentation on 15% of the training images",
+        ),
+        ("Seeds", f"{settings.seeds} per network, from {settings.seed}"),
+        ("Training of networks", in_words(optimizer)),
+        ("Duration", folder.duration()),
+    ]
+    title = f"Illuminant estimation from one image: {', '.join(sets)} ({settings.split})"
+    illuminants = {camera: data.illuminants for camera, data in cameras.items()}
+    first, sections = photograph_sections(
+        folder.path, sets, comparisons, settings.split, note, illuminants
+    )
+    return write_report(folder.path, title, summary, sections, first)
+
+
+def load_cameras(settings: DatasetRun) -> tuple[dict[str, CameraImages], str]:
+    """Return images by camera, and a note on the data.
+
+    Raises:
+      DataError: options contradict each other, a camera is unknown, or one has too few images.
+    """
+    _check_options(settings)
+    if settings.preset == "demo":
+        return rendered_cameras(embedded_library(), EMBEDDED_CAMERAS, settings.seed)
+    if settings.release == "radiometric":
+        library = measured_library()
+        for camera in settings.cameras:
+            check_name("camera", camera, list(library.camera_names))
+        chosen = settings.cameras or library.camera_names
+        return rendered_cameras(library, chosen, settings.seed)
+    sets, note = _read_sets(settings)
+    for camera in settings.cameras:
+        check_name("camera", camera, list(sets))
+    chosen = {camera: sets[camera] for camera in settings.cameras or sets}
+    # All counts are known before the first image is read.
+    for camera, each in chosen.items():
+        if len(each.names) < LEAST_IMAGES:
+            raise DataError(
+                f"{camera} has {len(each.names)} images; at least {LEAST_IMAGES} are needed to "
+                "train and to test. Leave it out by --cameras, add images, or, if all images are "
+                "by one camera, name it by --camera."
+            )
+    _check_number(settings, chosen)
+    return {camera: read_images(each, settings.side) for camera, each in chosen.items()}, note
+
+
+def _check_options(settings: DatasetRun) -> None:
+    if (settings.release in (None, "radiometric")) != (settings.folder is None):
+        raise DataError(
+            "--release and --folder belong together: which set, and where it lies; radiometric is "
+            "rendered, and has no folder"
+        )
+    if settings.release and settings.thumbnails:
+        raise DataError("--thumbnails and --release are two sets; give one")
+    if settings.camera and not settings.thumbnails:
+        raise DataError("--camera names the camera of --thumbnails; give the files too")
+    if settings.camera and settings.cameras:
+        raise DataError("--camera names all images' camera, and --cameras selects; give one")
+    if settings.preset == "demo" and (settings.release or settings.thumbnails):
+        raise DataError("--preset demo renders its own images; leave the data or --preset away")
+
+
+def _check_number(settings: DatasetRun, cameras: Mapping[str, object]) -> None:
+    if settings.split == "cross-camera" and len(cameras) < 2:
+        raise DataError("--split cross-camera needs two cameras or more; give more --thumbnails")
+    if settings.folds and (len(cameras) > 1 or settings.split == "cross-camera"):
+        raise DataError("--folds are those of one camera; name it by --cameras")
+
+
+def _read_sets(settings: DatasetRun) -> tuple[dict[str, ConstancySet], str]:
+    if settings.release and settings.folder:
+        sets = RELEASES[settings.release](settings.folder)
+        return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
+    files, names = settings.thumbnails, ", ".join(file.name for file in settings.thumbnails)
+    sets = thumbnail_cameras(files or nus_thumbnails(), settings.camera)
+    if not files:
+        sets, names = {name: sets[name] for name in sets if name in CAMERAS}, "NUS-8"
+    return sets, (
+        f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
+        "of an image's maximum on"
+    )
+
+
+def split_cameras(cameras: Mapping[str, CameraImages], settings: DatasetRun) -> dict[str, ImageSet]:
+    """Return each camera's images in folds, or all cameras' images with one camera as the test."""
+    _check_number(settings, cameras)
+    if settings.split == "cross-camera":
+        return split_across(cameras)
+    sets = {}
+    for camera, data in cameras.items():
+        count = len(data.names)
+        folds = (
+            draw_folds(count, settings.seed)
+            if settings.folds is None
+            else read_folds(settings.folds, count)
+        )
+        sets[camera] = split_within(camera, data, folds)
+    return sets

@@ -1,0 +1,178 @@
+"""Measurements of raw pairs with a chart, each kept in the run's folder, and scenes in folds."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse.csgraph import connected_components
+
+from everlight_data.color.chart import reference_colors
+from everlight_data.color.chart_pairs import (
+    LEAST_PAIRS,
+    PairCharts,
+    PairFiles,
+    check_one_kind,
+    given_charts,
+    measure_pair,
+    read_chart_pair,
+)
+from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.quasi_real import QuasiReal
+from everlight_data.errors import DataError
+from everlight_experiments.common.progress import progress
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.cross_validation import VIEWS, View
+
+MOST_FOLDS = 8
+"""Maximum number of folds; each two folds are another training."""
+SAME_SCENE = 0.5
+"""Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
+
+
+class Measured(NamedTuple):
+    """Measurements of all pairs.
+
+    Attributes:
+      quasi: transforms, illuminants and charts.
+      images: each camera's small images, with saturated pixels and the chart masked.
+      moments: nine colour moments of each camera's images, `[n, 9]`.
+    """
+
+    quasi: QuasiReal
+    images: Mapping[View, ImageSet]
+    moments: Mapping[View, Float[np.ndarray, "n 9"]]
+
+
+def read_charts(folder: Path, files: Sequence[PairFiles], run: RunFolder) -> list[PairCharts]:
+    """Read every pair's charts, each pair once in a run's life.
+
+    Raises:
+      DataError: charts are not found or not usable; the message names all files.
+    """
+    given, reference = given_charts(folder), reference_colors()
+
+    def read(index: int) -> dict[str, np.ndarray]:
+        return read_chart_pair(folder, files[index], given, reference)._asdict()
+
+    facts = []
+    for pair in files:
+        own = [given.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
+        corners = [None if each is None else each.tolist() for each in own]
+        facts.append({"corners": corners, "measured": list(PairCharts._fields)})
+    charts = [PairCharts(**each) for each in _once("charts", files, facts, read, run)]
+    check_one_kind(folder, files, charts)
+    return charts
+
+
+def _once(
+    kind: str,
+    files: Sequence[PairFiles],
+    facts: Sequence[dict],
+    measure: Callable[[int], dict[str, np.ndarray]],
+    run: RunFolder,
+) -> list[dict[str, np.ndarray]]:
+    """Measure every pair and keep the result in the run's folder.
+
+    Raises:
+      DataError: the errors of all pairs in one.
+    """
+    found, failures = [], []
+    with progress(kind, len(files), unit="pair") as bar:
+        for index, pair in enumerate(files):
+            name, known = f"{kind}-{pair.name}", {**pair.checksums} | facts[index]
+            arrays = run.read_unit(name, known)
+            if arrays is None:
+                try:
+                    arrays = measure(index)
+                except DataError as error:
+                    failures.append(str(error))
+                else:
+                    run.save_unit(name, known, **arrays)
+            if arrays is not None:
+                found.append(arrays)
+            bar.update()
+    if failures:
+        raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
+    return found
+
+
+def measure_pairs(
+    files: Sequence[PairFiles],
+    charts: Sequence[PairCharts],
+    homography: Float[np.ndarray, "3 3"],
+    downsample: int,
+    run: RunFolder,
+    note: str,
+) -> Measured:
+    """Measure transforms, illuminants, moments and small images with their charts masked.
+
+    Raises:
+      DataError: pairs have no transform; the message names all of them.
+    """
+
+    def measure(index: int) -> dict[str, np.ndarray]:
+        return measure_pair(files[index], charts[index], homography, downsample)
+
+    facts = [
+        {
+            "homography": homography.tolist(),
+            "chart": each.charts[0].tolist(),
+            "downsample": downsample,
+        }
+        for each in charts
+    ]
+    measured = _once("transforms", files, facts, measure, run)
+    every = {name: np.stack([each[name] for each in measured]) for name in measured[0]}
+    truth = {
+        view: np.stack([each.illuminant(place) for each in charts]).astype(np.float32)
+        for place, view in enumerate(VIEWS)
+    }
+    patches = [np.stack([each.colors[place] for each in charts]) for place in (0, 1)]
+    quasi = QuasiReal(
+        tuple((pair.name, pair.name) for pair in files),
+        every["transform"],
+        truth["main"],
+        truth["second"],
+        *(colors.astype(np.float32) for colors in patches),
+        np.stack([each.usable.all(axis=0) for each in charts]),
+        (),
+    )
+    images = {
+        view: ImageSet(
+            every[f"image_{view}"], every[f"mask_{view}"], truth[view], (), note, str(camera)
+        )
+        for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
+    }
+    return Measured(quasi, images, {view: every[f"moments_{view}"] for view in VIEWS})
+
+
+def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
+    """Return a scene number for each pair; chains of similar illuminants are one scene.
+
+    Raises:
+      DataError: there are too few scenes.
+    """
+    alike = np.ones((len(quasi.names),) * 2, bool)
+    for own in (quasi.illuminants_main, quasi.illuminants_second):
+        illuminants = jnp.asarray(own)
+        alike &= np.asarray(angular_errors(illuminants[:, None], illuminants[None])) < SAME_SCENE
+    scenes = connected_components(alike)[1]
+    if scenes.max() + 1 < LEAST_PAIRS:
+        raise DataError(
+            f"{len(scenes)} pairs show {scenes.max() + 1} illuminants that differ by {SAME_SCENE} "
+            f"degrees; {LEAST_PAIRS} are the least. Add pairs under other illuminants."
+        )
+    return scenes
+
+
+def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:
+    """Draw folds of whole scenes; shorter folds repeat rows, so that all have one length."""
+    order = np.random.default_rng(seed).permutation(scenes.max() + 1)
+    count = min(len(order), MOST_FOLDS)
+    rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
+    longest = max(map(len, rows))
+    return [np.resize(each, longest) for each in rows]

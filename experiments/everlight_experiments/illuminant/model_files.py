@@ -1,0 +1,319 @@
+"""Files of trained illuminant networks and regressions, which `estimate` loads.
+
+A file states the inputs for each camera's illuminant: the transform between the cameras (T), colour
+moments of the camera's own image, or both.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from everlight.color.baselines.linear_regression import LinearRegression, linear_estimate
+from everlight.color.chromaticity import from_chromaticity
+from everlight.color.feature_distribution import FeatureDistribution, feature_distance
+from everlight.color.moments import color_moments
+from everlight.color.transform_prior import TransformPrior, fit_probable_transform
+from everlight.color.transforms import Normalization, fit_color_transform
+from everlight.models.illuminant_interval import (
+    Interval,
+    IntervalScale,
+    chromaticity_interval,
+    ensemble_chromaticity,
+)
+from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_training import IlluminantModel, predict_chromaticity
+from everlight.models.out_of_distribution import (
+    QUANTILES,
+    DistanceCalibration,
+    OutOfDistributionScore,
+    out_of_distribution_score,
+)
+from everlight_data.errors import DataError
+from everlight_data.files import one_line
+from everlight_experiments.common.checkpoint import Checkpoints, open_existing
+from everlight_experiments.illuminant.cross_validation import (
+    VIEWS,
+    View,
+    calibrate_all,
+    uninformative,
+)
+
+Fit = Normalization | Literal["probable"]
+"""Fit of transforms: least squares, normalised, or the most probable under a prior."""
+
+Given = Literal["T", "moments", "T and moments"]
+"""Inputs of an estimate; moments are those of the camera's own image."""
+WIDTHS: dict[Given, int] = {"T": 9, "moments": 9, "T and moments": 18}
+
+
+@dataclass(frozen=True)
+class ViewModel:
+    """Estimator of the illuminant in one camera.
+
+    Attributes:
+      given: inputs.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions, arrays with a leading axis over the ensemble.
+      interval: scale from their disagreement to an interval, calibrated on pairs outside their
+        training.
+      distances: distribution of the training inputs, and distances of validation inputs from it.
+      uninformative: radius in degrees of the interval of the training illuminants alone; infinite
+        where they are too few for one.
+    """
+
+    given: Given
+    depth: int | None
+    members: IlluminantModel | LinearRegression
+    interval: IntervalScale
+    distances: DistanceCalibration
+    uninformative: Float[Array, ""]
+
+
+def calibrated(
+    given: Given,
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    held_out: Float[Array, "m n 2"],
+    truth: Float[Array, "n 2"],
+    distances: DistanceCalibration,
+) -> ViewModel:
+    """Return an estimator whose intervals are calibrated on pairs outside its training.
+
+    Args:
+      given: inputs.
+      depth: hidden layers of the networks; None for linear regressions.
+      members: networks or regressions.
+      held_out: estimates of pairs by members that were trained without them.
+      truth: true chromaticities of these pairs.
+      distances: distribution of the training inputs, and distances from it.
+    """
+    scale, alone = calibrate_all(held_out, truth), uninformative(truth).degrees
+    return ViewModel(given, depth, members, scale, distances, alone)
+
+
+class PairInputs(NamedTuple):
+    """Inputs of a pair's estimates.
+
+    Attributes:
+      transform: transform of main colours to second colours, in the model's scale.
+      valid: whether the colours determine the transform.
+      distance: distance of a most probable transform with its colours' misfit; otherwise NaN.
+      moments: nine colour moments of each image.
+    """
+
+    transform: Float[Array, "3 3"]
+    valid: Bool[Array, ""]
+    distance: Float[Array, ""]
+    moments: Mapping[View, Float[Array, "9"]]
+
+    def features(self, given: Given, view: View) -> Float[Array, "f"]:
+        """Return the features for one camera's illuminant."""
+        by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
+        return jnp.concatenate([by_name[name] for name in given.split(" and ")])
+
+
+class Estimate(NamedTuple):
+    """An estimated illuminant (R/G, 1, B/G), the geometric mean of the members.
+
+    Attributes:
+      illuminant: the estimate.
+      interval: interval of R/G and B/G.
+      score: out-of-distribution score of the inputs.
+      uninformative: whether the interval is no smaller than that of the training illuminants alone.
+    """
+
+    illuminant: Float[np.ndarray, "3"]
+    interval: Interval
+    score: OutOfDistributionScore
+    uninformative: bool
+
+
+class Estimates(NamedTuple):
+    """Estimates for both cameras; the second is None without a model for it."""
+
+    main: Estimate
+    second: Estimate | None
+
+
+@dataclass(frozen=True)
+class PairModel:
+    """Estimators for a pair of cameras, and the fit of their transforms.
+
+    Attributes:
+      main: estimator for the main camera.
+      second: estimator for the second camera, or None.
+      prior: prior of the most probable transforms, where the fit is "probable".
+      fit: fit of the training transforms: "probable" (`fit_probable_transform`), or the
+        `normalize` of `fit_color_transform`.
+      cameras: names of the main and the second camera.
+      trained_on: data set and selection rule in words.
+    """
+
+    main: ViewModel
+    second: ViewModel | None
+    prior: TransformPrior | None
+    fit: Fit
+    cameras: tuple[str, str]
+    trained_on: str
+
+    @property
+    def needs_transform(self) -> bool:
+        """True if an estimate depends on T."""
+        return any(
+            view is not None and view.given != "moments" for view in (self.main, self.second)
+        )
+
+    def inputs(
+        self,
+        main: Float[Array, "n 3"],
+        second: Float[Array, "n 3"],
+        weights: Float[Array, "n"],
+    ) -> PairInputs:
+        """Return the inputs from both images' colours at the same places."""
+        moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
+        if self.fit == "probable":
+            fit = _fit_probable(main, second, self.prior, weights)
+            return PairInputs(fit.transform, fit.valid, fit.distance, moments)
+        fit = fit_color_transform(main, second, weights, self.fit)
+        return PairInputs(fit.transform, fit.valid, jnp.array(jnp.nan), moments)
+
+    def estimate(self, inputs: PairInputs) -> Estimates:
+        """Return the estimates of a pair."""
+        second = None if self.second is None else self._estimate("second", inputs)
+        return Estimates(self._estimate("main", inputs), second)
+
+    def _estimate(self, view: View, inputs: PairInputs) -> Estimate:
+        model: ViewModel = getattr(self, view)
+        from_prior = self.fit == "probable" and model.given == "T"
+        distance = inputs.distance if from_prior else None
+        features = inputs.features(model.given, view)
+        parts = model.members, model.interval, model.distances, features, distance
+        illuminant, interval, score = jax.tree.map(np.asarray, _estimated(model.depth, *parts))
+        finite = np.isfinite(interval.degrees)
+        wide = bool(finite and interval.degrees >= model.uninformative)
+        return Estimate(illuminant, interval, score, wide)
+
+
+nine_moments = jax.jit(partial(color_moments, degree=2))
+_fit_probable = jax.jit(fit_probable_transform)
+
+
+@partial(jax.jit, static_argnums=0)
+def _estimated(
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    scale: IntervalScale,
+    distances: DistanceCalibration,
+    features: Float[Array, "f"],
+    distance: Float[Array, ""] | None,
+) -> tuple[Float[Array, "3"], Interval, OutOfDistributionScore]:
+    """Return an estimate, its interval and score; without a distance that of `features`."""
+    estimates = members_estimates(depth, members, features)
+    if distance is None:
+        distance = feature_distance(distances.distribution, features)
+    return (
+        from_chromaticity(ensemble_chromaticity(estimates)),
+        chromaticity_interval(scale, estimates),
+        out_of_distribution_score(distances, distance),
+    )
+
+
+def members_estimates(
+    depth: int | None,
+    members: IlluminantModel | LinearRegression,
+    features: Float[Array, "*n f"],
+) -> Float[Array, "m *n 2"]:
+    """Return [R/G, B/G] of every network, or of every regression if there is no depth."""
+    predict = (
+        linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
+    )
+    return jax.vmap(predict, (0, None))(members, features)
+
+
+DESCRIBED = ("fit", "cameras", "trained_on")
+"""Description of a model in its checkpoint, beside its two estimators."""
+ARRAYS = ("members", "interval", "distances", "uninformative")
+
+
+def save_model(folder: Path, model: PairModel) -> None:
+    """Write a model in place of one in the folder; its checkpoint's facts describe it."""
+    facts: dict[str, Any] = {name: getattr(model, name) for name in DESCRIBED}
+    arrays: dict[str, Any] = {"prior": model.prior}
+    for view in VIEWS:
+        own: ViewModel | None = getattr(model, view)
+        facts[view] = arrays[view] = None
+        if own is not None:
+            size = len(jax.tree.leaves(own.members)[0])
+            facts[view] = {"given": own.given, "depth": own.depth, "size": size}
+            arrays[view] = {name: getattr(own, name) for name in ARRAYS}
+    checkpoints = Checkpoints(folder, keep=1)
+    checkpoints.save((checkpoints.newest() or 0) + 1, arrays, facts)
+
+
+def load_model(folder: Path) -> PairModel:
+    """Read a model.
+
+    Raises:
+      MissingDataError: the folder is missing or holds no complete checkpoint.
+      DataError: the folder holds something else, or the inputs are unknown to this version.
+    """
+    checkpoints = open_existing(folder)
+    newest = checkpoints.newest()
+    facts = checkpoints.facts(newest)
+    if facts.keys() != {*DESCRIBED, *VIEWS} or facts["main"] is None:
+        raise DataError(
+            f"{folder} holds a checkpoint, but not of a trained model; give a folder that a run "
+            "wrote under models/ with this version"
+        )
+    described = {view: facts.pop(view) for view in VIEWS}
+    like: dict[str, Any] = {"prior": None}
+    for view, own in described.items():
+        like[view] = None if own is None else _arrays_of(own, folder)
+    if facts["fit"] == "probable":
+        like["prior"] = TransformPrior(_array(9), _array(9, 9), _array())
+    arrays = checkpoints.restore(newest, like).state
+    views = {
+        view: None if own is None else ViewModel(own["given"], own["depth"], **arrays[view])
+        for view, own in described.items()
+    }
+    facts["cameras"] = tuple(facts["cameras"])
+    return PairModel(**views, prior=arrays["prior"], **facts)
+
+
+def _array(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _arrays_of(described: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the shapes of one estimator's arrays.
+
+    Raises:
+      DataError: its inputs are unknown to this version.
+    """
+    given, depth, size = (described[name] for name in ("given", "depth", "size"))
+    if given not in WIDTHS:
+        raise DataError(
+            f"{folder} needs the input {one_line(given)}, which estimate does not compute; it "
+            f"knows {', '.join(WIDTHS)}. Give a model of this version"
+        )
+    width = WIDTHS[given]
+    if depth is None:
+        members = LinearRegression(_array(size, width, 2), _array(size, 2))
+    else:
+        params = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
+        params = jax.tree.map(lambda leaf: _array(size, *leaf.shape), params)
+        members = IlluminantModel(params, _array(size, width), _array(size, width))
+    known = FeatureDistribution(_array(width), _array(width, width))
+    return {
+        "members": members,
+        "interval": IntervalScale(_array(2), _array()),
+        "distances": DistanceCalibration(known, _array(QUANTILES + 1)),
+        "uninformative": _array(),
+    }

@@ -1,0 +1,218 @@
+"""The two-camera paper's experiment on a phone's transforms (section 4.3, tables 3 and 4)."""
+
+from collections.abc import Mapping, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.models.illuminant_interval import COVERAGE
+from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight_data.color.quasi_real import FOLDS
+from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.trees import rows_of
+from everlight_experiments.illuminant.comparison import Comparison, record_errors
+from everlight_experiments.illuminant.config import (
+    RATES,
+    Plan,
+)
+from everlight_experiments.illuminant.cross_validation import (
+    CHOSEN,
+    RULES,
+    TRANSFORM,
+    CameraPairs,
+    Coverage,
+    CrossValidation,
+    chosen_rows,
+    cross_coverage,
+    cross_validate,
+    network_name,
+)
+from everlight_experiments.illuminant.model_files import PairModel, calibrated, save_model
+from everlight_experiments.illuminant.networks import (
+    PARAMETERS,
+    index_of_lowest,
+    predict_all,
+    stack_problems,
+    train_networks,
+)
+from everlight_experiments.illuminant.pairs import (
+    PHONE_AUGMENTATIONS,
+    calibrated_distances,
+    compare_rules,
+    for_second_view,
+    phone_estimates,
+    released_pairs,
+    rendered_pairs,
+)
+from everlight_experiments.illuminant.paper import (
+    PHONE_NOTES,
+    phone_rows,
+)
+from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.tables import error_table
+
+SECOND_VIEW = "second illuminant"
+
+Compared = tuple[str, str, tuple[FirstScreen, list[Section]]]
+"""Note on the data, selection rule, and the report's summary and body."""
+BOTH_RULES = "held-out selection and the paper's test-set selection, a table each; quote held-out"
+
+
+def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
+    """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
+    data = released_pairs() if plan.measured else rendered_pairs(seeds[0])
+    augmented = load_augmented_s20(len(data.main)) if plan.measured else None
+    own, training = phone_estimates(data), plan.training
+    comparisons, held_out = compare_rules(
+        folder, data, PHONE_AUGMENTATIONS, seeds, training, own, phone_rows(), RATES
+    )
+    save_ensembles(folder, held_out, data)
+    if augmented is not None:
+        comparisons["test-set"].estimates.update(
+            as_released(folder, data, augmented, seeds, training)
+        )
+    second = for_second_view(data)
+    outcome = cross_validate(
+        second,
+        PHONE_AUGMENTATIONS,
+        "held-out",
+        seeds,
+        training,
+        Checkpoints(folder.checkpoints / "second"),
+        {TRANSFORM: (5,)},
+        RATES,
+    )
+    other = Comparison(
+        phone_estimates(second) | outcome.illuminants(),
+        second.illuminants[second.folds],
+        SECOND_VIEW,
+        f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
+    )
+    folder.save_results(**record_errors(folder, comparisons | {SECOND_VIEW: other}))
+    chosen = [f"Net, {count} parameters, {CHOSEN}" for count in (470, 200, 1460)]
+    illuminants = dict(zip(data.cameras, (data.main, data.second), strict=True))
+    rates = " or ".join(f"{rate:g}" for rate in RATES)
+    sections = compared_sections(
+        folder.path,
+        "How well do networks estimate a phone's illuminants from its two cameras?",
+        data.note,
+        comparisons,
+        (*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
+        {" + ".join(data.cameras): illuminants},
+        (
+            *PHONE_NOTES,
+            f"With held-out selection each fold selects the learning rate, {rates}.",
+            _coverage_note(coverage_of(held_out, data)),
+        ),
+        [*map(error_table, (*comparisons.values(), other)), _validation_table(held_out)],
+    )
+    return data.note, BOTH_RULES, sections
+
+
+def as_released(
+    folder: RunFolder,
+    data: CameraPairs,
+    augmented: AugmentedS20,
+    seeds: Sequence[int],
+    training: TrainingSettings,
+) -> dict[str, Float[np.ndarray, "runs 3 k 3"]]:
+    """Return estimates by networks trained as in the authors' code on their augmented transforms.
+
+    Pairs were re-illuminated before the folds were made, so that test illuminants can be training
+    targets, and the step is selected on the augmented test fold.
+    """
+    features, truth = augmented.transforms.reshape(-1, 9), jnp.asarray(augmented.illuminants)
+    targets = np.asarray(to_chromaticity(truth))
+    problems = []
+    for fold in range(FOLDS):
+        valid = augmented.folds[fold]
+        train = np.setdiff1d(np.arange(len(features)), valid)
+        parts = (features[train], targets[train], features[valid], targets[valid])
+        problems += [Problem(*parts)] * len(seeds)
+    trained = train_networks(
+        stack_problems(problems),
+        tuple(PARAMETERS),
+        training,
+        seeds[0],
+        Checkpoints(folder.checkpoints / "as-released"),
+    )
+    tests = np.repeat(data.inputs[TRANSFORM][data.folds], len(seeds), axis=0)
+    estimates = {}
+    for depth, models in trained.models.items():
+        predicted = predict_all(depth, models, jnp.asarray(tests)).reshape(FOLDS, len(seeds), -1, 2)
+        every = from_chromaticity(predicted).swapaxes(0, 1)
+        estimates[f"{network_name(TRANSFORM, depth)}, as released"] = np.asarray(every)
+    return estimates
+
+
+def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:
+    """Save all folds' and seeds' networks, each fold's of its chosen augmentation, for `estimate`.
+
+    Intervals are calibrated on every test fold by the networks trained without it. All networks
+    together disagree a little more, which widens the intervals.
+    """
+    distances = calibrated_distances(data)
+    for depth, models in outcome.networks[TRANSFORM].models.items():
+        by_augmentation = outcome.validation[network_name(TRANSFORM, depth)]
+        losses = np.stack([by_augmentation[name] for name in PHONE_AUGMENTATIONS])
+        members = rows_of(models, chosen_rows(losses, models.mean.shape[0]))
+        estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
+        best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
+        note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
+        view = calibrated("T", depth, members, estimates, truth, distances)
+        model = PairModel(view, None, None, "sum", data.cameras, note)
+        save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
+
+
+def _held_out(
+    outcome: CrossValidation, data: CameraPairs, depth: int
+) -> tuple[Float[np.ndarray, "seeds n 2"], Float[np.ndarray, "n 2"]]:
+    """Return estimates of every test fold by networks trained without it, and the truth."""
+    estimates = outcome.estimates[f"{network_name(TRANSFORM, depth)}, {CHOSEN}"]
+    return estimates.reshape(len(estimates), -1, 2), data.targets(data.folds.ravel())
+
+
+def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, Coverage]:
+    """Return each network's interval coverage on a fold, calibrated on the other two."""
+    folds = np.split(np.arange(data.folds.size), len(data.folds))
+    found = {}
+    for depth in outcome.networks[TRANSFORM].models:
+        estimates, truth = _held_out(outcome, data, depth)
+        found[network_name(TRANSFORM, depth)] = cross_coverage([estimates] * FOLDS, truth, folds)
+    return found
+
+
+def _coverage_note(coverage: Mapping[str, Coverage]) -> str:
+    covered = "; ".join(
+        f"{name}: {each.share:.0%}, mean radius {each.degrees:.1f} degrees, "
+        f"{each.uninformative:.0%} uninformative (no smaller than the interval of the training "
+        "illuminants)"
+        for name, each in coverage.items()
+    )
+    return (
+        f"Intervals of the saved ensembles have a nominal coverage of {COVERAGE:.0%}. Coverage on "
+        f"one fold after calibration on two, held-out selection: {covered}."
+    )
+
+
+def _validation_table(outcome: CrossValidation) -> Table:
+    rows = []
+    for method, losses in outcome.validation.items():
+        row = [method]
+        for name in PHONE_AUGMENTATIONS:
+            cells = [f"{loss:.4f}" for loss in losses[name]]
+            if method in outcome.rates:
+                rates = outcome.rates[method][name]
+                cells = [f"{c} ({rate:g})" for c, rate in zip(cells, rates, strict=True)]
+            row.append(" / ".join(cells))
+        rows.append(row)
+    caption = (
+        "Mean of the lowest validation losses by augmentation, one number per fold, which selects "
+        "each fold's augmentation. In brackets the learning rate, selected before in the same way."
+    )
+    return Table(caption, [Column("Method"), *map(Column, PHONE_AUGMENTATIONS)], rows)

@@ -1,0 +1,335 @@
+"""Networks for camera pairs that no training contains: the transform, and the two sensors.
+
+Two of the 28 cameras of Jiang et al. are left out in turn, in both roles. Networks are trained on
+pairs of 22 of the other cameras; pairs of the remaining four select the step. Inputs are the
+transform T between the two views of a scene, the main view's moments, or both, with a description
+of the pair. The description is its transforms and whites under two known illuminants, which
+photographs of a chart give, or the principal components of its sensitivities. They are compared
+with networks of the same pair and camera, and with estimators that learn nothing.
+
+Between known illuminants T is described by its position: the share of the way from one to the
+other, and the residual beside the way in units of its length. The whites interpolated at that
+position are an estimate, and networks predict the ratio of the truth to it. T and the known
+transforms as plain inputs were worse on validation cameras and scenes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.estimators import ESTIMATORS
+from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight_data.color.radiometric import Split
+from everlight_data.color.rendered_views import patch_thumbnails
+from everlight_data.color.spectra import SpectralLibrary, measured_library
+from everlight_data.errors import DataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.common.report import Column, FirstScreen, Section, Table
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import in_words
+from everlight_experiments.illuminant import CITATION
+from everlight_experiments.illuminant.comparison import (
+    Comparison,
+    Units,
+    estimate_all,
+    record_errors,
+)
+from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
+from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_networks
+from everlight_experiments.illuminant.pair_map import sensitivity_distances
+from everlight_experiments.illuminant.report import compared_sections
+from everlight_experiments.illuminant.scenes import SPLITS
+from everlight_experiments.illuminant.unseen_cameras import (
+    COMPONENTS,
+    KNOWN_KELVIN,
+    Sensors,
+    Shots,
+    World,
+    all_shots,
+    draw_shots,
+    inputs_of,
+    known_illuminants,
+    principal_components,
+    see_scenes,
+)
+
+VALIDATION_CAMERAS = 4
+"""Number of cameras whose pairs select the best step."""
+LEAST_CAMERAS = COMPONENTS + 1
+"""Minimum number of training cameras; with fewer some component is rounding noise."""
+DEPTH, WIDTH = 5, 16
+"""Hidden layers of all networks, and their units."""
+SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
+"""Training samples from many pairs, and validation samples."""
+TITLES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
+INTERPOLATED = "Interpolated between the known lights"
+HEADLINE = "Net on T and known lights, other pairs"
+OWN = "Net on T, the very pair"
+CURVES = (HEADLINE, OWN, "Net on moments and known lights, other cameras", "SoG")
+
+
+class CameraFold(NamedTuple):
+    """Cameras of the test pair, for validation and for training."""
+
+    unseen: Int[np.ndarray, "2"]
+    validation: Int[np.ndarray, "v"]
+    training: Int[np.ndarray, "t"]
+
+    def roles(self) -> list[tuple[int, int]]:
+        """Return the unseen pair, main camera first, in both roles."""
+        first, second = self.unseen.tolist()
+        return [(first, second), (second, first)]
+
+
+Job = tuple[Split, CameraFold]
+Inputs = Mapping[str, Float[np.ndarray, "n f"]]
+
+
+class Part(NamedTuple):
+    """Inputs by name, and chromaticities; samples without a transform are replaced."""
+
+    inputs: Inputs
+    targets: Float[np.ndarray, "n 2"]
+
+
+def run_unseen(
+    folder: RunFolder,
+    plan: Plan,
+    seed: int,
+    camera_pairs: int,
+    library: SpectralLibrary | None = None,
+) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
+    """Train and compare; return the report's facts, summary and body.
+
+    Args:
+      folder: the run's folder.
+      plan: preset.
+      seed: random seed of cameras, scenes and trainings.
+      camera_pairs: number of disjoint pairs that are left out in turn.
+      library: spectra and cameras; by default the measured ones.
+    """
+    library = measured_library() if library is None else library
+    folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
+    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
+    jobs = [(split, fold) for split in SPLITS for fold in folds]
+    known = known_illuminants(library)
+    sensors = [Sensors(*known, principal_components(library, fold.training)) for _, fold in jobs]
+    learned = _train_others(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
+    learned |= _train_own(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
+    roles = [role for fold in folds for role in fold.roles()]
+    comparisons = {}
+    for split, world in worlds.items():
+        estimates = _without_learning(world, roles, sensors[0])
+        places = [index for index, job in enumerate(jobs) if job[0] == split]
+        for name, each in learned.items():
+            estimates[name] = each[places].reshape(len(roles), 1, -1, 3)
+        test = world.scenes.test
+        comparisons[split] = Comparison(
+            estimates,
+            np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
+            TITLES[split],
+            f"Test scenes of {len(roles)} unseen camera pairs, {TITLES[split]}.",
+            "camera pairs",
+            {},
+            Units("illuminants", world.scenes.clusters[test][None]),
+        )
+    names = [tuple(library.camera_names[camera] for camera in role) for role in roles]
+    folder.save_results(camera_pairs=np.array(names), **record_errors(folder, comparisons))
+    kelvin = " and ".join(f"{each:,.0f}" for each in KNOWN_KELVIN)
+    facts = [
+        ("Paper", f"{CITATION}; it has no such experiment"),
+        ("Data", library.note),
+        (
+            "Scenes",
+            f"{plan.scenes:,} of 24 surfaces, exact responses: 60% train, 20% validate, 20% test",
+        ),
+        ("Unseen cameras", "; ".join(" and ".join(pair) for pair in names[::2])),
+        (
+            "Trained on",
+            f"{SAMPLES:,} scenes by random pairs of {len(folds[0].training)} cameras; "
+            f"{VALIDATION_CAMERAS} others select the step; networks of the very pair on its own "
+            "training scenes",
+        ),
+        ("Known illuminants", f"black bodies of {kelvin} K on all surfaces"),
+        ("Networks", f"{DEPTH} hidden layers of {WIDTH} units, {in_words(plan.training)}"),
+        (
+            "Selection rule",
+            "held-out selection: the step on cameras and scenes outside training and test",
+        ),
+        ("Seeds", f"cameras, scenes and trainings from seed {seed}"),
+        ("Duration", folder.duration()),
+    ]
+    world = worlds["random"]
+    shown = {
+        library.camera_names[camera]: world.illuminants[camera, world.scenes.test][:200]
+        for camera in folds[0].unseen.tolist()
+    }
+    first, sections = compared_sections(
+        folder.path,
+        "Can a network estimate the illuminant for a camera pair that it was not trained on?",
+        library.note,
+        comparisons,
+        CURVES,
+        {" + ".join(shown): shown},
+        headline=HEADLINE,
+        baselines=(OWN,),
+    )
+    distances = sensitivity_distances(library)
+    apart = [distances[role] for role in roles]
+    sections[0].items.append(_pairs_table(names, apart, comparisons))
+    return facts, first, sections
+
+
+def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
+    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
+
+    Raises:
+      DataError: there are too few cameras.
+    """
+    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
+    if cameras < least:
+        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
+    order = np.random.default_rng(seed).permutation(cameras)
+    cuts = [2, 2 + VALIDATION_CAMERAS]
+    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
+
+
+def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
+    return np.hstack([inputs[name] for name in given])
+
+
+def _part(shots: Shots, world: World, sensors: Sensors) -> Part:
+    inputs = inputs_of(shots, world, sensors)
+    rows = np.resize(np.flatnonzero(np.isfinite(inputs["T"]).all(axis=1)), len(shots.scene))
+    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
+    return Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
+
+
+def _train_others(
+    jobs: Sequence[Job],
+    worlds: Mapping[Split, World],
+    sensors: Sequence[Sensors],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
+    """Return estimates of each job's unseen pair, in both roles, by networks of other pairs."""
+    parts, tests = [], []
+    for number, ((split, fold), own) in enumerate(zip(jobs, sensors, strict=True)):
+        world, rng = worlds[split], np.random.default_rng((seed, number))
+        scenes = world.scenes
+        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
+        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
+        parts.append((_part(train, world, own), _part(valid, world, own)))
+        tests.append([inputs_of(all_shots(*r, scenes.test), world, own) for r in fold.roles()])
+    return {
+        name: _train(name, given, parts, tests, optimizer, seed, checkpoints)
+        for name, given in UNSEEN_NETWORKS.items()
+    }
+
+
+def _train_own(
+    jobs: Sequence[Job],
+    worlds: Mapping[Split, World],
+    sensors: Sequence[Sensors],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
+    """Return the same by networks of the pair itself, one for each role."""
+    parts, tests = [], []
+    for (split, fold), own in zip(jobs, sensors, strict=True):
+        world = worlds[split]
+        scenes = world.scenes
+        for role in fold.roles():
+            train, valid = (
+                _part(all_shots(*role, rows), world, own) for rows in (scenes.train, scenes.valid)
+            )
+            parts.append((train, valid))
+            tests.append([inputs_of(all_shots(*role, scenes.test), world, own)])
+    return {
+        name: _train(name, given, parts, tests, optimizer, seed, checkpoints).reshape(
+            len(jobs), 2, -1, 3
+        )
+        for name, given in OWN_NETWORKS.items()
+    }
+
+
+def _train(
+    name: str,
+    given: Sequence[str],
+    parts: Sequence[tuple[Part, Part]],
+    tests: Sequence[Sequence[Inputs]],
+    optimizer: TrainingSettings,
+    seed: int,
+    checkpoints: Path,
+) -> Float[np.ndarray, "problems tests n 3"]:
+    """Return estimates of each problem's tests by the network trained on its parts.
+
+    Networks with known illuminants predict relative to the interpolated illuminant.
+    """
+
+    def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
+        return inputs["interpolated"] if "known lights" in given else 1.0
+
+    problems = []
+    for both in parts:
+        samples = [
+            (_joined(part.inputs, given), part.targets / reference(part.inputs)) for part in both
+        ]
+        problems.append(Problem(*samples[0], *samples[1]))
+    folder = checkpoints / name.replace(",", "").replace(" ", "-")
+    trained = train_networks(
+        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH
+    )
+    features = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
+    ratios = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
+    ratios = np.asarray(ratios).reshape(len(tests), len(tests[0]), -1, 2)
+    if "known lights" in given:
+        ratios = ratios * np.stack([[test["interpolated"] for test in own] for own in tests])
+    return np.asarray(from_chromaticity(jnp.asarray(ratios)))
+
+
+def _without_learning(
+    world: World, roles: Sequence[tuple[int, int]], sensors: Sensors
+) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
+    """Return estimates by statistics of the main image, and by T between known illuminants."""
+    test = world.scenes.test
+    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    estimates = {
+        name: np.stack(
+            [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
+        )[:, None]
+        for name in ("GW", "SoG")
+    }
+    between = [inputs_of(all_shots(*role, test), world, sensors)["interpolated"] for role in roles]
+    interpolated = from_chromaticity(jnp.asarray(np.stack(between)))
+    return estimates | {INTERPOLATED: np.asarray(interpolated)[:, None]}
+
+
+def _pairs_table(
+    pairs: Sequence[tuple[str, ...]],
+    distances: Sequence[float],
+    comparisons: Mapping[Split, Comparison],
+) -> Table:
+    errors = {split: each.errors() for split, each in comparisons.items()}
+    columns = [Column("Main"), Column("Second"), Column("Distance")]
+    for split in errors:
+        columns += [Column(name, TITLES[split]) for name in CURVES]
+    rows = []
+    for index, names in enumerate(pairs):
+        row = [*names, f"{distances[index]:.3f}"]
+        for by_method in errors.values():
+            row += [f"{np.nanmean(by_method[name][index]):.2f}" for name in CURVES]
+        rows.append(row)
+    return Table(
+        "Mean angular error in degrees per pair. Distance: residual of the second camera's "
+        "sensitivities from the best 3x3 transform of the main camera's, as a share of the norm.",
+        columns,
+        rows,
+    )

@@ -1,0 +1,166 @@
+"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from everlight.color.chromaticity import to_chromaticity
+from everlight.color.radiometry import blackbody_power, response_table
+from everlight.color.transforms import fit_color_transform
+from everlight_data.color.radiometric import (
+    RadiometricSettings,
+    Scenes,
+    Split,
+    draw_scenes,
+    photograph,
+)
+from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_experiments.illuminant.scenes import all_moments
+
+KNOWN_KELVIN = (2856.0, 6504.0)
+"""Colour temperatures of the known illuminants, a lamp and daylight, as black bodies."""
+FARTHEST = (-1.0, 2.0)
+"""Range of the position between the transforms of the known illuminants, which are 0 and 1."""
+COMPONENTS = 4
+"""Number of principal components of the training cameras' sensitivities."""
+
+
+class World(NamedTuple):
+    """Exact responses of every camera to the scenes of one split."""
+
+    colors: Float[Array, "c n 24 3"]
+    illuminants: Float[Array, "c n 3"]
+    scenes: Scenes
+
+
+class Shots(NamedTuple):
+    """Scenes by pairs of cameras."""
+
+    main: Int[np.ndarray, "n"]
+    second: Int[np.ndarray, "n"]
+    scene: Int[np.ndarray, "n"]
+
+
+class Sensors(NamedTuple):
+    """Descriptions of the cameras.
+
+    Attributes:
+      transforms: transforms between each pair under the known illuminants, row by row.
+      whites: logarithms of R/G and B/G of the known illuminants.
+      components: principal components of the sensitivities.
+    """
+
+    transforms: Float[np.ndarray, "c c 18"]
+    whites: Float[np.ndarray, "c 4"]
+    components: Float[np.ndarray, "c k"]
+
+
+def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) -> World:
+    """Return every camera's exact responses to the same scenes."""
+    scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
+    views = [photograph(library, camera, scenes) for camera in library.camera_names]
+    return World(
+        jnp.asarray(np.stack([view.colors for view in views])),
+        jnp.asarray(np.stack([view.illuminants for view in views])),
+        scenes,
+    )
+
+
+_fit_all = jax.jit(jax.vmap(partial(fit_color_transform, normalize="scale")))
+
+
+def known_illuminants(
+    library: SpectralLibrary,
+) -> tuple[Float[np.ndarray, "c c 18"], Float[np.ndarray, "c 4"]]:
+    """Return each pair's transforms and each camera's whites under `KNOWN_KELVIN`."""
+    grid = jnp.asarray(WAVELENGTHS, jnp.float32)
+    spectra = np.stack([blackbody_power(jnp.float32(kelvin), grid) for kelvin in KNOWN_KELVIN])
+    tables = [
+        response_table(spectra, library.reflectances, sensitivity)
+        for sensitivity in library.sensitivities
+    ]
+    surfaces = jnp.asarray(np.stack([table.surfaces for table in tables]), jnp.float32)
+    flat = surfaces.reshape(-1, *surfaces.shape[2:])
+    transforms = [
+        _fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
+        for own in surfaces
+    ]
+    whites = jnp.stack([jnp.log(to_chromaticity(table.illuminants)).ravel() for table in tables])
+    return np.stack(transforms), np.asarray(whites, np.float32)
+
+
+def principal_components(
+    library: SpectralLibrary, cameras: Int[np.ndarray, "t"]
+) -> Float[np.ndarray, "c k"]:
+    """Project every camera's sensitivities on the training cameras' principal components."""
+    flat = library.sensitivities.reshape(len(library.sensitivities), -1)
+    flat = flat / flat.max(axis=1, keepdims=True)
+    mean = flat[cameras].mean(axis=0)
+    directions = np.linalg.svd(flat[cameras] - mean, full_matrices=False)[2]
+    return ((flat - mean) @ directions[:COMPONENTS].T).astype(np.float32)
+
+
+def draw_shots(
+    rng: np.random.Generator, cameras: Int[np.ndarray, "k"], scenes: slice, count: int
+) -> Shots:
+    """Draw pairs of different cameras, and scenes."""
+    first = rng.integers(len(cameras), size=count)
+    second = (first + rng.integers(1, len(cameras), size=count)) % len(cameras)
+    return Shots(cameras[first], cameras[second], rng.integers(scenes.start, scenes.stop, count))
+
+
+def all_shots(main: int, second: int, scenes: slice) -> Shots:
+    """Return every scene by one pair."""
+    rows = np.arange(scenes.start, scenes.stop)
+    return Shots(np.full_like(rows, main), np.full_like(rows, second), rows)
+
+
+def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[np.ndarray, "n f"]]:
+    """Return all inputs of the networks; T is NaN where a scene has none."""
+    main = world.colors[shots.main, shots.scene]
+    fit = _fit_all(main, world.colors[shots.second, shots.scene])
+    transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
+    transforms = np.asarray(transforms)
+    components = (sensors.components[shots.main], sensors.components[shots.second])
+    known = between_known(transforms, shots, sensors)
+    return {
+        "T": transforms,
+        "moments": np.asarray(all_moments(main)),
+        "whites": sensors.whites[shots.main],
+        "known lights": known.place,
+        "interpolated": known.illuminant,
+        "sensitivities": np.hstack(components),
+    }
+
+
+class BetweenKnown(NamedTuple):
+    """Positions of transforms relative to those of the two known illuminants.
+
+    Attributes:
+      place: share of the way from the first to the second, residual beside it, the way's
+        direction and the logarithm of its length, and the whites.
+      illuminant: R/G and B/G at that share of the way between the whites' logarithms.
+    """
+
+    place: Float[np.ndarray, "n 24"]
+    illuminant: Float[np.ndarray, "n 2"]
+
+
+def between_known(
+    transforms: Float[np.ndarray, "n 9"], shots: Shots, sensors: Sensors
+) -> BetweenKnown:
+    """Return positions of transforms; shares are clipped to `FARTHEST`."""
+    first, second = np.split(sensors.transforms[shots.main, shots.second], 2, axis=1)
+    whites = sensors.whites[shots.main]
+    length = np.linalg.norm(second - first, axis=1, keepdims=True)
+    way, away = (second - first) / length, transforms - first
+    along = np.sum(away * way, axis=1, keepdims=True)
+    beside = (away - along * way) / length
+    share = np.clip(along / length, *FARTHEST)
+    illuminant = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
+    place = np.hstack([share, beside, way, np.log(length), whites])
+    return BetweenKnown(place, illuminant)

@@ -1,0 +1,135 @@
+"""Published illuminant estimators that learn from images, for comparison with new methods.
+
+`BASELINES` holds those that share one signature (`Baseline`):
+
+    baseline = BASELINES["FFCC"]
+    observations = jax.vmap(baseline.observe)(images, masks)
+    model = jax.jit(baseline.fit)(observations, illuminants, jax.random.key(0))
+    estimates = jax.vmap(baseline.predict, (None, 0))(model, observations)
+
+Observations depend on no other image, so several fits and cross-validation folds share them. A
+hyper-parameter is bound to `fit` or `predict`, for example
+`baseline._replace(fit=partial(baseline.fit, settings=FOURIER_SETTINGS["SonyA57"]))`.
+
+Four methods have functions of their own, since they need more than one image and its illuminant:
+
+- C5 (`cross_camera`) reads other images by the camera of the image, and learns which camera took
+  each.
+- FC4-style pooling (`confidence_pooling`) reads feature maps of a network that the caller supplies,
+  and learns several views of each image with an illuminant each.
+- Chromagenic colour constancy (`chromagenic`) reads images of two cameras, and learns the
+  transform of each candidate illuminant.
+- Linear regression (`linear_regression`) maps features of any kind to chromaticities, not to
+  illuminants.
+"""
+
+from functools import partial
+
+from everlight.color.baselines.bias_correction import (
+    TrainingEstimates,
+    correct_bias,
+    correct_bias_locally,
+    fit_bias_correction,
+    keep_training_estimates,
+)
+from everlight.color.baselines.chromagenic import (
+    Chromagenic,
+    chromagenic_estimate,
+    fit_chromagenic,
+)
+from everlight.color.baselines.confidence_pooling import (
+    ConfidencePoolingModel,
+    confidence_pooled_estimate,
+    fit_confidence_pooling,
+)
+from everlight.color.baselines.cross_camera import (
+    CrossCameraModel,
+    cross_camera_estimate,
+    fit_cross_camera,
+)
+from everlight.color.baselines.dual_mapping import (
+    DualMappingModel,
+    draw_illuminants,
+    dual_mapping_estimate,
+    fit_dual_mapping,
+    four_colors,
+)
+from everlight.color.baselines.fourier_constancy import (
+    FOURIER_SETTINGS,
+    FourierModel,
+    FourierSettings,
+    fit_fourier_constancy,
+    fourier_estimate,
+    log_chroma_histograms,
+)
+from everlight.color.baselines.gamut import Gamut, fit_gamut, gamut_estimate
+from everlight.color.baselines.linear_regression import (
+    LinearRegression,
+    fit_linear_regression,
+    linear_estimate,
+)
+from everlight.color.baselines.protocol import Baseline, ObservedImage, observe_image
+from everlight.color.baselines.sensor_independent import (
+    SensorIndependentModel,
+    chroma_kernels,
+    fit_sensor_independent,
+    sensor_independent_estimate,
+)
+from everlight.color.estimators import ESTIMATORS
+from everlight.color.moments import edge_moments, pixel_moments
+
+BASELINES: dict[str, Baseline] = {
+    "Gamut Pixel": Baseline(observe_image, partial(fit_gamut, order=0), gamut_estimate),
+    "Gamut Edge": Baseline(observe_image, partial(fit_gamut, order=1), gamut_estimate),
+    "Corrected moments": Baseline(pixel_moments, fit_bias_correction, correct_bias),
+    "Corrected edge moments": Baseline(edge_moments, fit_bias_correction, correct_bias),
+    "Homography (SoG)": Baseline(ESTIMATORS["SoG"], fit_bias_correction, correct_bias),
+    "APAP (GW)": Baseline(ESTIMATORS["GW"], keep_training_estimates, correct_bias_locally),
+    "FFCC": Baseline(log_chroma_histograms, fit_fourier_constancy, fourier_estimate),
+    "SIIE": Baseline(observe_image, fit_sensor_independent, sensor_independent_estimate),
+    "DMCC": Baseline(observe_image, fit_dual_mapping, dual_mapping_estimate),
+}
+"""Methods by the name of their papers, with default hyper-parameters. FFCC reads images whose white
+is 1."""
+
+__all__ = [
+    "BASELINES",
+    "FOURIER_SETTINGS",
+    "Baseline",
+    "Chromagenic",
+    "ConfidencePoolingModel",
+    "CrossCameraModel",
+    "DualMappingModel",
+    "FourierModel",
+    "FourierSettings",
+    "Gamut",
+    "LinearRegression",
+    "ObservedImage",
+    "SensorIndependentModel",
+    "TrainingEstimates",
+    "chroma_kernels",
+    "chromagenic_estimate",
+    "confidence_pooled_estimate",
+    "correct_bias",
+    "correct_bias_locally",
+    "cross_camera_estimate",
+    "draw_illuminants",
+    "dual_mapping_estimate",
+    "fit_bias_correction",
+    "fit_chromagenic",
+    "fit_confidence_pooling",
+    "fit_cross_camera",
+    "fit_dual_mapping",
+    "fit_fourier_constancy",
+    "fit_gamut",
+    "fit_linear_regression",
+    "fit_sensor_independent",
+    "four_colors",
+    "fourier_estimate",
+    "gamut_estimate",
+    "keep_training_estimates",
+    "linear_estimate",
+    "log_chroma_histograms",
+    "observe_image",
+    "sensor_independent_estimate",
+]

@@ -1,0 +1,211 @@
+"""SIIE: a small network that maps an image to a learnt working space and estimates there.
+
+Afifi and Brown 2019, "Sensor-independent illumination estimation for DNN models" (BMVC). One
+network reads the image's log-chroma histogram and predicts a 3x3 matrix. A second network reads the
+histogram of the image under that matrix and predicts the illuminant in the working space. The
+inverse matrix maps it back to the camera's space. Both are trained together on the angular error.
+
+Differences from the paper, for training in a minute on two CPU cores:
+
+- Histograms have 33 bins per side instead of 61.
+- The three convolutions have 8, 16 and 32 channels instead of 128, 256 and 512.
+- Training takes some hundred steps at a decaying rate of at most 2e-3 instead of 30 epochs at 1e-5.
+- The first network's output is added to the identity, so that training starts in the camera's
+  space.
+
+As in the paper, the kernel widths are learnt; they start at one bin.
+"""
+
+import math
+from typing import Annotated, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from everlight.checks import PositiveInt, Stacked, check_sizes, checked
+from everlight.color.baselines.descent import descend
+from everlight.color.baselines.protocol import ObservedImage
+from everlight.color.estimators import Illuminant, keep_observed, unit_illuminant
+from everlight.metrics.angular import angular_error
+
+BINS = 33
+SPAN = 3.2
+"""Histograms reach from -3.2 to 3.2 in each logarithm."""
+DARK_THRESHOLD = 1e-3
+"""Fraction of the image's largest value; pixels with a darker channel are excluded."""
+CHANNELS = (8, 16, 32)
+BATCH_SIZE = 16
+LEARNING_RATE = 2e-3
+
+
+class SensorIndependentModel(NamedTuple):
+    """Trained parameters of both networks."""
+
+    params: PyTree
+
+
+class MappedIlluminant(NamedTuple):
+    """An illuminant, and the matrix to the working space of its estimation, `pixels @ mapping`."""
+
+    illuminant: Float[Array, "*b 3"]
+    mapping: Float[Array, "*b 3 3"]
+
+
+@checked
+def chroma_kernels(
+    pixels: Float[Array, "n 3"],
+    weights: Float[Array, "n"],
+    gain: Float[Array, "3"],
+    width: Float[Array, "3"],
+) -> Float[Array, "33 33 3"]:
+    """Compute the paper's differentiable RGB-uv histogram (its section 3.1).
+
+    For each channel c, its log-ratios to the other two are spread over the bins by exp(-|d| /
+    width) and weighted by the pixel's brightness. The histogram is the square root of the
+    normalised sum, times the gain.
+
+    Args:
+      pixels: linear colours, `[n, 3]`; pixels with a channel of at most 0 are excluded.
+      weights: weight of each pixel, `[n]`; 0 masks a pixel.
+      gain: gain of each channel's histogram, `[3]`.
+      width: width of each channel's kernel in log-chroma, `[3]`.
+
+    Returns:
+      The histograms, `[33, 33, 3]`, 0 where no pixel is used.
+    """
+    peak = jnp.max(jnp.where(weights[:, None] > 0, pixels, 0))
+    floor = DARK_THRESHOLD * jnp.where(peak > 0, peak, 1)
+    seen = (weights > 0) & jnp.all(pixels > floor, axis=1)
+    # Excluded pixels are set to 1, where the logarithm has a finite gradient.
+    kept = jnp.where(seen[:, None], pixels, 1)
+    logs = jnp.log(kept)
+    brightness = jnp.where(seen, weights * jnp.sqrt(jnp.sum(kept**2, axis=1)), 0)
+    places = jnp.linspace(-SPAN, SPAN, BINS)
+    histograms = []
+    for channel, others in ((0, (1, 2)), (1, (0, 2)), (2, (0, 1))):
+        away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
+        across, down = (jnp.exp(-each / width[channel]) for each in away)
+        total = jnp.matmul((brightness[:, None] * across).T, down, precision="highest")
+        whole = jnp.sum(total)
+        share = total / jnp.where(whole > 0, whole, 1)
+        root = jnp.sqrt(jnp.where(share > 0, share, 1))
+        histograms.append(gain[channel] * jnp.where(share > 0, root, 0))
+    return jnp.stack(histograms, axis=-1)
+
+
+class HistogramNet(nn.Module):
+    """Three convolutions and a dense layer on the histogram of pixels.
+
+    Attributes:
+      outputs: number of outputs.
+    """
+
+    outputs: int
+
+    @nn.compact
+    def __call__(
+        self, pixels: Float[Array, "b n 3"], weights: Float[Array, "b n"]
+    ) -> Float[Array, "b outputs"]:
+        """Return the outputs for pixels and their weights."""
+        gain = self.param("gain", nn.initializers.constant(BINS), (3,))
+        width = self.param("log_width", nn.initializers.constant(math.log(2 * SPAN / BINS)), (3,))
+        histograms = jax.vmap(chroma_kernels, (0, 0, None, None))(
+            pixels, weights, gain, jnp.exp(width)
+        )
+        for number, (size, stride) in enumerate(((5, 2), (3, 2), (2, 1))):
+            convolution = nn.Conv(CHANNELS[number], (size, size), stride, padding="VALID")
+            histograms = nn.relu(convolution(histograms))
+        return nn.Dense(self.outputs, kernel_init=nn.initializers.normal(1e-3))(
+            histograms.reshape(len(pixels), -1)
+        )
+
+
+class SensorIndependentNet(nn.Module):
+    """Both networks, as described in the module's docstring."""
+
+    @nn.compact
+    def __call__(
+        self, pixels: Float[Array, "b n 3"], weights: Float[Array, "b n"]
+    ) -> MappedIlluminant:
+        """Return illuminants of any scale in the cameras' own space, and the matrices."""
+        raw = HistogramNet(9, name="mapping")(pixels, weights).reshape(-1, 3, 3)
+        raw = jnp.abs(raw + jnp.eye(3))
+        # Divided by its 1-norm, the greatest sum of a column.
+        norm = jnp.max(jnp.sum(raw, axis=1), axis=1)[:, None, None]
+        mapping = raw / jnp.where(norm > 0, norm, 1)
+        mapped = jnp.einsum("bni,bij->bnj", pixels, mapping, precision="highest")
+        outputs = jnp.exp(HistogramNet(3, name="illuminant")(mapped, weights))
+        return MappedIlluminant(_unmapped(outputs, mapping), mapping)
+
+
+def _unmapped(
+    illuminant: Float[Array, "b 3"], mapping: Float[Array, "b 3 3"]
+) -> Float[Array, "b 3"]:
+    """Apply the inverse matrix up to a positive scale, by cofactors without a division."""
+    first, second, third = (mapping[:, row] for row in range(3))
+    cofactors = jnp.stack(
+        [jnp.cross(second, third), jnp.cross(third, first), jnp.cross(first, second)], axis=1
+    )
+    determinant = jnp.sum(first * cofactors[:, 0], axis=1)
+    sign = jnp.where(determinant < 0, -1.0, 1.0)[:, None]
+    return sign * jnp.einsum("bj,bij->bi", illuminant, cofactors, precision="highest")
+
+
+@checked
+def fit_sensor_independent(
+    observations: Annotated[ObservedImage, Stacked],
+    illuminants: Float[Array, "n 3"],
+    key: PRNGKeyArray,
+    steps: PositiveInt = 500,
+) -> SensorIndependentModel:
+    """Train both networks with Adam on the angular error of batches of 16 images.
+
+    Args:
+      observations: images of any cameras and masks from `observe_image`, `[n, h, w, 3]` and
+        `[n, h, w]`; 32 pixels per side suffice.
+      illuminants: true illuminants, any scale, `[n, 3]`.
+      key: key of initial parameters and batches.
+      steps: number of optimizer steps; the last parameters are returned.
+    """
+    check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
+    images, masks = observations
+    pixels, weights = images.reshape(len(images), -1, 3), masks.reshape(len(masks), -1)
+    kept = jnp.where(weights[..., None] > 0, pixels, 0)
+    net, (own, drawn) = SensorIndependentNet(), jax.random.split(key)
+    params = net.init(own, kept[:1], weights[:1])
+    optimizer = optax.adam(optax.cosine_decay_schedule(LEARNING_RATE, steps))
+
+    def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
+        rows = jax.random.randint(key, (BATCH_SIZE,), 0, len(images))
+        outputs = net.apply(params, kept[rows], weights[rows]).illuminant
+        return jnp.mean(jax.vmap(angular_error)(outputs, illuminants[rows]))
+
+    params = descend(loss, params, optimizer, drawn, steps)
+    return SensorIndependentModel(params)
+
+
+@checked
+def sensor_independent_estimate(
+    model: SensorIndependentModel, observation: ObservedImage
+) -> Illuminant:
+    """Return the unit illuminant of an image; NaN without usable pixels or a positive channel.
+
+    Args:
+      model: model from `fit_sensor_independent`.
+      observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
+    """
+    observed = keep_observed(*observation)
+    weights = (observation.mask > 0).astype(observed.dtype)
+    finite = jnp.all(jnp.isfinite(observed))
+    outputs = SensorIndependentNet().apply(
+        model.params,
+        jnp.where(finite, observed, 0).reshape(1, -1, 3),
+        weights.reshape(1, -1),
+    )
+    illuminant = jnp.maximum(outputs.illuminant[0], 0)
+    seen = jnp.any(jnp.all(observed > 0, axis=-1) & (weights > 0))
+    usable = finite & seen & (jnp.max(illuminant) > 0)
+    return unit_illuminant(jnp.where(usable, illuminant, jnp.nan))

@@ -1,0 +1,286 @@
+"""Epochs: the order of samples, the batches and their steps, validation and the best epoch."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from everlight.continual.base import (
+    Batch,
+    Epoch,
+    Learner,
+    Memory,
+    Plateau,
+    Setup,
+    Strategy,
+    Task,
+)
+from everlight.continual.engine.evaluation import gathered, validate
+from everlight.continual.engine.keys import epoch_keys, step_key, update_keys
+from everlight.continual.engine.placeholders import all_finite
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import Best, SequenceState, with_learned
+from everlight.continual.engine.updates import train_step
+from everlight.continual.objectives.many_labels import multi_hot
+
+
+class StepScores(NamedTuple):
+    """Scores of one batch, or their sums over batches."""
+
+    loss: Float[Array, ""]
+    """Mean loss of the batch's updates."""
+    prequential: Float[Array, "2"] | None
+    """Sum of the objective's metric over the batch before its first update, and the number of
+    samples. None unless `Protocol.prequential`."""
+
+
+class EpochScores(NamedTuple):
+    """Scores of an epoch."""
+
+    loss: Float[Array, ""]
+    """Mean loss over the epoch's steps; NaN if it diverged."""
+    validation: Float[Array, ""]
+    """Mean validation metric after the epoch; -inf without validation samples."""
+    prequential: Float[Array, ""] | None
+    """Mean metric of the batches before they were learned; None unless `Protocol.prequential`."""
+
+
+class Order(NamedTuple):
+    """Slots of an epoch in shuffled order, those with samples first, and the number of samples."""
+
+    slots: Int[Array, "n"]
+    count: Int[Array, ""]
+
+
+def shuffle(epoch: Epoch, key: PRNGKeyArray) -> Order:
+    """Return a random order of the samples; the positions of padding have no effect on it.
+
+    A slot's random number depends on its position among the samples alone, so a repeated sample has
+    two numbers.
+    """
+    mask = epoch.samples.mask
+    place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
+    drawn = jax.random.bits(key, mask.shape, jnp.uint32)[place]
+    return Order(jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32))
+
+
+def take_batch(
+    epoch: Epoch, order: Order, step: Int[Array, ""], size: int, rounds: bool = False
+) -> Batch:
+    """Return the step's batch; samples after the first pass have weight 0, unless `rounds`."""
+    position = step * size + jnp.arange(size)
+    slot = order.slots[position % order.count]
+    return Batch(
+        epoch.samples.index[slot],
+        epoch.samples.labels[slot],
+        ((position < order.count) | rounds).astype(jnp.float32),
+        epoch.from_memory[slot],
+    )
+
+
+def count_steps(order: Order, protocol: Protocol) -> Int[Array, ""]:
+    """Return the number of steps of an epoch; 0 if it has no samples."""
+    if protocol.epoch_steps is None:
+        return -(-order.count // protocol.batch_size)
+    return jnp.where(order.count > 0, protocol.epoch_steps, 0)
+
+
+def learn_epoch(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    state: SequenceState,
+    task: Task,
+    key: PRNGKeyArray,
+) -> SequenceState:
+    """Return the state after one more epoch of its task; `key` is the `epochs` of the task's keys.
+
+    The epoch's loss is NaN if it diverged.
+    """
+    keys, result = epoch_keys(key, state.epoch), state.result
+    opened = open_epoch(strategy, result.memory, task, keys.order)
+    steps = count_steps(opened[1], protocol)
+
+    def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
+        memory, learner, sums = carry
+        memory, learner, scores = epoch_step(
+            setup, strategy, protocol, memory, learner, opened, task, step, keys.steps
+        )
+        return memory, learner, jax.tree.map(jnp.add, sums, scores)
+
+    start = (result.memory, result.learner, no_scores(protocol))
+    memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
+    samples = strategy.valid_data(memory, task)
+    size = protocol.evaluation_batch
+    score = validate(setup, strategy, memory, learner, samples, size, keys.validation)
+    score = jnp.where(jnp.isnan(score), -jnp.inf, score)
+    # The loss of the last step belongs to the parameters before that step.
+    well = all_finite(learner.params) & (jnp.isfinite(score) | ~jnp.any(samples.mask))
+    loss = jnp.where(well, sums.loss / jnp.maximum(steps, 1), jnp.nan)
+    prequential = sums.prequential
+    if prequential is not None:
+        prequential = prequential[0] / jnp.maximum(prequential[1], 1)
+    state = end_epoch(strategy, protocol, with_learned(state, memory, learner), score)
+    return _recorded(state, EpochScores(loss, score, prequential))
+
+
+def open_epoch(
+    strategy: Strategy, memory: Memory, task: Task, key: PRNGKeyArray
+) -> tuple[Epoch, Order]:
+    """Return an epoch's samples and their order."""
+    epoch = strategy.epoch_data(memory, task)
+    return epoch, shuffle(epoch, key)
+
+
+def epoch_step(
+    setup: Setup,
+    strategy: Strategy,
+    protocol: Protocol,
+    memory: Memory,
+    learner: Learner,
+    opened: tuple[Epoch, Order],
+    task: Task,
+    step: Int[Array, ""] | int,
+    key: PRNGKeyArray,
+) -> tuple[Memory, Learner, StepScores]:
+    """Train on a step's batch of its epoch; `key` is the `steps` of the epoch's keys."""
+    rounds = protocol.epoch_steps is not None
+    batch = take_batch(*opened, step, protocol.batch_size, rounds)
+    key = step_key(key, step)
+
+    def update(number: Int[Array, ""] | int, carry: tuple) -> tuple:
+        memory, learner, total = carry
+        key_update = jax.random.fold_in(key, number)
+        arrives = number == protocol.updates_per_batch - 1
+        memory, learner, loss = train_step(
+            setup, strategy, memory, learner, batch, task, key_update, arrives
+        )
+        return memory, learner, total + loss.astype(jnp.float32)
+
+    scored = None
+    if protocol.prequential:
+        # No update has this number.
+        key_score = update_keys(jax.random.fold_in(key, protocol.updates_per_batch)).score
+        scored = _metric_before(setup, strategy, memory, learner, batch, key_score)
+    if not protocol.boundaries:
+        arrived = multi_hot(batch.labels, learner.seen.shape[0]) & (batch.weight > 0)[:, None]
+        learner = learner._replace(seen=learner.seen | jnp.any(arrived, axis=0))
+    start = (memory, learner, jnp.float32(0))
+    if protocol.updates_per_batch == 1:
+        memory, learner, total = update(0, start)
+    else:
+        memory, learner, total = jax.lax.fori_loop(0, protocol.updates_per_batch, update, start)
+    return memory, learner, StepScores(total / protocol.updates_per_batch, scored)
+
+
+def _metric_before(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    batch: Batch,
+    key: PRNGKeyArray,
+) -> Float[Array, "2"]:
+    """Return the sum of the metric over a batch before it is learned, and its sample count."""
+    if strategy.before_evaluation is not None:
+        memory, learner = strategy.before_evaluation(memory, learner, key)
+    scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
+    values = setup.objective.metric(scores, batch.labels, learner.seen)
+    here = batch.weight > 0
+    return jnp.stack([jnp.sum(values, where=here), jnp.sum(here)]).astype(jnp.float32)
+
+
+def no_scores(protocol: Protocol) -> StepScores:
+    """Return scores of 0, the sums over no batch."""
+    return StepScores(jnp.float32(0), jnp.zeros(2, jnp.float32) if protocol.prequential else None)
+
+
+def end_epoch(
+    strategy: Strategy, protocol: Protocol, state: SequenceState, score: Float[Array, ""]
+) -> SequenceState:
+    """Keep the best epoch (ties go to the last), and update the learning-rate schedule."""
+    memory, learner, best = state.result.memory, state.result.learner, state.best
+    if best is not None:
+        better = score >= best.score
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better, new, old),
+            as_best(strategy, score, memory, learner),
+            best,
+        )
+    schedule = learner.schedule
+    improved = score > schedule.best + protocol.plateau_threshold
+    stale = jnp.where(improved, 0, schedule.stale_epochs + 1)
+    drop = stale > protocol.plateau_patience
+    schedule = Plateau(
+        jnp.where(drop, schedule.factor * protocol.plateau_factor, schedule.factor),
+        jnp.where(improved, score, schedule.best),
+        jnp.where(drop, 0, stale),
+    )
+    return with_learned(state, memory, learner._replace(schedule=schedule))._replace(best=best)
+
+
+def as_best(strategy: Strategy, score: Float[Array, ""], memory: Memory, learner: Learner) -> Best:
+    """Return the current epoch; its memory is left out if steps do not change it."""
+    changed = () if strategy.after_step is None else memory
+    return Best(score, changed, learner.params, learner.batch_stats)
+
+
+def _recorded(state: SequenceState, scores: EpochScores) -> SequenceState:
+    """Return the state with an epoch's scores in its curves, at the next epoch."""
+    at, result = (state.task, state.epoch), state.result
+    curves = EpochScores(result.losses, result.validation, result.prequential)
+    curves = jax.tree.map(lambda curve, new: curve.at[at].set(new), curves, scores)
+    result = result._replace(
+        losses=curves.loss, validation=curves.validation, prequential=curves.prequential
+    )
+    return state._replace(result=result, epoch=state.epoch + 1)
+
+
+def train_on(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    task: Task,
+    samples: Epoch,
+    *,
+    epochs: Int[Array, ""] | int,
+    batch_size: int,
+    key: PRNGKeyArray,
+    learning_rate_factor: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None,
+) -> Learner:
+    """Train on fixed samples with a new optimizer, as strategies do at or between tasks.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that computes the gradient.
+      memory: memory of the strategy, which these steps do not change.
+      learner: learner before the first epoch; its schedule is unchanged after the last.
+      task: task of the samples.
+      samples: samples of every epoch, shuffled anew in each.
+      epochs: number of epochs.
+      batch_size: samples per step.
+      key: random key, folded with the number of an epoch by `keys.epoch_keys`.
+      learning_rate_factor: function from an epoch, counted from 0, to the factor on the optimizer's
+        learning rate; None is the learner's own factor.
+    """
+    schedule = learner.schedule
+
+    def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
+        keys = epoch_keys(key, number)
+        order = shuffle(samples, keys.order)
+        if learning_rate_factor is not None:
+            factor = learning_rate_factor(number)
+            learner = learner._replace(schedule=schedule._replace(factor=factor))
+
+        def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
+            batch = take_batch(samples, order, step, batch_size)
+            key_step = step_key(keys.steps, step)
+            return train_step(setup, strategy, memory, learner, batch, task, key_step)[1]
+
+        return jax.lax.fori_loop(0, -(-order.count // batch_size), one_step, learner)
+
+    learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
+    return jax.lax.fori_loop(0, epochs, one_epoch, learner)._replace(schedule=schedule)

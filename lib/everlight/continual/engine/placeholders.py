@@ -1,0 +1,108 @@
+"""Values that were not measured: 0 inside programs, NaN in public states and results."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import SequenceState
+
+
+def not_reached(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Return the placeholder of unmeasured values, 0; the public results have NaN instead."""
+    return jnp.zeros(shape, dtype)
+
+
+def nan_where(condition: Bool[Array, ""], tree: PyTree) -> PyTree:
+    """Return the tree with NaN in its floating-point leaves if the condition holds."""
+    return jax.tree.map(
+        lambda leaf: jnp.where(condition, jnp.nan, leaf) if _is_float(leaf) else leaf, tree
+    )
+
+
+def all_finite(tree: PyTree) -> Bool[Array, ""]:
+    """Return True if every number of every floating-point leaf is finite."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if _is_float(leaf)]
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+
+
+def planned_epochs(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t e"]:
+    """Return True for the epochs that the protocol plans, `[tasks, most epochs]`."""
+    epochs = np.array([protocol.epochs_of(task) for task in range(tasks)])
+    return np.arange(protocol.most_epochs) < epochs[:, None]
+
+
+def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
+    """Return True for tasks after which the test union is evaluated, `[tasks]`."""
+    number = np.arange(1, tasks + 1)
+    return (number % protocol.evaluate_every == 0) | (number == tasks)
+
+
+def give_out(protocol: Protocol, state: SequenceState) -> SequenceState:
+    """Return the state in its public form, with NaN where nothing was measured.
+
+    Inside programs these entries are 0, or -inf for a validation without samples. `jax_debug_nans`
+    therefore finds only the NaN that training produces.
+    """
+    return _with_placeholders(protocol, state, jnp.nan)
+
+
+def take_in(protocol: Protocol, state: SequenceState) -> SequenceState:
+    """Return the internal form of a public state, the inverse of `give_out`."""
+    return _with_placeholders(protocol, state, 0.0)
+
+
+def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -> SequenceState:
+    result = state.result
+    curves = (result.losses, result.validation, result.prequential)
+    # The check is for what training makes.
+    with jax.debug_nans(False):
+        evaluation, curves = _filled(
+            protocol, state.task, state.epoch, result.evaluation, curves, value
+        )
+    losses, validation, prequential = curves
+    return state._replace(
+        result=result._replace(
+            evaluation=evaluation, losses=losses, validation=validation, prequential=prequential
+        )
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _filled(
+    protocol: Protocol,
+    task: Int[Array, ""],
+    epoch: Int[Array, ""],
+    evaluation: PyTree,
+    curves: PyTree,
+    value: Float[Array, ""],
+) -> tuple[PyTree, PyTree]:
+    """Return evaluation and curves with a value where nothing was measured; runs may lead."""
+    tasks, most = curves[0].shape[-2:]
+    number = jnp.arange(tasks)
+    reached = number < task
+    epochs = jnp.where(reached[:, None], most, jnp.where(number[:, None] == task, epoch, 0))
+    measured = planned_epochs(protocol, tasks) & (jnp.arange(most) < epochs)
+    evaluated = reached & evaluated_tasks(protocol, tasks)
+    lead = curves[0].ndim - 2
+
+    def of_evaluation(leaf: Array) -> Array:
+        if not _is_float(leaf):
+            return leaf
+        rows = evaluated.reshape(*[1] * lead, tasks, *[1] * (leaf.ndim - lead - 1))
+        return jnp.where(rows, leaf, value)
+
+    curves = jax.tree.map(lambda leaf: jnp.where(measured, leaf, value), curves)
+    losses, validation, prequential = curves
+    missing = jnp.isneginf(validation) | jnp.isnan(validation)
+    without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
+    validation = jnp.where(measured & missing, without, validation)
+    return jax.tree.map(of_evaluation, evaluation), (losses, validation, prequential)
+
+
+def _is_float(leaf: Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.inexact)

@@ -1,0 +1,123 @@
+"""A run: what is trained, how, and on which tasks; its state and its result."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.checks import check_fields
+from everlight.continual.base import Learner, Memory, Setup, Strategy, TaskSequence
+from everlight.continual.engine.protocol import Protocol
+
+Build = Callable[[Any], tuple[Setup, Strategy]]
+"""Function from the data on the device to the setup and the strategy. It is called while tracing,
+so that the data are an argument of the compiled program and not a constant inside it."""
+
+Announce = Callable[[Int[np.ndarray, "n"]], None]
+"""Function that receives the samples of an epoch, in order, so that reading can begin early."""
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Everything that determines a run; an argument of `jit`, `vmap` and `eval_shape`.
+
+    Data, sequence and key are arrays, or shapes and dtypes (`jax.ShapeDtypeStruct`). Another
+    `build` or an unequal `protocol` is another program.
+
+    Raises:
+      ValueError: a field does not match its type.
+    """
+
+    build: Build
+    """Function from `data` to the setup and the strategy."""
+    protocol: Protocol
+    data: Any
+    """Data from which the setup gathers inputs."""
+    sequence: TaskSequence
+    """Tasks and test union."""
+    key: PRNGKeyArray | jax.ShapeDtypeStruct
+    """Random key of any implementation, for initial parameters, shuffles, augmentation and the
+    strategy's choices (module `keys`)."""
+
+    def __post_init__(self):
+        check_fields(self)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks."""
+        return self.sequence.tasks.id.shape[0]
+
+    def tree_flatten(self) -> tuple[tuple, tuple[Build, Protocol]]:
+        """Return the pytree's children (data, sequence, key) and the static fields."""
+        return (self.data, self.sequence, self.key), (self.build, self.protocol)
+
+    @classmethod
+    def tree_unflatten(cls, static: tuple[Build, Protocol], children: tuple) -> "Run":
+        """Return the run of a flattened pytree; leaves may be placeholders."""
+        run = object.__new__(cls)
+        for field, value in zip(dataclasses.fields(cls), (*static, *children), strict=True):
+            object.__setattr__(run, field.name, value)
+        return run
+
+
+class Usage(NamedTuple):
+    """Costs of learning, from which `metrics.cl_score` computes memory and computation criteria."""
+
+    steps: Int[Array, "t"]
+    """Optimizer steps from the start of the sequence to the end of each task."""
+    stored_samples: Int[Array, "t"]
+    """Samples of earlier tasks that were stored when each task began."""
+
+
+class SequenceResult(NamedTuple):
+    """Result of a sequence; for tasks not reached yet, floats are NaN and others 0."""
+
+    evaluation: PyTree
+    """Result of the objective on the test union after each task, with a leading axis over tasks.
+    With softmax it is both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from
+    the task on in which the run diverged."""
+    usage: Usage
+    losses: Float[Array, "t e"]
+    """Mean loss of every epoch's steps, without a strategy's penalty; NaN from the epoch on in
+    which the run diverged. A run diverges if a loss, the parameters after the epoch, its validation
+    or the strategy's memory after the task is not finite."""
+    validation: Float[Array, "t e"]
+    """Validation on the current task after every epoch; NaN without validation samples."""
+    memory: Memory
+    learner: Learner
+    prequential: Float[Array, "t e"] | None = None
+    """Mean metric of every epoch's batches, each before it was learned. With one epoch per task it
+    is the prequential (online) accuracy. None unless `Protocol.prequential`."""
+
+
+class Best(NamedTuple):
+    """Parameters and memory of the current task's best epoch by its validation score."""
+
+    score: Float[Array, ""]
+    memory: Memory
+    """Memory after the epoch if steps change it, otherwise empty."""
+    params: PyTree
+    batch_stats: PyTree
+
+
+class SequenceState(NamedTuple):
+    """State from which a stopped sequence continues: its results and its position."""
+
+    result: SequenceResult
+    task: Int[Array, ""]
+    """Current task; the number of tasks at the end."""
+    epoch: Int[Array, ""]
+    """Number of finished epochs of the task; 0 before its start."""
+    best: Best | None
+    """Best epoch of the task so far; None if the protocol keeps the last epoch, which saves
+    memory."""
+
+
+def with_learned(state: SequenceState, memory: Memory, learner: Learner) -> SequenceState:
+    """Return the state with another memory and learner."""
+    return state._replace(result=state.result._replace(memory=memory, learner=learner))

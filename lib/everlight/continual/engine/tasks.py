@@ -1,0 +1,275 @@
+"""Tasks of a run: its state before the first task, and after the start and end of each.
+
+Every function takes a run and its state. `run_sequence` and `drive_runs` call the same functions.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+
+from everlight.continual.base import (
+    Epoch,
+    Learner,
+    Memory,
+    Plateau,
+    Samples,
+    Setup,
+    Strategy,
+    Task,
+    TaskSequence,
+)
+from everlight.continual.engine.epochs import Order, as_best, learn_epoch, open_epoch
+from everlight.continual.engine.evaluation import evaluate
+from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
+from everlight.continual.engine.placeholders import (
+    all_finite,
+    nan_where,
+    not_reached,
+    planned_epochs,
+)
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import (
+    Best,
+    Run,
+    SequenceResult,
+    SequenceState,
+    Usage,
+    with_learned,
+)
+from everlight.continual.engine.updates import same_kind
+
+
+def begin_state(run: Run) -> SequenceState:
+    """Return the state before the first task.
+
+    Raises:
+      ValueError: the strategy needs task boundaries and the protocol has none.
+    """
+    setup, strategy = run.build(run.data)
+    protocol, sequence = run.protocol, run.sequence
+    if strategy.needs_boundaries and not protocol.boundaries:
+        raise ValueError(
+            "the strategy acts at the start or end of a task, and the protocol has no boundaries; "
+            "give Protocol(boundaries=True), or a strategy that learns without boundaries"
+        )
+    keys = sequence_keys(run.key)
+    learner = init_learner(setup, sequence.class_task.shape[0], keys.learner)
+    memory = strategy.init(keys.memory, learner)
+
+    def first_row(memory: Memory, learner: Learner) -> PyTree:
+        if strategy.before_evaluation is not None:
+            memory, learner = strategy.before_evaluation(memory, learner, run.key)
+        return evaluate(setup, strategy, memory, learner, sequence, protocol.evaluation_batch)
+
+    row = jax.eval_shape(first_row, memory, learner)
+    evaluation = jax.tree.map(lambda leaf: not_reached((run.tasks, *leaf.shape), leaf.dtype), row)
+    curve = not_reached((run.tasks, protocol.most_epochs), jnp.float32)
+    usage = Usage(*[jnp.zeros(run.tasks, jnp.int32)] * 2)
+    prequential = curve if protocol.prequential else None
+    result = SequenceResult(evaluation, usage, curve, curve, memory, learner, prequential)
+    best = _no_best(strategy, protocol, memory, learner)
+    return SequenceState(result, jnp.int32(0), jnp.int32(0), best)
+
+
+def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
+    """Return a new learner, which has seen no class."""
+    params, batch_stats = setup.init(key)
+    return Learner(
+        params=params,
+        batch_stats=batch_stats,
+        opt_state=setup.optimizer.init(params),
+        step=jnp.int32(0),
+        seen=jnp.zeros(classes, bool),
+        schedule=Plateau(jnp.float32(1), jnp.float32(-jnp.inf), jnp.int32(0)),
+    )
+
+
+def begin_task(run: Run, state: SequenceState) -> SequenceState:
+    """Return the state after the start of its task.
+
+    The task's classes are seen from now on. Schedule and best epoch are reset, and the optimizer if
+    the protocol asks for it.
+    """
+    setup, strategy = run.build(run.data)
+    protocol, result = run.protocol, state.result
+    task = take_task(strategy, protocol, run.sequence, state.task)
+    stored = result.usage.stored_samples.at[state.task].set(
+        _stored_before(strategy, result.memory, task)
+    )
+    result = result._replace(usage=result.usage._replace(stored_samples=stored))
+    state = state._replace(result=result)
+    if not protocol.boundaries:
+        return state
+    memory, learner = result.memory, result.learner
+    learner = learner._replace(seen=learner.seen | task.classes)
+    if strategy.begin_task is not None:
+        begun = strategy.begin_task(memory, learner, task, task_keys(run.key, state.task).begin)
+        memory, learner = same_kind("begin_task", begun, (memory, learner))
+    if protocol.new_optimizer:
+        rate = jnp.float32(1) if setup.task_rate is None else setup.task_rate(task.id)
+        learner = learner._replace(
+            opt_state=setup.optimizer.init(learner.params),
+            schedule=Plateau(rate, jnp.float32(-jnp.inf), jnp.int32(0)),
+        )
+    best = _no_best(strategy, protocol, memory, learner)
+    return with_learned(state, memory, learner)._replace(best=best)
+
+
+def next_epoch(run: Run, state: SequenceState) -> tuple[Epoch, Order]:
+    """Return the samples of the state's next epoch, and their order."""
+    _, strategy = run.build(run.data)
+    task = take_task(strategy, run.protocol, run.sequence, state.task)
+    keys = epoch_keys(task_keys(run.key, state.task).epochs, state.epoch)
+    return open_epoch(strategy, state.result.memory, task, keys.order)
+
+
+def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -> SequenceState:
+    """Return the state after the given number of epochs of its task, which has begun."""
+    setup, strategy = run.build(run.data)
+    task = take_task(strategy, run.protocol, run.sequence, state.task)
+    key = task_keys(run.key, state.task).epochs
+
+    def one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
+        return learn_epoch(setup, strategy, run.protocol, state, task, key)
+
+    return jax.lax.fori_loop(0, epochs, one_epoch, state)
+
+
+def end_task(run: Run, state: SequenceState) -> SequenceState:
+    """Return the state after the end of its task and, if one is due, the evaluation.
+
+    The evaluation's floats are NaN if the run diverged during the task or at its end. The loss of
+    the last epoch is NaN if memory or parameters are not finite then: the end of a task computes
+    importances, gates and merged parameters.
+    """
+    setup, strategy = run.build(run.data)
+    protocol, number, result = run.protocol, state.task, state.result
+    task = take_task(strategy, protocol, run.sequence, number)
+    keys = task_keys(run.key, number)
+    reached = jnp.arange(run.tasks)[:, None] <= number
+    reached &= planned_epochs(protocol, run.tasks)
+    diverged = jnp.any(reached & ~jnp.isfinite(result.losses))
+    memory, learner = kept_epoch(strategy, state)
+    if protocol.boundaries and strategy.end_task is not None:
+        ended = strategy.end_task(memory, learner, task, keys.end)
+        memory, learner = same_kind("end_task", ended, (memory, learner))
+    diverged |= ~all_finite((memory, learner.params))
+    memory, learner, row = _evaluated(
+        setup, strategy, run, memory, learner, number, diverged, keys.evaluation
+    )
+    evaluation, steps = jax.tree.map(
+        lambda every, new: every.at[number].set(new),
+        (result.evaluation, result.usage.steps),
+        (row, learner.step),
+    )
+    well, last = all_finite((memory, learner.params)), (number, state.epoch - 1)
+    losses = result.losses.at[last].set(jnp.where(well, result.losses[last], jnp.nan))
+    result = result._replace(
+        evaluation=evaluation, usage=result.usage._replace(steps=steps), losses=losses
+    )
+    after = with_learned(state._replace(result=result), memory, learner)
+    return after._replace(task=number + 1, epoch=jnp.zeros_like(state.epoch))
+
+
+def kept_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Learner]:
+    """Return memory and learner of the epoch that the protocol keeps.
+
+    Without validation samples it is the last one.
+    """
+    memory, learner, best = state.result.memory, state.result.learner, state.best
+    if best is None:
+        return memory, learner
+    validated = best.score > -jnp.inf
+    kept = jax.tree.map(
+        lambda best, last: jnp.where(validated, best, last),
+        best,
+        as_best(strategy, best.score, memory, learner),
+    )
+    learner = learner._replace(params=kept.params, batch_stats=kept.batch_stats)
+    return (memory if strategy.after_step is None else kept.memory), learner
+
+
+def _evaluated(
+    setup: Setup,
+    strategy: Strategy,
+    run: Run,
+    memory: Memory,
+    learner: Learner,
+    number: Int[Array, ""],
+    diverged: Bool[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[Memory, Learner, PyTree]:
+    """Return memory and learner made ready for evaluation, and its result if one is due."""
+    protocol, sequence = run.protocol, run.sequence
+
+    def evaluated() -> tuple[Memory, Learner, PyTree]:
+        ready = (memory, learner)
+        if strategy.before_evaluation is not None:
+            made_ready = strategy.before_evaluation(*ready, key)
+            ready = same_kind("before_evaluation", made_ready, ready)
+        row = evaluate(setup, strategy, *ready, sequence, protocol.evaluation_batch)
+        return *ready, nan_where(diverged, row)
+
+    def left_out() -> tuple[Memory, Learner, PyTree]:
+        row = jax.eval_shape(evaluated)[-1]
+        return memory, learner, jax.tree.map(lambda leaf: not_reached(leaf.shape, leaf.dtype), row)
+
+    if protocol.evaluate_every == 1:
+        return evaluated()
+    due = (number + 1) % protocol.evaluate_every == 0
+    return jax.lax.cond(due | (number == run.tasks - 1), evaluated, left_out)
+
+
+def _no_best(
+    strategy: Strategy, protocol: Protocol, memory: Memory, learner: Learner
+) -> Best | None:
+    if protocol.select == "last":
+        return None
+    return as_best(strategy, jnp.float32(-jnp.inf), memory, learner)
+
+
+def _stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, ""]:
+    """Return the number of samples of earlier tasks in memory when a task starts."""
+    if strategy.stored_samples is None:
+        return jnp.int32(0)
+    return strategy.stored_samples(memory, task).astype(jnp.int32)
+
+
+def take_task(
+    strategy: Strategy, protocol: Protocol, sequence: TaskSequence, number: Int[Array, ""]
+) -> Task:
+    """Return one task, with the samples of all tasks up to it for strategies that use them.
+
+    Without boundaries, its classes and number are set to 0.
+
+    Raises:
+      ValueError: the strategy was made for another number of tasks.
+    """
+    tasks = sequence.tasks.id.shape[0]
+    if strategy.tasks not in (None, tasks):
+        raise ValueError(
+            f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
+            f"tasks={tasks}"
+        )
+    task = jax.tree.map(lambda leaf: _narrow(leaf[number]), sequence.tasks)
+    if not protocol.boundaries:
+        return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
+    return with_past(sequence, task) if strategy.uses_past else task
+
+
+def _narrow(leaf: Array) -> Array:
+    """Return the leaf with integers of 32 bits, which memories hold for every default of JAX."""
+    return leaf.astype(jnp.int32) if jnp.issubdtype(leaf.dtype, jnp.integer) else leaf
+
+
+def with_past(sequence: TaskSequence, task: Task) -> Task:
+    """Return the task with the training and validation samples of all tasks up to it."""
+    every = sequence.tasks
+
+    def up_to_it(samples: Samples) -> Samples:
+        so_far = samples.mask & (every.id <= task.id)[:, None]
+        return jax.tree.map(
+            lambda leaf: _narrow(leaf.reshape(-1, *leaf.shape[2:])), samples._replace(mask=so_far)
+        )
+
+    return task._replace(past=up_to_it(every.train), past_valid=up_to_it(every.valid))

@@ -1,0 +1,137 @@
+"""One update: a batch is completed with inputs and replay, and a training step is taken."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from everlight.checks import checked
+from everlight.continual.base import (
+    Batch,
+    Learner,
+    Memory,
+    Setup,
+    StepInfo,
+    Strategy,
+    Task,
+)
+from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.keys import batch_keys, update_keys
+
+
+@checked
+def train_step(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    learner: Learner,
+    batch: Batch,
+    task: Task,
+    key: PRNGKeyArray,
+    arrives: Bool[Array, ""] | bool = True,
+) -> tuple[Memory, Learner, Float[Array, ""]]:
+    """Take a training step; returns memory, learner and the batch's loss.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      strategy: strategy that computes the gradient.
+      memory: memory of the strategy.
+      learner: learner before the step.
+      batch: samples of the step, without inputs.
+      task: current task.
+      key: random key of the step, split into `keys.StepKeys`.
+      arrives: True if the batch enters memory after this step, the last of several on one batch.
+
+    Raises:
+      TypeError: a function of the strategy returned a wrong structure.
+    """
+    keys = update_keys(key)
+    batch = complete_batch(setup, strategy, memory, batch, task, keys.batch)
+    returned = strategy.grads(memory, learner, batch, task, keys.gradient)
+    if not (isinstance(returned, tuple) and isinstance(returned[-1], StepInfo)):
+        raise TypeError(
+            f"grads returned {type(returned).__name__}; it must return (gradient, StepInfo)"
+        )
+    gradient, info = returned
+    update, opt_state = setup.optimizer.update(gradient, learner.opt_state, learner.params)
+    update = jax.tree.map(lambda leaf: leaf * learner.schedule.factor, update)
+    update = trainable_part(setup, learner.params, update)
+    learner = learner._replace(
+        params=optax.apply_updates(learner.params, update),
+        batch_stats=info.batch_stats,
+        opt_state=opt_state,
+        step=learner.step + 1,
+    )
+    if strategy.after_step is not None:
+        info = info._replace(batch=batch, update=update, arrives=jnp.asarray(arrives))
+        after = strategy.after_step(memory, learner, info, keys.after)
+        memory, learner = same_kind("after_step", after, (memory, learner))
+    return memory, learner, info.loss
+
+
+def complete_batch(
+    setup: Setup,
+    strategy: Strategy,
+    memory: Memory,
+    batch: Batch,
+    task: Task,
+    key: PRNGKeyArray,
+) -> Batch:
+    """Return the batch with its inputs, and with the strategy's draw from memory."""
+    keys = batch_keys(key)
+    batch = with_inputs(setup, batch, keys.inputs)
+    if strategy.draw is None:
+        return batch
+    drawn = strategy.draw(memory, batch, task, keys.draw)
+    leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
+    if not any(map(_is_batch, leaves)):
+        raise TypeError("draw returned no Batch; return one or more (memory.draw_batch)")
+    for place, leaf in enumerate(leaves):
+        if _is_batch(leaf):
+            leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
+    return batch._replace(replay=jax.tree.unflatten(tree, leaves))
+
+
+def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
+    """Return the batch, or a stack of batches, with the inputs of its samples, augmented."""
+    inputs = gathered(setup, batch.index.reshape(-1), key)
+    return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
+
+
+def same_kind(name: str, returned: Any, given: tuple[Memory, Learner]) -> tuple[Memory, Learner]:
+    """Return a strategy function's result after checking its structure, shapes and dtypes.
+
+    Args:
+      name: name of the function, for the message.
+      returned: result of the function.
+      given: memory and learner before the call.
+
+    Raises:
+      TypeError: the result is not a memory and a learner like those before the call.
+    """
+    wanted = f"{name} must return (memory, learner) with the structure of its arguments"
+    if jax.tree.structure(returned) != jax.tree.structure(given):
+        raise TypeError(f"{wanted}; it returned {jax.tree.structure(returned)}")
+    after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, given))
+    for (path, new), (_, old) in zip(after, before, strict=True):
+        if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
+            part = ("memory", "learner")[path[0].idx] + jax.tree_util.keystr(path[1:])
+            raise TypeError(
+                f"{wanted}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
+                f"{jnp.result_type(new)}{list(jnp.shape(new))}"
+            )
+    return returned
+
+
+def trainable_part(setup: Setup, params: PyTree, update: PyTree) -> PyTree:
+    """Return the update, 0 for parameters that the setup freezes."""
+    if setup.trainable is None:
+        return update
+    keep = setup.trainable(params)
+    return jax.tree.map(lambda leaf, kept: jnp.where(kept, leaf, 0), update, keep)
+
+
+def _is_batch(leaf: PyTree) -> bool:
+    return isinstance(leaf, Batch)

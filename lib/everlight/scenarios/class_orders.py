@@ -1,0 +1,99 @@
+"""Class-incremental sequences whose order of classes is drawn from a seed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.continual.base import TaskSequence
+from everlight.scenarios.class_incremental import class_incremental
+
+Fractions = float | Float[np.ndarray, "c"]
+Tasks = PositiveInt | tuple[PositiveInt, ...]
+
+
+@checked
+def divide_classes(order: Sequence[int], tasks: Tasks) -> list[list[int]]:
+    """Divide an order of classes into tasks, in order.
+
+    Args:
+      order: all classes.
+      tasks: number of tasks of as equal sizes as possible, the first ones larger; or the number of
+        classes of every task.
+
+    Raises:
+      ValueError: the sizes do not sum to the number of classes.
+    """
+    if isinstance(tasks, int):
+        return [part.tolist() for part in np.array_split(np.asarray(order), tasks)]
+    if sum(tasks) != len(order):
+        raise ValueError(
+            f"tasks={tasks} sum to {sum(tasks)}, not to {len(order)} classes; give sizes that do"
+        )
+    return [part.tolist() for part in np.split(np.asarray(order), np.cumsum(tasks)[:-1])]
+
+
+@checked
+def seeded_class_incremental(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Tasks,
+    classes: PositiveInt,
+    seed: NonNegativeInt,
+    valid_fraction: Fractions = 0.0,
+) -> TaskSequence:
+    """Build a class-incremental sequence with a random order of classes.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`; test samples follow the training samples in the
+        data set.
+      tasks: number of tasks, or the number of classes of every task, as in `divide_classes`.
+      classes: number of outputs of the head.
+      seed: random seed of the order.
+      valid_fraction: validation fraction of the training samples, one value or one per class,
+        `[c]`.
+
+    Raises:
+      ValueError: as `class_incremental`; there are more tasks than classes, for example.
+    """
+    order = np.random.default_rng(seed).permutation(classes)
+    cut = divide_classes(order.tolist(), tasks)
+    return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+
+
+@checked
+def largest_class_incremental(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Tasks,
+    classes: PositiveInt,
+    valid_fraction: Fractions = 0.0,
+) -> TaskSequence:
+    """Build the sequence with the largest task that any order of classes can have.
+
+    `same_shapes` of it and of `seeded_class_incremental` gives the same shapes for every seed.
+
+    Args:
+      train_labels, test_labels, tasks, classes, valid_fraction: as in `seeded_class_incremental`.
+    """
+    counts = np.bincount(train_labels, minlength=classes)
+    cut = divide_classes(np.argsort(-counts, kind="stable").tolist(), tasks)
+    return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+
+
+@checked
+def validation_fractions(
+    train_labels: Int[np.ndarray, "n"], classes: PositiveInt, fraction: UnitInterval
+) -> Float[np.ndarray, "c"]:
+    """Return the fraction of each class, raised so that every class has a validation sample.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      classes: number of classes; each has at least one training sample.
+      fraction: wanted validation fraction of every class.
+    """
+    counts = np.bincount(train_labels, minlength=classes)
+    # Slightly more than one sample, whatever rounding makes of one over the number of samples.
+    return np.maximum(fraction, (1 + 1e-6) / counts)

@@ -1,0 +1,29 @@
+"""A single unit of a run folder, of which everything that it left is kept."""
+
+import jax
+import numpy as np
+
+from everlight_experiments.common.many_runs import Unit, train_units
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import RunSettings
+from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+
+
+def folder_in(path):
+    return RunFolder("paper", "run", RunSettings(runs=path))
+
+
+def checkpoints_of(path):
+    """The folder of the unit's checkpoints, which need not exist."""
+    return path / "paper-run-demo" / "checkpoints" / "A-GEM"
+
+
+def everything(result):
+    return {str(number): leaf for number, leaf in enumerate(jax.tree.leaves(result))}
+
+
+def train_unit(path, result, announce=None):
+    """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
+    unit = Unit("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
+    parts = (folder_in(path), [unit], build_with("a-gem"), PROTOCOL, DATA, everything)
+    np.savez(result, **train_units(*parts, announce=announce, one_by_one=True)[0])

@@ -1,0 +1,319 @@
+"""A calibration from made-up raw pairs whose lights, transforms and alignment are known."""
+
+import json
+import shutil
+import zlib
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color import chart_pairs
+from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.chart_pairs import (
+    VIEWS,
+    align_cameras,
+    find_pairs,
+    in_blocks,
+)
+from everlight_data.color.chart_scenes import write_chart_pairs
+from everlight_data.color.raw import read_raw
+from everlight_data.color.view_pairs import align_thumbnails
+from everlight_data.errors import DataError
+from everlight_data.files import read_bytes
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.illuminant.calibrate import (
+    CalibrateRun,
+    relit_inputs,
+    run_calibrate,
+)
+from everlight_experiments.illuminant.calibrate_report import sensor_differences
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.measured_pairs import (
+    draw_scene_folds,
+    group_scenes,
+    measure_pairs,
+    read_charts,
+)
+
+pytestmark = pytest.mark.xdist_group("calibrate")
+
+PAIRS = 6
+
+
+def angles(first, second):
+    return np.asarray(angular_errors(*(jnp.asarray(each, jnp.float32) for each in (first, second))))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return folder, write_chart_pairs(folder, PAIRS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def measured(written, tmp_path_factory):
+    source, _ = written
+    settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
+    run = RunFolder("illuminant", "calibrate", settings)
+    files = find_pairs(source)
+    charts = read_charts(source, files, run)
+    homography, residuals = align_cameras(None, charts)
+    pairs = measure_pairs(files, charts, homography, 6, run, "")
+    return charts, homography, residuals, pairs.quasi, pairs
+
+
+def test_lights_are_those_that_the_scenes_were_under(written, measured):
+    _, true = written
+    quasi = measured[3]
+    assert angles(quasi.illuminants_main, true.main).max() < 0.3
+    assert angles(quasi.illuminants_second, true.second).max() < 0.3
+    assert max(chart.grey_spread(view) for chart in measured[0] for view in (0, 1)) < 2
+
+
+def test_the_homography_is_that_between_the_views(written, measured):
+    _, true = written
+    _, homography, residuals, _, _ = measured
+    places = np.concatenate([map_points(chart, CORNERS) for chart in true.charts])
+    np.testing.assert_allclose(
+        map_points(homography, places), map_points(true.homography, places), atol=0.6
+    )
+    assert residuals.max() < 0.6
+
+
+def test_transforms_are_those_of_the_two_cameras_under_each_light(written, measured):
+    """Beside least squares of all 214 surfaces; the scenes show some fifty of them."""
+    _, true = written
+    quasi = measured[3]
+    off = np.linalg.norm(quasi.transforms - true.transforms, axis=(1, 2))
+    assert (off / np.linalg.norm(true.transforms, axis=(1, 2))).max() < 0.15
+
+
+def test_the_chart_has_no_part_in_the_small_images(written, measured):
+    _, true = written
+    masks = measured[4].images["main"].masks
+    factor = 480 // masks.shape[2]
+    for mask, chart in zip(masks, true.charts, strict=True):
+        column, row = (map_points(chart, CENTRES) / factor).astype(int).T
+        assert not mask[row, column].any()
+        assert 0.4 < mask.mean() < 0.95
+
+
+def test_what_is_learnt_from_is_what_estimate_will_see(written, measured):
+    """Transform and moments, but for the chart, which estimate does not know of."""
+    source, true = written
+    pairs = measured[4]
+    names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
+    photos = [read_raw(name) for name in names]
+    thumbnails = align_thumbnails(*photos, measured[1], 6)
+    free = chart_mask(thumbnails.mask.shape, in_blocks(6) @ true.charts[1])
+    seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
+    fitted = np.linalg.lstsq(seen["main"], seen["second"])[0]
+    fitted /= fitted.sum(axis=1).mean()
+    np.testing.assert_allclose(pairs.quasi.transforms[1], fitted, atol=0.02)
+    for view, colors in seen.items():
+        means = colors[:, ::-1].mean(axis=0)
+        upper = [(2, 2), (1, 2), (1, 1), (0, 2), (0, 1), (0, 0)]
+        products = [np.sqrt((colors[:, i] * colors[:, j]).mean()) for i, j in upper]
+        expected = np.concatenate([means, products])
+        np.testing.assert_allclose(
+            pairs.moments[view][1], expected / expected.mean(), rtol=5e-3, atol=1e-3
+        )
+
+
+def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
+    quasi = measured[3]
+    own = np.float64(quasi.charts_main[2] / quasi.illuminants_main[2])
+    other = np.float64(quasi.charts_second[2] / quasi.illuminants_second[2])
+    cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
+    angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
+    np.testing.assert_allclose(sensor_differences(quasi)[2], angle, atol=0.01)
+    alike = quasi._replace(
+        charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
+    )
+    assert sensor_differences(alike).max() < 0.01
+
+
+def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):
+    """In scenes of other surfaces: T as of the pair under that light, moments as its light."""
+    pairs = measured[4]
+    inputs = relit_inputs(pairs, "second")
+    own = np.arange(PAIRS)
+    np.testing.assert_allclose(
+        inputs["moments"][own, own], pairs.moments["second"], rtol=1e-2, atol=1e-3
+    )
+    transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
+    np.testing.assert_allclose(inputs["T"][own, own], transforms, atol=2e-3)
+    # Red over green of the mean, beside that of the lights.
+    ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
+    lights = pairs.quasi.illuminants_second[:, 0] / pairs.quasi.illuminants_second[:, 1]
+    expected = np.diagonal(ratio)[:, None] * lights / lights[:, None]
+    np.testing.assert_allclose(ratio, expected, rtol=0.1)
+
+
+def test_pairs_under_one_light_are_one_scene(measured):
+    quasi = measured[3]
+    assert sorted(group_scenes(quasi)) == list(range(PAIRS))
+    twice = quasi._replace(
+        names=quasi.names * 2,
+        illuminants_main=np.tile(quasi.illuminants_main, (2, 1)) * 1.001,
+        illuminants_second=np.tile(quasi.illuminants_second, (2, 1)),
+    )
+    scenes = group_scenes(twice)
+    np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
+    one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
+    one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
+    with pytest.raises(DataError, match=r"6 pairs show 1 illuminants that differ by 0.5 deg"):
+        group_scenes(one)
+
+
+@pytest.mark.parametrize("scenes", [6, 8, 30])
+def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
+    numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
+    folds = draw_scene_folds(numbers, seed=0)
+    assert len(folds) == min(scenes, 8)
+    assert len({len(fold) for fold in folds}) == 1
+    owners = [set(numbers[fold].tolist()) for fold in folds]
+    assert sum(map(len, owners)) == len(set().union(*owners)) == scenes
+    assert sorted(set(np.concatenate(folds).tolist())) == list(range(len(numbers)))
+
+
+@pytest.mark.slow
+def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
+    source, true = written
+    training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
+    settings = CalibrateRun(folder=source, runs=tmp_path, seeds=2)
+    report = run_calibrate(settings, training)
+    page = report.read_text()
+    assert "6 pairs in 6 scenes" in page
+    assert "6 scenes are few" in page
+    assert "too few pairs for an interval" in page
+    assert "are too wide" not in page.lower()
+    results = np.load(report.parent / "results.npz")
+    for light in ("main", "second"):
+        assert results[f"{light}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
+        assert results[f"{light}/Chosen without the scene"].shape == (1, 1, PAIRS)
+    assert angles(results["illuminant/main"], true.main).max() < 0.3
+    models = report.parent / "models"
+    pairs = (0, 2)
+    names = [source / view / f"{true.names[i]}.dng" for i in pairs for view in ("main", "second")]
+    reddish, daylight = estimate(
+        EstimateSettings(
+            tuple(names),
+            models / "calibrated",
+            homography=models / "homography.json",
+            output=tmp_path / "out",
+            formats=("dng",),
+        )
+    )
+    # D65, in the training of most nets, with the chart in the picture.
+    assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
+    assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
+    # A is the only light of its kind: the nets whose fold left it out pull it towards the others.
+    (low_red, low_blue), (red, blue) = (
+        each.estimates.main.illuminant[::2] for each in (daylight, reddish)
+    )
+    assert red > 1.1 * low_red
+    assert blue < low_blue / 1.1
+    assert "no interval" in capsys.readouterr().out
+
+    # What is finished is not computed again, and the report is the same.
+    assert (
+        run_calibrate(settings, training).read_text().split("Duration")[1].split("</dd>", 1)[1]
+        == page.split("Duration")[1].split("</dd>", 1)[1]
+    )
+
+
+# Folders that cannot be calibrated on: small, since nothing is decoded.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for view in ("main", "second"):
+        (tmp_path / "in" / view).mkdir(parents=True)
+        for index in range(PAIRS):
+            (tmp_path / "in" / view / f"IMG_{index}.dng").write_bytes(b"no raw file")
+    return tmp_path / "in"
+
+
+def refused(folder, tmp_path, message):
+    with pytest.raises(DataError, match=message):
+        run_calibrate(CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+
+
+def test_a_folder_without_pairs_is_refused(folder, tmp_path):
+    refused(None, tmp_path, "give the folder of raw pairs, or --preset demo")
+    refused(tmp_path / "none", tmp_path / "b", r"none/main is no folder; put the main camera's")
+
+
+def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
+    read = []
+
+    def counted(path, *rest):
+        read.append(path.name)
+        return read_bytes(path, *rest)
+
+    monkeypatch.setattr(chart_pairs, "read_bytes", counted)
+    files = find_pairs(folder)
+    assert len(read) == 2 * PAIRS
+    assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
+    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    with pytest.raises(DataError):
+        read_charts(folder, files, run)
+    assert len(read) == 2 * PAIRS
+
+
+def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
+    refused(folder, tmp_path, r"6 of 6 pairs: .*IMG_0\.dng is trunc.*IMG_5\.dng is trunc")
+
+
+def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
+    """Of one pair the chart is covered: it is told; given anywhere, it is read there."""
+    source, true = written
+    folder = tmp_path / "in"
+    shutil.copytree(source, folder)
+    hidden = folder / "main" / f"{true.names[2]}.dng"
+    content = bytearray(hidden.read_bytes())
+    pixels = np.frombuffer(content, np.uint16)[-360 * 480 :].reshape(360, 480)
+    assert pixels.min() > 100, "the sensor's numbers lie last in the file"
+    middle = map_points(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
+    shaded = pixels.copy()
+    shaded[middle[1] - 90 : middle[1] + 90, max(middle[0] - 120, 0) : middle[0] + 120] = 4_000
+    whole = bytes(content)
+    content[-shaded.nbytes :] = shaded.tobytes()
+    hidden.write_bytes(content)
+    settings = CalibrateRun(folder=folder, runs=tmp_path / "runs")
+    run = RunFolder("illuminant", "calibrate", settings)
+    files = find_pairs(folder)
+    with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
+        read_charts(folder, files, run)
+    corners = map_points(true.charts[2], CORNERS)
+    given = {f"main/{hidden.name}": corners.tolist()}
+    (folder / "charts.json").write_text(json.dumps(given))
+    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+        read_charts(folder, files, run)
+    hidden.write_bytes(whole)
+    files = find_pairs(folder)
+    charts = read_charts(folder, files, run)
+    np.testing.assert_allclose(map_points(charts[2].charts[0], CORNERS), corners, atol=0.01)
+    # From its other end on it is another chart.
+    turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
+    (folder / "charts.json").write_text(json.dumps(turned))
+    with pytest.raises(DataError, match=r"scene-02\.dng: what lies in the corners .* no chart"):
+        read_charts(folder, files, RunFolder("illuminant", "calibrate", replace(settings, tag="t")))
+
+
+def test_files_of_the_other_camera_among_them_are_named(written, tmp_path):
+    source, true = written
+    folder = tmp_path / "in"
+    shutil.copytree(source, folder)
+    main, second = (folder / view / f"{true.names[3]}.dng" for view in ("main", "second"))
+    kept = main.read_bytes()
+    main.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
+        read_charts(folder, find_pairs(folder), run)

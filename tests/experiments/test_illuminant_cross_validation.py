@@ -1,0 +1,222 @@
+"""Three folds: what is chosen is chosen inside each fold, and regression gets what nets get."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.illuminant import cross_validation
+from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.cross_validation import (
+    CHOSEN,
+    CameraPairs,
+    Samples,
+    cross_coverage,
+    cross_validate,
+    repeat_samples,
+)
+from everlight_experiments.illuminant.pairs import (
+    PHONE_AUGMENTATIONS,
+    TRANSFORM_AND_WHITE_BALANCE,
+    WHITE_BALANCE,
+)
+
+SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
+
+
+@pytest.fixture
+def pairs(rng):
+    lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
+    features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
+    told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    folds = rng.permutation(60).reshape(3, 20)
+    return CameraPairs(
+        {
+            "T": features,
+            WHITE_BALANCE: told,
+            TRANSFORM_AND_WHITE_BALANCE: np.hstack([features, told]),
+        },
+        np.float32(lights),
+        np.float32(lights),
+        folds,
+        ("a", "b"),
+        "",
+    )
+
+
+@pytest.fixture(autouse=True)
+def few_nets(monkeypatch):
+    monkeypatch.setattr(cross_validation, "DEPTHS", {"T": (2,)})
+    monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
+
+
+def errors_of(outcome, data):
+    truth = data.illuminants[data.folds]
+    return {n: np.asarray(angular_errors(e, truth)) for n, e in outcome.illuminants().items()}
+
+
+def good(data, train, key):
+    return repeat_samples(data, train, 2)
+
+
+def bad(data, train, key):
+    """Targets that have nothing to do with the inputs."""
+    samples = repeat_samples(data, train, 2)
+    return Samples(samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets)))
+
+
+@pytest.mark.slow
+def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(pairs, tmp_path):
+    """Made good on fold 1's training pairs alone, a second augmentation is chosen there alone."""
+    ones = set(np.setdiff1d(np.arange(60), pairs.folds[1]).tolist())
+
+    def good_in_fold_1(data, train, key):
+        return (good if set(train.tolist()) <= ones else bad)(data, train, key)
+
+    def bad_in_fold_1(data, train, key):
+        return (bad if set(train.tolist()) <= ones else good)(data, train, key)
+
+    both = {"first": bad_in_fold_1, "second": good_in_fold_1}
+    outcome = cross_validate(pairs, both, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path))
+    name = "Linear regression"
+    losses = outcome.validation[name]
+    assert np.argmin([losses["first"], losses["second"]], axis=0).tolist() == [0, 1, 0]
+    chosen = outcome.estimates[f"{name}, {CHOSEN}"]
+    for fold, aug in enumerate(("first", "second", "first")):
+        np.testing.assert_array_equal(chosen[:, fold], outcome.estimates[f"{name}, {aug}"][:, fold])
+    # Exact where the training was good: the chromaticity is linear in these features.
+    assert errors_of(outcome, pairs)[f"{name}, {CHOSEN}"].max() < 0.05
+
+
+def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
+    def not_finite(data, train, key):
+        samples = repeat_samples(data, train, 2)
+        inputs = {name: np.array(values) for name, values in samples.inputs.items()}
+        for values in inputs.values():
+            values[0] = np.nan
+        return samples._replace(inputs=inputs)
+
+    both = {"good": good, "diverging": not_finite}
+    outcome = cross_validate(pairs, both, "held-out", (0,), SETTINGS, Checkpoints(tmp_path))
+    name = next(name for name in outcome.validation if name != "Linear regression")
+    assert np.isnan(outcome.validation[name]["diverging"]).any()
+    np.testing.assert_array_equal(
+        outcome.estimates[f"{name}, {CHOSEN}"], outcome.estimates[f"{name}, good"]
+    )
+
+
+def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
+    """Other lights in a test fold change nothing that was fitted or chosen for that fold."""
+    both = {"first": good, "second": bad}
+    changed = pairs._replace(main=pairs.main.copy())
+    changed.main[pairs.folds[2]] *= [3, 1, 0.2]
+    outcomes = [
+        cross_validate(data, both, "held-out", (0,), SETTINGS, Checkpoints(tmp_path / name))
+        for name, data in (("as is", pairs), ("changed", changed))
+    ]
+    for name in outcomes[0].estimates:
+        before, after = (outcome.estimates[name][:, 2] for outcome in outcomes)
+        np.testing.assert_array_equal(before, after)
+    for method, losses in outcomes[0].validation.items():
+        for augmentation in both:
+            assert losses[augmentation][2] == outcomes[1].validation[method][augmentation][2]
+
+
+@pytest.mark.slow
+def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
+    """By float64 least squares on the same augmented samples, without the validation pairs."""
+    only = {"mixed": PHONE_AUGMENTATIONS["mixed with 5"]}
+    outcome = cross_validate(pairs, only, "held-out", (3,), SETTINGS, Checkpoints(tmp_path))
+    for fold in range(3):
+        problem = cross_validation.make_problem(pairs, "T", fold, only["mixed"], "held-out", 3)
+        assert len(problem.features) == 100 * (40 - 6)
+        features = np.float64(np.column_stack([problem.features, np.ones(len(problem.features))]))
+        weights = np.linalg.lstsq(features, np.float64(problem.targets), rcond=1e-6)[0]
+        test = np.column_stack([pairs.inputs["T"][pairs.folds[fold]], np.ones(20)])
+        estimates = outcome.estimates["Linear regression, mixed"][0, fold]
+        np.testing.assert_allclose(estimates, test @ weights, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", list(PHONE_AUGMENTATIONS))
+def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, name):
+    train = np.setdiff1d(np.arange(60), pairs.folds[0])
+    samples = PHONE_AUGMENTATIONS[name](pairs, train, jax.random.key(0))
+    assert len(samples.targets) == 100 * len(train)
+    joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
+    np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
+    # What the camera told is off by the same factor as before, whatever the light became.
+    if name != "none" and "mixed" not in name:
+        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets).reshape(
+            len(train), 100, 2
+        )
+        np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
+
+
+def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
+    """At a rate of nothing a net stays what it was."""
+    only, pairs = {"good": good}, pairs._replace(inputs={"T": pairs.inputs["T"]})
+    outcome = cross_validate(
+        pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path), rates=(1e-9, 1e-2)
+    )
+    fixed = cross_validate(
+        pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path / "fixed"), rates=(1e-9,)
+    )
+    name = "Net, 200 parameters"
+    assert outcome.rates[name]["good"].tolist() == [1e-2] * 3
+    assert fixed.rates[name]["good"].tolist() == [1e-9] * 3
+    assert (outcome.validation[name]["good"] < fixed.validation[name]["good"]).all()
+
+
+def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
+    """Exactly, as the features are linear in it, and not in the main camera's."""
+    other = pairs.main[:, ::-1] ** 2
+    inputs = {"T": pairs.inputs["T"]}
+    asked = pairs._replace(inputs=inputs, main=other, second=pairs.main, view="second")
+    outcome = cross_validate(
+        asked, {"good": good}, "held-out", (0,), SETTINGS, Checkpoints(tmp_path), {"T": (2,)}
+    )
+    np.testing.assert_array_equal(asked.targets(np.arange(3)), pairs.main[:3, ::2])
+    assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
+
+
+THIRDS = np.split(np.arange(600), 3)
+
+
+def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
+    """Two folds that are off by little and one that is off by much."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
+    estimates = truth * np.exp(off * rng.normal(size=truth.shape))
+    found = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
+    # The third fold by the others' width covers almost none; they, by its, all.
+    assert found.share == pytest.approx(2 / 3, abs=0.02)
+
+
+def test_folds_of_one_kind_are_covered_as_promised(rng):
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    estimates = truth * np.exp(0.05 * rng.normal(size=(4, *truth.shape)))
+    found = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert 1 < found.degrees < 6
+    assert found.uninformative == 0
+
+
+def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
+    """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
+    truth, told = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
+    found = cross_coverage([told[None]] * 3, truth, THIRDS)
+    assert found.share == pytest.approx(0.9, abs=0.05)
+    assert found.uninformative > 0.9
+
+
+def test_each_fold_is_told_by_what_is_its_own(rng):
+    """Three estimators, each good on one fold only, which the other two's calibration shows."""
+    truth = np.exp(rng.normal(0, 0.2, (600, 2)))
+    own = []
+    for fold in THIRDS:
+        off = np.full((600, 1), 0.5)
+        off[fold] = 0.01
+        own.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
+    assert cross_coverage(own, np.float32(truth), THIRDS).share == 1

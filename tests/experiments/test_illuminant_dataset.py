@@ -1,0 +1,371 @@
+"""The run on any set of photographs: what it reads, tests and shows."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.image_sets import ImageSet
+from everlight_data.color.nus import CAMERAS
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
+from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant.cross_validation import MOMENTS, CameraPairs
+from everlight_experiments.illuminant.dataset import (
+    DatasetRun,
+    load_cameras,
+    run_dataset,
+    split_cameras,
+)
+from everlight_experiments.illuminant.methods import (
+    DAYLIGHT,
+    DUAL_MAPPING,
+    POOLED,
+    TUNED_HERE,
+    Fold,
+    Method,
+    cross_validate_methods,
+    learned_methods,
+    left_out,
+    methods_for,
+    moments_of,
+)
+from everlight_experiments.illuminant.photographs import (
+    absent,
+    compare_images,
+    cross_sensor,
+    expected_duration,
+    pooled,
+    relit_by_von_kries,
+)
+
+SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
+
+
+def write_thumbnails(path, camera, count, rng, side=16):
+    """Random tiles under random lights, with a masked corner."""
+    lights = rng.uniform(0.4, 1, (count, 3))
+    tiles = rng.uniform(0.05, 0.9, (count, side // 4, side // 4, 3))
+    images = tiles.repeat(4, axis=1).repeat(4, axis=2) * lights[:, None, None]
+    images[:, :3, :3] = 0
+    names = np.array([f"{camera}_{index:04}" for index in range(count)])
+    np.savez(path, images=images, illuminant_rgb=lights, names=names)
+    return images, lights
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """One method that learns, in the place of them all, and small nets."""
+    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    one = Method(methods.NINE_MOMENTS, methods._correct)
+    gray = methods.methods_for
+
+    def table(data):
+        return {"GW": gray(data)["GW"], f"of {data.camera}": one}
+
+    monkeypatch.setattr(methods, "methods_for", table)
+    monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
+
+
+def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
+    for camera, count, side in (("A1", 10, 16), ("B2", 8, 20)):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, count, rng, side)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files, runs=tmp_path)
+    cameras, note = load_cameras(settings)
+    assert "A1.npz, B2.npz" in note
+    folded = split_cameras(cameras, settings)
+    for camera, kept in (("A1", 9), ("B2", 6)):
+        data = folded[camera]
+        assert len(data.images) == kept
+        assert sorted(np.concatenate(data.folds)) == list(range(kept))
+        assert f"{len(cameras[camera].names) - kept} left out" in data.note
+        rows = [
+            np.flatnonzero((cameras[camera].illuminants == light).all(1))
+            for light in data.illuminants
+        ]
+        for place, (row,) in enumerate(rows):
+            np.testing.assert_array_equal(data.images[place], cameras[camera].images[row])
+
+    across = split_cameras(cameras, replace(settings, split="cross-camera"))
+    for camera, rows in (("A1", range(10)), ("B2", range(10, 18))):
+        data = across[camera]
+        (asked,) = data.folds
+        assert asked.tolist() == list(rows)
+        np.testing.assert_array_equal(data.illuminants[asked], cameras[camera].illuminants)
+        assert data.images.shape == (18, 20, 20, 3)
+        assert (data.masks[:10, 16:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"release": "nus8"}, "--release and --folder belong together"),
+        ({"release": "radiometric", "folder": "."}, "radiometric is rendered, and has no folder"),
+        ({"cameras": ("A2",)}, "no camera 'A2'; did you mean 'A1'"),
+        ({"split": "cross-camera"}, "two cameras or more"),
+        ({"preset": "demo"}, "--preset demo renders its own images"),
+        ({"folds": "f.txt", "split": "cross-camera"}, "two cameras or more"),
+        ({"camera": "A1", "cameras": ("A1",)}, "--camera names all images' camera"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options, message):
+    write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
+    with pytest.raises(DataError, match=message):
+        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",), **options))
+
+
+def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
+    root = real_data("camspec_jiang2013").parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    asked = DatasetRun(release="radiometric", cameras=("Nokia N900",))
+    cameras, note = load_cameras(asked)
+    assert note.startswith("NOT photographs: 162 rendered")
+    data = cameras["Nokia N900"]
+    # Patches of one scene are 24 colours, and a matte surface is no brighter than its light.
+    blocks = data.images.reshape(162, 4, 8, 6, 8, 3)
+    assert np.ptp(blocks, axis=(2, 4)).max() < 1e-6
+    assert (blocks.max(axis=(1, 2, 3, 4)) <= data.illuminants * 1.001).all()
+    with pytest.raises(DataError, match="did you mean 'Nokia N900'"):
+        load_cameras(DatasetRun(release="radiometric", cameras=("Nokia N90",)))
+
+
+def test_too_few_images_are_refused(tmp_path, rng):
+    write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
+    with pytest.raises(DataError, match=r"A1 has 10 images; .* name it by --camera"):
+        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",)))
+
+
+def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
+    """What the augmentation computes is what would be seen of the image times the light's ratio."""
+    write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
+    settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
+    data = split_cameras(load_cameras(settings)[0], settings)["A1"]
+    inputs = {MOMENTS: moments_of(data)}
+    pairs = CameraPairs(
+        inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
+    )
+    train = np.arange(5)
+    key = jax.random.key(3)
+    samples = relit_by_von_kries(pairs, train, key)
+    assert len(samples.targets) == 5 * 5
+    chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
+    for place in range(25):
+        source = place // 5
+        (light,) = np.flatnonzero(
+            np.abs(samples.targets[place] - chromaticities).max(axis=1) < 1e-5
+        )
+        gains = data.illuminants[light] / data.illuminants[source]
+        relit = data._replace(images=data.images * (gains / gains[1]))
+        np.testing.assert_allclose(
+            samples.inputs[MOMENTS][place], moments_of(relit)[source], rtol=2e-3, atol=1e-5
+        )
+        if place % 5 == 0:
+            assert light == source
+
+
+def test_a_rough_duration_is_told_by_images_and_pixels(rng):
+    """260 s a camera and .1 s 64x64 pixels: 700 s for two of 450 images twice as wide."""
+    lights = rng.uniform(0.4, 1, (450, 3))
+    each = ImageSet(np.zeros((450, 64, 128, 3)), np.ones((450, 64, 128)), lights, [], "", "")
+    said = expected_duration({"a": each, "b": each})
+    assert said.startswith("2 cameras, 900 training images: about 12 minutes of processor")
+    few = each._replace(images=each.images[:2], masks=each.masks[:2])
+    assert "about 4 minutes" in expected_duration({"a": few})
+
+
+@pytest.mark.slow
+def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatch):
+    images, lights = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
+    write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files, seeds=1, runs=tmp_path)
+    report = run_dataset(settings, {"small": SHORT})
+    results = np.load(report.parent / "results.npz")
+    assert results["A1/GW"].shape == (1, 3, 8)
+    gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
+    expected = []
+    for colors, light in zip(gray, lights, strict=True):
+        mean = colors[colors.any(axis=1)].mean(axis=0)
+        cosine = mean @ light / np.linalg.norm(mean) / np.linalg.norm(light)
+        expected.append(np.degrees(np.arccos(cosine)))
+    np.testing.assert_allclose(np.sort(results["A1/GW"].ravel()), np.sort(expected), atol=0.02)
+    assert "A1/of A1" in results.files
+    assert "B2/of B2" in results.files
+    page = report.read_text()
+    assert page.count("data:image/png;base64,") == 3
+    assert "All 2 cameras" in page
+    assert ", re-illuminated<" not in page
+
+    monkeypatch.setattr(photographs, "compare_images", None)
+    again = run_dataset(settings, {"small": SHORT})
+    np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
+    write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
+    with pytest.raises(DataError, match=r"units/B2\.npz.*\(data: "):
+        run_dataset(settings, {"small": SHORT})
+
+
+@pytest.mark.slow
+def test_the_asked_images_lights_have_no_part(tmp_path, rng, few):
+    """Across cameras, other lights of the asked camera change nothing of what is estimated."""
+    for camera in ("A1", "B2"):
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 24, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    settings = DatasetRun(thumbnails=files)
+    settings = replace(settings, split="cross-camera")
+    data = split_cameras(load_cameras(settings)[0], settings)["B2"]
+    changed = data.illuminants.copy()
+    changed[data.folds[0]] = changed[data.folds[0]][:, ::-1]
+    before, after = (
+        compare_images(each, (0,), SHORT, Checkpoints(tmp_path / name))
+        for each, name in ((data, "a"), (data._replace(illuminants=changed), "b"))
+    )
+    for name, estimates in before.items():
+        np.testing.assert_array_equal(estimates, after[name], err_msg=name)
+
+
+def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
+    data = two_cameras(tmp_path, rng)["A1"]
+    kept = {}
+
+    def keep(name, lights):
+        return kept.setdefault(name, lights() if name not in kept else None)
+
+    first = cross_validate_methods(data, keep)
+    assert list(kept) == ["of A1"]
+    kept["of A1"] = 2 * kept["of A1"]
+    again = cross_validate_methods(data, keep)
+    np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
+    fewer = cross_validate_methods(data, names=["of A1"])
+    np.testing.assert_array_equal(fewer["of A1"], first["of A1"])
+    assert learned_methods(data) == ["of A1"]
+    assert list(cross_validate_methods(data, names=[])) == ["GW"]
+
+
+def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
+    for camera in names:
+        write_thumbnails(tmp_path / f"{camera}.npz", camera, 12, rng)
+    files = tuple(tmp_path / f"{camera}.npz" for camera in names)
+    settings = DatasetRun(thumbnails=files, split=split)
+    return split_cameras(load_cameras(settings)[0], settings)
+
+
+def available(data):
+    return set(methods_for(data)) - set(left_out(data))
+
+
+@pytest.mark.parametrize("split", ["folds", "cross-camera"])
+def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
+    lessons = []
+
+    def estimate(fold):
+        lessons.append(fold)
+        return jnp.ones((len(fold.test), 3))
+
+    spy = Method(lambda images, masks: jnp.asarray(images), estimate, at_once=True)
+    monkeypatch.setattr(methods, "methods_for", lambda data: {"spy": spy})
+    data = two_cameras(tmp_path, rng, split=split)["B2"]
+    cross_validate_methods(data)
+    assert len(lessons) == len(data.folds)
+    for lesson, test in zip(lessons, data.folds, strict=True):
+        taught = np.setdiff1d(np.arange(len(data.images)), test)
+        np.testing.assert_array_equal(lesson.train, data.images[taught])
+        np.testing.assert_array_equal(lesson.test, data.images[test])
+        np.testing.assert_array_equal(lesson.illuminants, data.illuminants[taught])
+        same = np.asarray(lesson.cameras == lesson.camera)
+        assert same.all() if split == "folds" else not same.any()
+        assert len(taught) == (8 if split == "folds" else 12)
+
+
+def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(dataset, "LEAST_IMAGES", 6)
+    known = ("NikonD5200", "SonyA57")
+    of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
+    of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
+    in_folds = two_cameras(tmp_path, rng)["B2"]
+    monkeypatch.setattr(methods, "check_efficientnet_lite0", lambda: None)
+    assert not left_out(of_known)
+    assert not left_out(in_folds)
+    assert {DUAL_MAPPING, POOLED} <= available(of_known)
+    assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
+
+    asked = []
+
+    def missing():
+        asked.append(1)
+        raise MissingDataError("not installed")
+
+    monkeypatch.setattr(methods, "check_efficientnet_lite0", missing)
+    # A name is known, whether its method can run or not.
+    assert POOLED in learned_methods(of_known)
+    assert not asked
+    assert left_out(of_known) == {POOLED: "not installed"}
+    assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
+    ones = np.ones((1, 12, 3))
+    (sentence,) = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
+    assert sentence == "FC4-style has no row for SonyA57: not installed."
+    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison({POOLED: ones}, ones)})
+
+
+def lesson_of(seen, asked, cameras, camera, lights=None):
+    lights = jnp.ones((len(seen), 3)) if lights is None else lights
+    return Fold(seen, lights, asked, jnp.array(cameras), jnp.array(camera))
+
+
+@pytest.mark.parametrize("camera", [1, 2])
+def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
+    """Of those that teach if it took any, else of those that are asked, never the asked one."""
+    monkeypatch.setattr(methods, "fit_cross_camera", lambda *given: None)
+    monkeypatch.setattr(
+        methods, "cross_camera_estimate", lambda model, own, others: others[:, 0, 0, 0]
+    )
+    marked = jnp.zeros((30, 2, 64, 64)).at[:, 0, 0, 0].set(jnp.arange(30))
+    cameras = np.arange(20) % 2
+    lesson = lesson_of(marked[:20], marked[20:], cameras, camera)
+    chosen = np.asarray(methods._cross_camera(-camera, lesson)).astype(int)
+    assert chosen.shape == (10, 3)
+    for place, others in enumerate(chosen):
+        if camera == 1:
+            assert (others % 2 == 1).all()
+            assert (others < 20).all()
+        else:
+            assert (others >= 20).all()
+            assert (others != 20 + place).all()
+    assert len(np.unique(chosen)) > 5
+
+
+def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
+    """Von Kries factors of both cameras' white bring them there."""
+    monkeypatch.setattr(methods, "fit_dual_mapping", lambda *given: given[4])
+    monkeypatch.setattr(methods, "dual_mapping_estimate", lambda model, shares: model[3])
+    lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
+    images = jnp.ones((4, 2, 2, 4))
+    whites = jnp.array([DAYLIGHT["SonyA57"], DAYLIGHT["NikonD5200"]])
+    lesson = lesson_of(images, images, [1, 1, 1, 0], 1, lights)
+    mapped = methods._dual_mapping(-1, whites, lesson)[0]
+    expected = lights[3] * np.array([0.17, 0.48, 0.35]) / np.array([0.16, 0.49, 0.35])
+    np.testing.assert_allclose(mapped, expected, rtol=1e-6)
+    same = lesson._replace(camera=jnp.array(0))
+    np.testing.assert_allclose(methods._dual_mapping(-1, whites, same)[0], lights[3], rtol=1e-6)
+
+
+def test_published_cross_sensor_numbers_stand_beside_all_of_nus_8_only():
+    rows = cross_sensor(CAMERAS, "cross-camera")
+    assert rows["C5, published"] == (1.77, 1.37, 0.48, 3.75)
+    assert not cross_sensor(CAMERAS, "folds")
+    assert not cross_sensor(CAMERAS[1:], "cross-camera")
+
+
+def test_all_cameras_images_are_pooled():
+    def one(value, folds, count):
+        lights = jnp.full((2, folds, count, 3), value)
+        return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
+
+    both = pooled([one(1.0, 3, 2), one(2.0, 1, 5)])
+    assert list(both.estimates) == ["GW"]
+    assert both.estimates["GW"].shape == (2, 1, 11, 3)
+    np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)

@@ -1,0 +1,216 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.color.feature_distribution import FeatureDistribution
+from everlight.color.transform_prior import TransformPrior, fit_probable_transform
+from everlight.color.transforms import fit_color_transform
+from everlight.models.illuminant_interval import IntervalScale
+from everlight.models.illuminant_net import IlluminantNet
+from everlight.models.illuminant_training import IlluminantModel
+from everlight.models.out_of_distribution import calibrate_distances
+from everlight_data.errors import DataError, MissingDataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.illuminant.model_files import (
+    PairModel,
+    ViewModel,
+    load_model,
+    save_model,
+)
+
+
+def drawn(rng, *shape):
+    return jnp.asarray(rng.normal(0, 0.3, shape), jnp.float32)
+
+
+def light_of(rng, given="T", depth=2, members=3):
+    width = 18 if given == "T and moments" else 9
+    if depth is None:
+        own = LinearRegression(drawn(rng, members, width, 2) / 10, 1 + drawn(rng, members, 2) / 3)
+    else:
+        shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
+        params = jax.tree.map(lambda leaf: drawn(rng, members, *leaf.shape), shapes)
+        own = IlluminantModel(params, *(1 + drawn(rng, members, width) / 3 for _ in range(2)))
+    scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
+    known = FeatureDistribution(drawn(rng, width), drawn(rng, width, width))
+    familiar = calibrate_distances(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
+    return ViewModel(given, depth, own, scale, familiar, jnp.float32(12.5))
+
+
+def model_of(seed, depth=2, fit=None, second=True, given="T"):
+    rng = np.random.default_rng(seed)
+    lights = light_of(rng, given, depth), light_of(rng, "moments", None) if second else None
+    prior = TransformPrior(drawn(rng, 9), drawn(rng, 9, 9), jnp.float32(0.05))
+    prior = prior if fit == "probable" else None
+    return PairModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
+
+
+def pair_of(rng):
+    main = jnp.asarray(rng.uniform(0.05, 1, (20, 3)), jnp.float32)
+    return main, main @ jnp.asarray(rng.uniform(size=(3, 3)), jnp.float32)
+
+
+def member_light(members, depth, index, features):
+    """One member's answer in float64 NumPy."""
+    take = lambda leaf: np.float64(leaf[index])  # noqa: E731
+    if depth is None:
+        return features @ take(members.slopes) + take(members.intercept)
+    weights = members.params["params"]
+    hidden = (features - take(members.mean)) / take(members.scale)
+    for layer in [*(f"hidden_{i}" for i in range(depth)), "chromaticity"]:
+        hidden = hidden @ take(weights[f"{layer}_kernel"]) + take(weights[f"{layer}_bias"])
+        hidden = np.exp(hidden) if layer == "chromaticity" else np.maximum(hidden, 0)
+    return hidden
+
+
+@pytest.mark.parametrize(
+    ("depth", "fit", "second", "given"),
+    [
+        (2, None, True, "T"),
+        (5, "sum", False, "T and moments"),
+        (None, "scale", True, "T and moments"),
+        (5, "probable", True, "T"),
+    ],
+)
+def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, rng):
+    model = model_of(1, depth, fit, second, given)
+    save_model(tmp_path / "net", model)
+    read = load_model(tmp_path / "net")
+    assert (read.fit, read.cameras, read.trained_on) == (
+        fit,
+        ("Main Eye", "Second Eye"),
+        "made up",
+    )
+    assert (read.main.given, read.main.depth) == (given, depth)
+    assert read.second is None or (read.second.given, read.second.depth) == ("moments", None)
+    inputs = model.inputs(*pair_of(rng), jnp.ones(20))
+    told, written = (jax.tree.leaves(each.estimate(inputs)) for each in (read, model))
+    assert len(told) == len(written) == (14 if second else 7)
+    for a, b in zip(told, written, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def moments_in_numpy(colors):
+    """Means, and roots of mean products, in the order of their exponents."""
+    products = {tuple(np.eye(3, dtype=int)[i]): colors[:, i].mean() for i in range(3)} | {
+        tuple(np.eye(3, dtype=int)[i] + np.eye(3, dtype=int)[j]): np.sqrt(
+            (colors[:, i] * colors[:, j]).mean()
+        )
+        for i in range(3)
+        for j in range(i, 3)
+    }
+    ordered = [products[p] for p in sorted(products, key=lambda p: (sum(p), p))]
+    return np.array(ordered) / np.mean(ordered)
+
+
+@pytest.mark.parametrize("given", ["T", "moments", "T and moments"])
+@pytest.mark.parametrize("depth", [None, 2])
+def test_each_illuminant_is_estimated_from_its_own_inputs(rng, given, depth):
+    """The geometric mean of the members; the second light by moments of the second image."""
+    model = model_of(2, depth, "scale", True, given)
+    main, second = pair_of(rng)
+    estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))
+    transform = np.linalg.lstsq(np.float64(main), np.float64(second))[0]
+    inputs = {"T": np.ravel(transform / transform.sum(axis=1).mean())}
+    inputs["moments"] = moments_in_numpy(np.float64(main))
+    inputs["T and moments"] = np.concatenate([inputs["T"], inputs["moments"]])
+    cases = [(model.main, estimates.main, inputs[given])]
+    cases.append((model.second, estimates.second, moments_in_numpy(np.float64(second))))
+    for own, told, features in cases:
+        answers = np.array([member_light(own.members, own.depth, i, features) for i in range(3)])
+        red, blue = centre = np.prod(answers, axis=0) ** (1 / 3)
+        np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=2e-4)
+        width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
+        np.testing.assert_allclose(told.interval.low, centre * np.exp(-width), rtol=1e-3)
+        np.testing.assert_allclose(told.interval.high, centre * np.exp(width), rtol=1e-3)
+        known = own.distances.distribution
+        away = np.float64(known.root) @ (features - np.float64(known.mean))
+        unit = np.float64(own.distances.distances[99])
+        np.testing.assert_allclose(told.score.distance, np.linalg.norm(away) / unit, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("uninformative", "expected"), [(0.1, True), (89.0, False)])
+def test_an_interval_as_wide_as_that_of_the_training_illuminants_is_uninformative(
+    rng, uninformative, expected
+):
+    model = model_of(4)
+    model = dataclasses.replace(
+        model, main=dataclasses.replace(model.main, uninformative=jnp.float32(uninformative))
+    )
+    inputs = model.inputs(*pair_of(rng), jnp.ones(20))
+    assert model.estimate(inputs).main.uninformative is expected
+
+
+def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
+    for seed in (1, 2):
+        save_model(tmp_path, model_of(seed, depth=seed))
+    np.testing.assert_array_equal(
+        load_model(tmp_path).main.members.mean, model_of(2, depth=2).main.members.mean
+    )
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    with pytest.raises(MissingDataError, match="train a net first"):
+        load_model(tmp_path / "none")
+    for step in (1, 2, 3):
+        Checkpoints(tmp_path / "training").save(step, {"x": jnp.zeros(3)}, {"seed": 0})
+    with pytest.raises(DataError, match=r"training holds a checkpoint, but not of a trained model"):
+        load_model(tmp_path / "training")
+
+
+def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
+    wrong = dataclasses.replace(model_of(1), main=dataclasses.replace(model_of(1).main, depth=5))
+    save_model(tmp_path, wrong)
+    with pytest.raises(DataError, match=r"hidden_2_bias: absent there"):
+        load_model(tmp_path)
+
+
+def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
+    unknown = dataclasses.replace(model_of(1).main, given="T and the phone's white balance")
+    save_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
+    message = r"net needs the input T and the phone's white balance, which estimate does not"
+    with pytest.raises(DataError, match=message):
+        load_model(tmp_path / "net")
+
+
+def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
+    model = dataclasses.replace(model_of(1, fit="probable"), prior=None)
+    save_model(tmp_path, model)
+    with pytest.raises(DataError, match=r"prior/mean: absent there"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("fit", [None, "scale", "sum"])
+def test_transforms_are_fitted_as_the_model_says(rng, fit):
+    main, second = pair_of(rng)
+    expected = fit_color_transform(main, second, normalize=fit).transform
+    seen = model_of(3, fit=fit).inputs(main, second, jnp.ones(20))
+    np.testing.assert_allclose(seen.transform, expected, atol=1e-6)
+
+
+def test_a_probable_transforms_distance_counts_its_colours_too(rng):
+    model = model_of(3, fit="probable")
+    main, second = pair_of(rng)
+    inputs = model.inputs(main, second, jnp.ones(20))
+    fitted = fit_probable_transform(main, second, model.prior)
+    unit = model.main.distances.distances[99]
+    told = model.estimate(inputs).main.score.distance
+    np.testing.assert_allclose(told, fitted.distance / unit, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "second", "needed"),
+    [("T", False, True), ("T and moments", True, True), ("moments", True, False)],
+)
+def test_a_model_on_moments_alone_needs_no_transform(rng, given, second, needed):
+    model = model_of(1, second=second, given=given)
+    assert model.needs_transform is needed
+    grey = jnp.full((20, 3), 0.5)
+    inputs = model.inputs(grey, grey, jnp.ones(20))
+    assert not inputs.valid
+    assert np.isfinite(model.estimate(inputs).main.illuminant).all() or needed

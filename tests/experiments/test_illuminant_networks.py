@@ -1,0 +1,239 @@
+"""Training that is killed at any moment ends with the bits of one that was not."""
+
+import dataclasses
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from unittest import mock
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.models.illuminant_training import (
+    IlluminantModel,
+    Losses,
+    Problem,
+    TrainingSettings,
+    chromaticity_loss,
+)
+from everlight_data.errors import DataError
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.illuminant.networks import (
+    BLOCKS,
+    TrainedNetworks,
+    best_of_rates,
+    best_of_restarts,
+    predict_all,
+    stack_problems,
+    train_networks,
+)
+from tests.experiments.rhythm import due_every
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("training of nets")
+
+PROBLEMS, SAMPLES, VALID = 3, 40, 15
+SETTINGS = TrainingSettings(200, batch_size=8, learning_rate=0.01, validate_every=10)
+
+
+def problems():
+    rng = np.random.default_rng(0)
+
+    def problem():
+        features = rng.normal(size=(SAMPLES + VALID, 9))
+        targets = np.exp(0.3 * np.tanh(features @ rng.normal(size=(9, 2))))
+        train, valid = (slice(SAMPLES), slice(SAMPLES, None))
+        return Problem(features[train], targets[train], features[valid], targets[valid])
+
+    return stack_problems([problem() for _ in range(PROBLEMS)])
+
+
+def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
+    data = problems() if data is None else data
+    with mock.patch.object(Checkpoints, "due", due_every(1)):
+        return train_networks(data, depths, settings, seed, Checkpoints(folder))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return folder, train(folder)
+
+
+def planted(losses, number):
+    """Trainings of one depth whose models are their own number and problem."""
+    marks = 100 * number + jnp.arange(losses.shape[1])
+    return TrainedNetworks(
+        {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}
+    )
+
+
+def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations():
+    """Two groups of two problems; a loss is a step's, the best of which counts."""
+    slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
+    fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
+    # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
+    choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
+    assert choice.chosen[2].tolist() == [0.1, 0.3]
+    assert choice.networks.models[2].mean.tolist() == [0, 1, 102, 103]
+    assert choice.networks.models[2].params["k"].tolist() == [[0], [1], [102], [103]]
+    expected = np.column_stack([slow[:, :2], fast[:, 2:]])
+    np.testing.assert_array_equal(choice.networks.losses[2].train, expected)
+    np.testing.assert_array_equal(choice.networks.losses[2].valid, expected + 1)
+
+
+def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
+    """Three problems on two devices; another program, so that 200 steps agree to 1e-4."""
+    code = (
+        "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
+        "from pathlib import Path\n"
+        "from tests.experiments.test_illuminant_networks import train\n"
+        "losses = train(Path(sys.argv[1])).losses[2].valid\n"
+        "print(losses.shape == (20, 3) and len(jax.devices()), *losses.ravel().tolist())\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    devices, *losses = map(float, done.stdout.split())
+    assert devices == 2
+    alone = uninterrupted[1].losses[2].valid
+    np.testing.assert_allclose(np.reshape(losses, alone.shape), alone, atol=1e-4)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_stopped_at_a_checkpoint_it_ends_with_the_same_bits(tmp_path, monkeypatch, uninterrupted):
+    blocks = random.randrange(1, BLOCKS)
+    with monkeypatch.context() as patch:
+        save = Checkpoints.save
+
+        def save_or_die(self, step, *rest):
+            if step > blocks:
+                raise Killed
+            save(self, step, *rest)
+
+        patch.setattr(Checkpoints, "save", save_or_die)
+        with pytest.raises(Killed):
+            train(tmp_path)
+    assert Checkpoints(tmp_path).newest() == blocks
+    chex.assert_trees_all_equal(train(tmp_path), uninterrupted[1])
+
+
+def newest_name(folder):
+    return max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
+
+
+def test_killed_at_a_random_moment_it_ends_with_the_same_bits(tmp_path, uninterrupted):
+    script = (
+        "import sys; from pathlib import Path; "
+        "from tests.experiments.test_illuminant_networks import train; "
+        "train(Path(sys.argv[1]))"
+    )
+    after, delay = random.randrange(1, 8), random.uniform(0, 0.05)
+    process = subprocess.Popen([sys.executable, "-c", script, tmp_path], stderr=subprocess.PIPE)
+    # Not by Checkpoints, which would tidy up under the writer.
+    while process.poll() is None and newest_name(tmp_path) < after:
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.kill()
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert (Checkpoints(tmp_path).newest() or 0) >= after
+    chex.assert_trees_all_equal(train(tmp_path), uninterrupted[1])
+
+
+def test_a_half_written_checkpoint_is_passed_over(tmp_path, uninterrupted):
+    folder, expected = uninterrupted
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    half = tmp_path / "10.orbax-checkpoint-tmp"
+    (tmp_path / "10").rename(half)
+    for path in (half / "state").rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"garbage")
+    assert Checkpoints(tmp_path).newest() == 9
+    chex.assert_trees_all_equal(train(tmp_path), expected)
+
+
+def test_the_best_models_have_the_least_validation_losses(uninterrupted):
+    _, nets = uninterrupted
+    data = problems()
+    losses = nets.losses[2]
+    assert losses.train.shape == losses.valid.shape == (20, PROBLEMS)
+    assert np.isfinite(losses.train).all()
+    assert np.all(losses.train[-1] < 0.5 * losses.train[0])
+    estimates = predict_all(2, nets.models[2], jnp.asarray(data.valid_features))
+    for index in range(PROBLEMS):
+        loss = chromaticity_loss(estimates[index], jnp.asarray(data.valid_targets[index]))
+        assert loss == pytest.approx(float(losses.valid[:, index].min()), rel=1e-5)
+
+
+def test_of_restarts_the_one_with_the_least_loss_is_kept_and_never_a_diverged_one():
+    nan = np.nan
+    valid = np.array([[3.0, 4, nan, 9, 5, nan], [2, 1, nan, 8, nan, 7]])  # two restarts of three
+    models = {2: IlluminantModel({"w": np.arange(6)}, np.arange(6), np.arange(6))}
+    best = best_of_restarts(TrainedNetworks(models, {2: Losses(10 * valid, valid)}), 2)
+    np.testing.assert_array_equal(best.models[2].params["w"], [1, 3, 4])
+    np.testing.assert_array_equal(best.losses[2].valid, [[4, 9, 5], [1, 8, nan]])
+    np.testing.assert_array_equal(best.losses[2].train, [[40, 90, 50], [10, 80, nan]])
+
+
+def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
+    data = problems()
+    gone = data._replace(targets=jnp.full_like(data.targets, jnp.nan))
+    with pytest.raises(DataError, match=r"all 3 networks .* diverged in tenth 1 of 10"):
+        train(tmp_path, data=gone)
+    assert not list(tmp_path.iterdir())
+
+
+def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
+    _, nets = uninterrupted
+    first = nets.losses[2].valid[0]
+    assert len(set(first.tolist())) == PROBLEMS
+    same = problems()
+    same = jax.tree.map(lambda leaf: np.stack([leaf[0]] * PROBLEMS), same)
+    again = train(tmp_path, depths=(1, 2), seed=2, data=same)
+    for depth in (1, 2):
+        assert len(set(again.losses[depth].valid[0].tolist())) == PROBLEMS
+    assert again.losses[2].valid[0, 0] != first[0]
+    hidden = [again.models[depth].params["params"]["hidden_0_kernel"] for depth in (1, 2)]
+    assert not np.allclose(*hidden)
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"seed": 2}, "seed: 1 there, 2 now"),
+        (
+            {"settings": dataclasses.replace(SETTINGS, learning_rate=0.02)},
+            "learning_rate: 0.01 there",
+        ),
+        ({"settings": dataclasses.replace(SETTINGS, steps=400)}, "steps: 200 there, 400 now"),
+        ({"depths": (3,)}, r"losses/2/train: .* there, absent wanted.* losses/3/train: absent"),
+        ({"data": jax.tree.map(lambda a: a[:, ::-1], problems())}, r"problems: \["),
+    ],
+)
+def test_checkpoints_of_another_training_are_refused(uninterrupted, change, difference):
+    with pytest.raises(DataError, match=difference):
+        train(uninterrupted[0], **change)
+
+
+@pytest.mark.parametrize(("steps", "every"), [(150, 10), (205, 10), (90, 10)])
+def test_steps_that_make_no_whole_blocks_are_refused(tmp_path, steps, every):
+    settings = dataclasses.replace(SETTINGS, steps=steps, validate_every=every)
+    with pytest.raises(DataError, match=rf"steps={steps} must be a multiple of {BLOCKS} times"):
+        train(tmp_path, settings)
+
+
+def test_problems_of_unequal_sizes_do_not_stack(rng):
+    one, other = (Problem(*[np.zeros((n, k)) for k in (9, 2, 9, 2)]) for n in (3, 4))
+    with pytest.raises(ValueError, match="same shape"):
+        stack_problems([one, other])
+    assert stack_problems([one, one]).features.dtype == np.float32

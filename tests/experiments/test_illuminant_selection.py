@@ -1,0 +1,124 @@
+"""What is kept, and what is chosen without a fold, from estimates that are planted."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.baselines.linear_regression import LinearRegression
+from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight_experiments.illuminant import selection
+from everlight_experiments.illuminant.cross_validation import CHOSEN, CameraPairs, CrossValidation
+from everlight_experiments.illuminant.networks import TrainedNetworks
+from everlight_experiments.illuminant.selection import CANDIDATES, Choice, choose
+
+FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
+"""The last two name a row twice."""
+PLANTED = [4, 2, 0, 5]
+"""By fold, the candidate that is good in trainings without the fold and another one."""
+BEST = 3
+"""The candidate that is best in trainings without one fold."""
+
+
+@pytest.fixture
+def pairs(rng):
+    lights = np.stack([rng.uniform(0.4, 1.2, 10), np.ones(10), rng.uniform(0.4, 1.2, 10)], 1)
+    lights = np.float32(lights)
+    return CameraPairs({}, lights, lights[::-1], FOLDS, ("a", "b"), "", "second")
+
+
+def plant(spoil=None):
+    """Cross-validation whose every estimate is 30% off but for the planted."""
+
+    def cross_validate(data, augmentations, selection, seeds, training, checkpoints, depths):
+        truth = data.targets(data.folds)
+        good = np.zeros((len(CANDIDATES), *data.folds.shape), bool)
+        if len(data.folds) == len(FOLDS):
+            good[BEST] = True
+        else:
+            for index, (first, second) in enumerate(itertools.combinations(range(4), 2)):
+                good[PLANTED[second], index, :3] = True
+                good[PLANTED[first], index, 3:] = True
+        estimates = {}
+        for place, candidate in enumerate(CANDIDATES):
+            off = np.where(good[place], 1.01, 1.3)[..., None] * [1, 0.9]
+            name = f"{candidate.name}, {CHOSEN}"
+            estimates[name] = np.stack([truth * off] * len(seeds)).astype(np.float32)
+        if spoil is not None:
+            estimates[f"{CANDIDATES[spoil].name}, {CHOSEN}"][0, 0, 0] = -1
+        return CrossValidation({}, {}, estimates, {}, {})
+
+    return cross_validate
+
+
+@pytest.fixture
+def chosen(pairs, monkeypatch, tmp_path):
+    def run(spoil=None):
+        monkeypatch.setattr(selection, "cross_validate", plant(spoil))
+        return choose(pairs, {}, range(2), TrainingSettings(), tmp_path)
+
+    return run
+
+
+def test_each_fold_is_told_by_what_trainings_without_it_say_of_the_others(chosen):
+    """Trainings without one fold only, or without two others, would say something else."""
+    choice = chosen()
+    assert [CANDIDATES.index(each) for each in choice.without] == PLANTED
+    assert CANDIDATES.index(choice.kept) == BEST
+
+
+def test_the_nested_lights_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
+    choice = chosen()
+    expected = pairs.targets(np.arange(10)) * 1.3 * [1, 0.9]
+    lights = choice.nested()
+    np.testing.assert_allclose(lights[:, [0, 2]], expected, rtol=1e-5)
+    np.testing.assert_array_equal(lights[:, 1], 1)
+
+
+def test_a_candidate_that_gives_no_light_at_times_is_not_chosen(chosen):
+    """A regression below zero: of the first couple, whose first half fold 1 judges by."""
+    choice = chosen(spoil=PLANTED[1])
+    assert CANDIDATES.index(choice.without[1]) != PLANTED[1]
+    assert [CANDIDATES.index(choice.without[fold]) for fold in (2, 3)] == PLANTED[2:]
+    assert CANDIDATES.index(chosen(spoil=BEST).kept) != BEST
+
+
+@pytest.mark.parametrize("depth", [None, 5])
+def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(pairs, depth):
+    """Problems are numbered by augmentation, fold and seed."""
+    numbers = jnp.arange(2 * 4 * 3.0)
+    regressions = {"moments": LinearRegression(numbers, numbers)}
+    nets = {"moments": TrainedNetworks({5: IlluminantModel({}, numbers, numbers)}, {})}
+    candidate = next(each for each in CANDIDATES if each == ("moments", depth))
+    losses = {"none": np.array([0.1, 0.4, 0.1, 0.4]), "relit": np.array([0.2, 0.3, 0.2, 0.3])}
+    outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses}, {})
+    members = Choice(pairs, outcome, candidate, ()).members()
+    kept = members[0] if depth is None else members.mean
+    expected = [
+        aug * 12 + fold * 3 + seed for fold, aug in enumerate((0, 1, 0, 1)) for seed in (0, 1, 2)
+    ]
+    np.testing.assert_array_equal(np.asarray(kept), expected)
+
+
+def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
+    """The candidate kept is far off and well calibrated; those chosen without a fold are not."""
+    count = 40
+    lights = np.float32(np.exp(rng.normal(0, 0.2, (count, 3))))
+    data = pairs._replace(main=lights, second=lights, folds=np.arange(count).reshape(4, 10))
+    truth = data.targets(data.folds)
+    estimates = {
+        f"{each.name}, {CHOSEN}": (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]
+        for each in CANDIDATES
+    }
+    wide = truth * np.exp(rng.normal(0, 0.6, truth.shape))
+    estimates[f"{CANDIDATES[0].name}, {CHOSEN}"] = wide[None]
+    estimates = {name: np.float32(each) for name, each in estimates.items()}
+    outcome = CrossValidation({}, {}, estimates, {}, {})
+    every = tuple(CANDIDATES[1] for _ in range(4))
+    told = Choice(data, outcome, CANDIDATES[0], every).coverage()
+    assert told.degrees < 3
+    assert told.uninformative == 0
+    widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
+    assert widely.degrees > 15
+    assert widely.uninformative > 0.9

@@ -1,0 +1,275 @@
+"""The NUS run: its estimators on small images, its nets on a made-up release."""
+
+import csv
+import re
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.color.estimators import ESTIMATORS
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.image_sets import (
+    ImageSet,
+    draw_folds,
+    official_pairs,
+    thumbnail_cameras,
+)
+from everlight_data.errors import MissingDataError
+from everlight_experiments.cli import main
+from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_experiments.illuminant import cross_validation, methods
+from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, make_problem
+from everlight_experiments.illuminant.methods import (
+    Method,
+    cross_validate_methods,
+    left_out,
+    methods_for,
+    moments_of,
+)
+from everlight_experiments.illuminant.networks import PARAMETERS
+from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
+from everlight_experiments.illuminant.photographs import (
+    compare_images,
+    correction_columns,
+    nus_thumbnails,
+    read_images,
+)
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
+
+# What its module prepares is prepared once.
+pytestmark = pytest.mark.xdist_group("nus run")
+
+SHORT = TrainingSettings(20, batch_size=16, validate_every=2)
+PAIRS = 19
+LEAST_ALIKE = 4
+
+
+def degrees(estimate, truth):
+    cosine = (estimate * truth).sum(-1)
+    cosine /= np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+class Release(NamedTuple):
+    """What was written: raw images of the main camera, its lights, and the exact transforms."""
+
+    raw: np.ndarray
+    lights: np.ndarray
+    transforms: np.ndarray
+
+
+@pytest.fixture(scope="module")
+def release_files(tmp_path_factory):
+    """Nineteen pairs in the official format, and their list."""
+    folder = tmp_path_factory.mktemp("data")
+    responses, images, charts, lights = render(np.random.default_rng(3), PAIRS)
+    for camera, *own in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(folder / "nus8", camera, *own)
+    (folder / "nus8_64x64").mkdir()
+    with (folder / f"nus8_64x64/pairs_{MAIN}_{SECOND}.csv").open("w", newline="") as lines:
+        rows = csv.writer(lines)
+        rows.writerow(["nikon", "canon", "structure_similarity"])
+        for i in range(PAIRS):
+            alike = 0.5 if i == LEAST_ALIKE else 0.9 - 0.01 * i
+            rows.writerow([f"{MAIN}_{i + 1:04}", f"{SECOND}_{i + 1:04}", alike])
+    raw = np.round(images[0] * (WHITE - BLACK))
+    return folder, Release(raw, lights[0], np.linalg.inv(responses[0]) @ responses[1])
+
+
+@pytest.fixture
+def release(release_files, monkeypatch):
+    folder, written = release_files
+    monkeypatch.setenv("EVERLIGHT_DATA", str(folder))
+    return written
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rules", "sizes"),
+    [
+        (["held-out"], [200]),
+        pytest.param(["held-out", "test-set"], [200, 470, 1460], marks=pytest.mark.slow),
+    ],
+)
+def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, sizes):
+    for rule in {*RULES} - {*rules}:
+        monkeypatch.delitem(RULES, rule)
+    monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
+    for steps in ("SENSOR_INDEPENDENT", "CROSS_CAMERA", "CONFIDENCE_POOLING"):
+        monkeypatch.setattr(methods, f"{steps}_STEPS", 2)
+    monkeypatch.setattr(methods, "DUAL_MAPPING_STEPS", 20)
+    if 470 not in sizes:
+        monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", ())
+    settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
+    report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
+    results = np.load(report.parent / "results.npz")
+    given = ("moments", "T and moments")
+    learners = [
+        *(f"Net, {size} parameters" for size in sizes),
+        *(f"Net on {name}" for name in given if 470 in sizes),
+        "Linear regression",
+        *(f"Linear regression on {name}" for name in given),
+    ]
+    singles = [f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)]
+    networks = {*singles, *(f"{single}, ensemble" for single in singles)}
+    for rule in rules:
+        names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
+        assert networks < names
+        images = official_pairs(MAIN, SECOND, 0)[1]
+        assert names - networks == set(methods_for(images)) - set(left_out(images))
+    assert {results[name].shape for name in results.files} == {(1, 3, 6)}
+    assert all(np.isfinite(results[name]).all() for name in results.files)
+
+    unmasked = np.ones((26, 40), bool)
+    unmasked[7:15, 10:22] = False
+    gray = np.array([raw[unmasked].mean(axis=0) for raw in release.raw])
+    expected = np.delete(degrees(gray, release.lights), LEAST_ALIKE)
+    np.testing.assert_allclose(
+        np.sort(results["held-out/GW"].ravel()), np.sort(expected), rtol=1e-3
+    )
+
+    page = report.read_text()
+    assert "18 quasi-real pairs" in page
+    assert f"left out for folds of equal size: {MAIN}_{LEAST_ALIKE + 1:04}" in page
+    assert "15% of the training folds" in page
+    for theirs in ("2.39", "4.74"):
+        assert re.search(rf'class="paper">\s*{theirs}<', page)
+
+
+@pytest.mark.parametrize("selection", ["held-out", "test-set"])
+@pytest.mark.parametrize("fold", [0, 2])
+def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
+    """In this world a pair under another's light has exactly the other's transform."""
+    quasi, images = official_pairs(MAIN, SECOND, seed=0)
+    pairs = quasi_real_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
+    augmentations = chart_augmentations(quasi)
+    augment = augmentations["re-illuminated"]
+    problem = make_problem(pairs, "T", fold, augment, selection, seed=5)
+
+    chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
+    distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
+    assert distance.min(axis=1).max() < 1e-5
+    lit_by = distance.argmin(axis=1)
+    scale = release.transforms.sum(axis=-1).mean(axis=-1)[:, None, None]
+    expected = (release.transforms / scale).reshape(-1, 9)
+    np.testing.assert_allclose(problem.features, expected[lit_by], atol=2e-3)
+    assert np.abs(expected - expected.mean(axis=0)).max() > 0.1, "lights must matter"
+
+    originals = np.delete(np.arange(PAIRS), LEAST_ALIKE)
+    held_out = {*originals[pairs.folds[fold]]}
+    valid = np.abs(np.asarray(problem.valid_targets)[:, None] - chromaticities).max(axis=-1)
+    chosen_on = {*valid.argmin(axis=1)}
+    assert len(chosen_on) == (2 if selection == "held-out" else 6)
+    assert not {*lit_by} & (held_out | chosen_on)
+    assert chosen_on.isdisjoint(held_out) if selection == "held-out" else chosen_on == held_out
+
+    count = 10 if selection == "held-out" else 12
+    assert len(problem.features) == count * count
+    assert {*np.bincount(lit_by, minlength=PAIRS)} == {0, count}
+    on_moments = make_problem(pairs, "moments", fold, augment, selection, seed=5)
+    np.testing.assert_array_equal(on_moments.targets, problem.targets)
+    both = make_problem(pairs, "T and moments", fold, augment, selection, seed=5)
+    np.testing.assert_array_equal(both.features, np.hstack([problem.features, on_moments.features]))
+    repeated = make_problem(pairs, "T", fold, augmentations["none"], selection, seed=5)
+    assert repeated.features.shape == problem.features.shape
+    assert len(np.unique(repeated.features, axis=0)) == count
+
+
+def test_the_release_is_asked_for_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    with pytest.raises(MissingDataError, match=r"nus8 does not exist.*Cheng, Prasad and Brown"):
+        run_two_camera(TwoCameraRun("nus-paper", runs=tmp_path))
+
+
+@pytest.fixture(scope="module")
+def small():
+    """Twelve images of random tiles under twelve lights, with a masked corner."""
+    rng = np.random.default_rng(1)
+    lights = rng.uniform(0.4, 1, (12, 3)).astype(np.float32)
+    tiles = rng.uniform(0.05, 0.9, (12, 5, 6, 3)).repeat(4, axis=1).repeat(4, axis=2)
+    images = (tiles * lights[:, None, None]).astype(np.float32)
+    masks = np.ones(images.shape[:3], np.float32)
+    masks[:, :4, :4] = 0
+    return ImageSet(images, masks, lights, draw_folds(12, 0), "", "one")
+
+
+@pytest.fixture
+def one_learner(monkeypatch):
+    """One method that learns by one function, in the place of them all."""
+    every = methods.methods_for
+
+    def table(data):
+        fixed = {name: each for name, each in every(data).items() if not each.learns}
+        return fixed | {"Homography (GW)": Method(ESTIMATORS["GW"], methods._correct)}
+
+    monkeypatch.setattr(methods, "methods_for", table)
+
+
+def test_nothing_that_learns_sees_its_test_images(small, one_learner):
+    """Other lights of one fold change what is learnt for the other two folds only."""
+    before = cross_validate_methods(small)
+    lights = small.illuminants.copy()
+    lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]
+    after = cross_validate_methods(small._replace(illuminants=lights))
+    for name in before:
+        np.testing.assert_array_equal(before[name][0, 1], after[name][0, 1])
+        changed = np.abs(before[name][0, ::2] - after[name][0, ::2]).max() > 1e-3
+        assert changed == name.startswith(("Gamut", "Homography")), name
+
+
+@pytest.mark.slow
+def test_figure_9_shows_scenes_by_difficulty_and_greys_them(small, tmp_path, one_learner):
+    training = TrainingSettings(20, batch_size=4, validate_every=2)
+    columns = correction_columns(
+        small, compare_images(small, (0,), training, Checkpoints(tmp_path))
+    )
+    assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
+    gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]
+    ranked = np.argsort(degrees(np.array(gray, float), small.illuminants.astype(float)))
+    rows = ranked[[1, 6, 10]]  # of 12: 0.1, 0.5 and 0.9 of the way, rounded half to even
+    for index, row in enumerate(rows):
+        error = degrees(gray[row].astype(float), small.illuminants[row].astype(float))
+        assert columns["GW"][index][1] == f"{error:.1f}°"
+        light = small.illuminants[row].astype(float)
+        balanced = small.images[row] * (light[1] / light)
+        exposed = np.clip(balanced / np.quantile(balanced.max(axis=-1), 0.97), 0, 1)
+        linear = 12.92 * exposed
+        curve = 1.055 * exposed ** (1 / 2.4) - 0.055
+        expected = np.where(exposed <= 0.0031308, linear, curve)
+        np.testing.assert_allclose(columns["truth"][index][0], expected, atol=1e-4)
+
+
+def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypatch, one_learner):
+    monkeypatch.setitem(PRESETS, "nus-demo", replace(PRESETS["nus-demo"], training=SHORT))
+    words = ["--preset", "nus-demo", "--seeds", "1", "--runs", str(tmp_path)]
+    main(["paper", "two-camera", *words])
+    folder = tmp_path / "two-camera-nus-demo"
+    page = (folder / "report.html").read_text()
+    assert "NOT NUS; NOT photographs: 162 rendered thumbnails" in page
+    assert page.count("data:image/png;base64,") == 3
+    results = np.load(folder / "results.npz")
+    assert {results[name].shape for name in results.files} == {(1, 3, 54)}
+    # Nine estimators, the one that learns, and on moments net and regression under two
+    # augmentations and the chosen one, each also as an ensemble.
+    assert len(results.files) == 9 + 1 + 2 * 3 * 2
+
+
+def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
+    root = real_data("nus8_64x64").parent
+    monkeypatch.setenv("EVERLIGHT_DATA", str(root))
+    data = read_images(thumbnail_cameras(nus_thumbnails([MAIN]))[MAIN], 64)
+    with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
+        own = np.char.startswith(stored["names"], "NikonD5200_")
+        raw = stored["images_u16"][own].astype(float) / 65535
+        lights = stored["illuminant_rgb"][own]
+    trusted = raw.any(axis=-1) & (raw.max(axis=-1) < 0.95)
+    np.testing.assert_array_equal(data.masks, trusted)
+    gray = np.array([image[mask].mean(axis=0) for image, mask in zip(raw, trusted, strict=True)])
+    from_run = jnp.asarray(data.images * data.masks[..., None]).sum(axis=(1, 2))
+    assert degrees(gray, lights).mean() == pytest.approx(4.63, abs=0.01)
+    np.testing.assert_allclose(degrees(np.asarray(from_run, float), gray), 0, atol=0.05)

@@ -1,0 +1,94 @@
+"""Orders of classes from seeds: their tasks, one shape for all, and validation of every class."""
+
+import jax
+import numpy as np
+import pytest
+
+import everlight.scenarios as scenarios
+from everlight.continual.labelled_images import channel_statistics
+from everlight.scenarios import (
+    class_incremental,
+    divide_classes,
+    largest_class_incremental,
+    same_shapes,
+    seeded_class_incremental,
+    validation_fractions,
+    without_validation,
+)
+
+# Training samples of each class.
+SIZES = (20, 4, 12, 2, 8)
+TRAIN, TEST = np.repeat(np.arange(5), SIZES), np.arange(10) % 5
+
+
+def test_classes_are_divided_in_order_and_the_first_tasks_are_larger():
+    assert divide_classes([3, 1, 4, 0, 2], 2) == [[3, 1, 4], [0, 2]]
+    assert divide_classes(range(4), 4) == [[0], [1], [2], [3]]
+
+
+def test_the_order_of_classes_is_the_seeds():
+    order = np.random.default_rng(7).permutation(5)
+    by_hand = class_incremental(TRAIN, TEST, [order[:3].tolist(), order[3:].tolist()], 5, 0.25)
+    found = seeded_class_incremental(TRAIN, TEST, 2, 5, 7, 0.25)
+    jax.tree.map(np.testing.assert_array_equal, found, by_hand)
+    with pytest.raises(ValueError, match="task 5 has no samples"):
+        seeded_class_incremental(TRAIN, TEST, 6, 5, 7)
+
+
+def test_every_seed_has_the_shapes_of_the_largest():
+    fraction = validation_fractions(TRAIN, 5, 0.1)
+    largest = largest_class_incremental(TRAIN, TEST, 2, 5, fraction)
+    shapes = set()
+    for seed in range(8):
+        drawn = seeded_class_incremental(TRAIN, TEST, 2, 5, seed, fraction)
+        padded = same_shapes([drawn, largest])[0]
+        shapes.add(tuple(leaf.shape for leaf in jax.tree.leaves(padded)))
+    assert len(shapes) == 1
+
+
+def test_every_class_has_a_validation_sample():
+    fraction = validation_fractions(TRAIN, 5, 0.1)
+    np.testing.assert_allclose(fraction, [0.1, 0.25, 0.1, 0.5, 0.125], rtol=1e-5)
+    valid = seeded_class_incremental(TRAIN, TEST, 2, 5, 0, fraction).tasks.valid
+    labels = np.asarray(valid.labels)[np.asarray(valid.mask)].ravel()
+    np.testing.assert_array_equal(np.bincount(labels), [2, 1, 1, 1, 1])
+
+
+def test_without_validation_nothing_else_changes():
+    sequence = seeded_class_incremental(TRAIN, TEST, 2, 5, 0, 0.25)
+    found = without_validation(sequence)
+    assert not found.tasks.valid.mask.any()
+    valid = sequence.tasks.valid
+    back = found._replace(tasks=found.tasks._replace(valid=valid))
+    jax.tree.map(np.testing.assert_array_equal, back, sequence)
+    assert not scenarios.tested_on_validation(found).test.mask.any()
+
+
+@pytest.mark.parametrize("shape", [(30, 4, 5, 3), (30, 7)])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_images_are_normalized_by_channel_and_features_as_a_whole(rng, shape, dtype):
+    images = rng.integers(0, 256, shape).astype(dtype)
+    axes = (0, 1, 2) if len(shape) == 4 else None
+    mean, deviation = channel_statistics(images)
+    np.testing.assert_allclose(mean, images.astype(float).mean(axes), rtol=1e-12)
+    np.testing.assert_allclose(deviation, images.astype(float).std(axes), rtol=1e-12)
+    images[..., 0] = 9
+    if len(shape) == 4:
+        assert [each[0] for each in channel_statistics(images)] == [9, 1]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        (2, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
+        (3, [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        ((5, 2, 3), [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]),
+    ],
+)
+def test_tasks_are_of_equal_or_of_given_sizes(tasks, expected):
+    assert divide_classes(range(10), tasks) == expected
+
+
+def test_sizes_of_tasks_sum_to_the_number_of_classes():
+    with pytest.raises(ValueError, match="sum to 9, not to 10"):
+        divide_classes(range(10), (5, 4))
