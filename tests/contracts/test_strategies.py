@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from everlight_experiments.plan import chips_of_a_v5e
+from everlight_experiments.cost import chips_of_a_v5e
 
 from everlight.continual.base import Outputs, Setup
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.iirc.record import FORMS
 
 from everlight.continual.base import Outputs
 from everlight.continual.engine.flax_setup import StoredImages
@@ -18,7 +17,10 @@ from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import RunData, own_data
+from everlight_experiments.continual.networks import Network
+from everlight_experiments.iirc.benchmark import beginning, protocol_of
+from everlight_experiments.iirc.config import FORMS, Config
 from tests.driving import drive_run
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5

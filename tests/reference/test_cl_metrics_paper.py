@@ -5,8 +5,8 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.cl_metrics.paper_table import CRITERIA as PAPER_COLUMNS
-from everlight_experiments.cl_metrics.paper_table import (
+from everlight_experiments.cl_metrics.paper import CRITERIA as PAPER_COLUMNS
+from everlight_experiments.cl_metrics.paper import (
     PAPER_CRITERIA,
     PAPER_SCORES,
     PAPER_STABILITIES,
