@@ -11,8 +11,8 @@ import jax
 from everlight_experiments.continual.digits import DigitsRun
 from everlight_experiments.continual.table import digits
 
+from everlight.continual.registry import METHODS, why_not
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.methods import METHODS, why_not
 from everlight_experiments.continual.runner import Runner
 
 PAGE = Path(__file__).with_name("costs.md")

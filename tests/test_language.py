@@ -22,7 +22,9 @@ DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "facts").rglob("*.py")),
+    *sorted((ROOT / "experiments" / "everlight_experiments" / "core50").rglob("*.py")),
     *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
+    *sorted((ROOT / "experiments" / "everlight_experiments" / "iirc").glob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",

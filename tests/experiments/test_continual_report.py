@@ -7,11 +7,11 @@ import pytest
 from everlight_experiments.cl_metrics.paper_table import CRITERIA as THEIRS
 from everlight_experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 
+from everlight.continual.registry import METHODS, Needs
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
 from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.common.report import PAPER
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white
-from everlight_experiments.continual.methods import METHODS, Needs
 from everlight_experiments.continual.report import _headline, _sentence
 from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,

@@ -20,6 +20,7 @@ from PIL import Image
 from everlight.continual import Batch, Protocol, run_sequence
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import init_learner
+from everlight.continual.registry import METHODS, Demand, Needs
 from everlight.models import MLP
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -27,7 +28,6 @@ from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cl_metrics import record as icifar
 from everlight_experiments.continual import table
 from everlight_experiments.continual.benchmark import Draw, Own, RunData, head_or
-from everlight_experiments.continual.methods import METHODS, Demand, Needs
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.core50 import plans as core50
 from everlight_experiments.facts import record as facts

@@ -5,8 +5,8 @@ import pytest
 from everlight_experiments.continual.digits import DigitsRun, run_digits
 from everlight_experiments.continual.plan import OPTIONS
 
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.continual.methods import METHODS
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("digits run")

@@ -9,6 +9,7 @@ from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 from PIL import Image
 
+from everlight.continual.registry import METHODS, why_not
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.image_set import ImageSet
@@ -16,7 +17,6 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual import features, table
 from everlight_experiments.continual.benchmark import Draw, RunData, own_of
 from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
-from everlight_experiments.continual.methods import METHODS, why_not
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")

@@ -19,12 +19,12 @@ from everlight_experiments.core50.beginning import make_net
 from everlight_experiments.core50.plans import PLANS as CORE50_PLANS
 from everlight_experiments.facts.record import PLANS as FACTS_PLANS
 
+from everlight.continual.registry import METHODS, WHY_NOT, why_not, with_published
 from everlight.metrics.ranking import Facts
 from everlight.models import MLP
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.continual.benchmark import Draw, of_matrix
-from everlight_experiments.continual.methods import METHODS, WHY_NOT, why_not, with_published
 from everlight_experiments.core50 import record as core50_record
 from everlight_experiments.facts import record as facts_record
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.continual.registry import METHODS
 from everlight.metrics import gem_backward_transfer, gem_forward_transfer
 from everlight.metrics.ranking import (
     Facts,
@@ -37,7 +38,6 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     once_per_run,
 )
-from everlight_experiments.continual.methods import METHODS
 from everlight_experiments.continual.outcome import BY_TASK, measured
 
 TOP = 5

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight.continual.registry import Method
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.divided import SPLITS
 from everlight_data.facts.published import are_published, split_folders
@@ -14,7 +15,6 @@ from everlight_experiments.common.report import Section
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Draw
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
