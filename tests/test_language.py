@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
+    *sorted((ROOT / "experiments" / "everlight_experiments" / "facts").rglob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "core50").rglob("*.py")),
     *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
     *sorted((ROOT / "experiments" / "everlight_experiments" / "iirc").glob("*.py")),
