@@ -48,7 +48,7 @@ COMMANDS: dict[str, Command] = {
     "grid": Command(
         "Rank methods over several benchmarks in one table.",
         "commands.grid:run_grid",
-        "commands.grid:GridOptions",
+        "commands.parsing:grid_options",
     ),
     "tune": Command(
         "Search values of the configuration on validation seeds.",
@@ -184,11 +184,19 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
 
     from everlight_experiments.common.renamed import refuse_old_names
 
-    kind = _imported(COMMANDS[name].options)
-    if not isinstance(kind, type):
-        kind = kind(list(arguments))
+    arguments = list(arguments)
+    kind = options_type(name, arguments)
     refuse_old_names(arguments, kind)
-    return tyro.cli(kind, args=list(arguments), prog=f"everlight {name}", config=())
+    return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
+
+
+def options_type(name: str, arguments: list[str]) -> type:
+    """Return the dataclass of a command's options, whose defaults may depend on the arguments.
+
+    Arguments that only select defaults are taken out of the list.
+    """
+    kind = _imported(COMMANDS[name].options)
+    return kind if isinstance(kind, type) else kind(arguments)
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -11,16 +11,24 @@ from dataclasses import dataclass
 
 import pytest
 import tyro
-from everlight_experiments.continual.run import given_hyperparameters
 
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.commands.run import given_hyperparameters
+from everlight_experiments.common import renamed
 from everlight_experiments.continual.methods import METHODS
 
-RUNS_OF_ALL = [
-    name for name, (settings, _) in cli.RUNS.items() if issubclass(settings, RunSettings)
-]
+TRAINING = {
+    "run": "run digits",
+    "tune": "tune digits --vary epochs=1",
+    **{
+        name: name
+        for name in cli.COMMANDS
+        if name.startswith(("paper", "illuminant", "grid", "demo"))
+    },
+}
+"""Command lines of all commands that train."""
+del TRAINING["illuminant estimate"]
 
 
 def refusal(capsys, *arguments):
@@ -42,7 +50,7 @@ def somewhere(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("run", RUNS_OF_ALL)
+@pytest.mark.parametrize("run", TRAINING.values(), ids=list(TRAINING))
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -64,53 +72,52 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options,
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("cl_metrics icifar --seeds 0", "--seeds 0; give 1 or more"),
-        ("cl_metrics icifar --seeds -1", "--seeds -1; give 1 or more"),
-        ("facts lifelong --seeds 0", "--seeds 0; give 1 or more"),
-        ("facts lifelong --memory-limit -5", "--memory-limit -5; give 1 or more"),
+        ("paper cl-metrics --seeds 0", "--seeds 0; give 1 or more"),
+        ("paper cl-metrics --seeds -1", "--seeds -1; give 1 or more"),
+        ("paper facts --seeds 0", "--seeds 0; give 1 or more"),
+        ("paper facts --memory-limit -5", "--memory-limit -5; give 1 or more"),
         ("paper two-camera --seeds 0", "--seeds 0; give 1 or more"),
-        ("paper two_camera --seeds -3", "--seeds -3; give 1 or more"),
         ("paper two-camera --camera-pairs 379", "--camera-pairs 379; give 378 or less"),
         ("paper two-camera --preset unseen-demo", "unseen-small"),
         ("paper two-camera --scenes 5", "--scenes 5; give 16 or more"),
         ("paper two-camera --scenes 7", "--scenes 7; give 16 or more"),
         ("paper two-camera --scenes 99999999999999", "or less"),
         ("paper two-camera --camera-pairs 0", "--camera-pairs 0; give 1 or more"),
-        ("iirc benchmark --configurations 0", "--configurations 0; give 1 or more"),
-        ("iirc benchmark --methods", "--methods without a name"),
-        ("core50 batches --scenarios", "--scenarios without a name; there are NI, NC, NIC"),
-        ("core50 static --levels", "--levels without a name; there are object, category"),
-        ("core50 batches --methods", "--methods without a name"),
-        ("core50 batches --gain nan", "--gain nan; give 0 or more"),
-        ("core50 batches --gain inf", "--gain inf; give 1,000 or less"),
-        ("core50 batches --gain -1", "--gain -1.0; give 0 or more"),
-        ("core50 batches --orders 0", "--orders 0; give 1 or more"),
-        ("core50 batches --orders 11", "--orders 11; give 1 to 10"),
-        ("core50 batches --test-frames 0", "--test-frames 0; give 1 or more"),
+        ("paper iirc --configurations 0", "--configurations 0; give 1 or more"),
+        ("paper iirc --methods", "--methods without a name"),
+        ("paper core50 --scenarios", "--scenarios without a name; there are NI, NC, NIC"),
+        ("paper core50-static --levels", "--levels without a name; there are object, category"),
+        ("paper core50 --methods", "--methods without a name"),
+        ("paper core50 --gain nan", "--gain nan; give 0 or more"),
+        ("paper core50 --gain inf", "--gain inf; give 1,000 or less"),
+        ("paper core50 --gain -1", "--gain -1.0; give 0 or more"),
+        ("paper core50 --orders 0", "--orders 0; give 1 or more"),
+        ("paper core50 --orders 11", "--orders 11; give 10 or less"),
+        ("paper core50 --test-frames 0", "--test-frames 0; give 1 or more"),
         ("data prepare core50 nowhere.zip", "EVERLIGHT_DATA is not set"),
         ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
         ("data prepare imagenet x", "imagenet needs no preparation: put tasks 1 and 2"),
         ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
         ("paper two-camera --preset nus-small", "EVERLIGHT_DATA is not set"),
         ("illuminant calibrate nowhere", "nowhere/main is no folder"),
-        ("core50 batches --preset paper", "EVERLIGHT_DATA is not set"),
-        ("continual grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
+        ("paper core50 --preset paper", "EVERLIGHT_DATA is not set"),
+        ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --checkpoint c", "c is no checkpoint folder"),
-        ("continual run", "no benchmark ''. There are 'digits', 'procedural', 'tiny-imagenet'"),
-        ("continual run tiny", "no benchmark 'tiny'. There are"),
-        ("continual run Digit", "no benchmark 'Digit'; did you mean 'digits'? There are"),
-        ("continual run digits --methods DER", "no method 'DER'; did you mean 'ER' or 'DER++'?"),
-        ("continual run digits --strategy x.py:y", "x.py does not exist. To run yours give --str"),
-        ("continual run images --images nowhere", "nowhere does not exist. For --data give a"),
-        ("continual run images --data mnist", "--data 'mnist'; give tfds:NAME"),
-        ("continual run digits --data tfds:mnist", "--data is for the benchmark 'images'"),
-        ("continual run images --data tfds:mnist", "EVERLIGHT_DATA is not set"),
-        ("continual run tiny-imagenet", "EVERLIGHT_DATA is not set"),
-        ("continual rnu", "There is no run 'continual rnu'. Did you mean 'continual run'"),
-        ("reports --runs nowhere", "--runs nowhere: no such folder"),
+        ("run", "name a benchmark first; there are digits"),
+        ("run tiny", "no benchmark 'tiny'. There are"),
+        ("run Digit", "no benchmark 'Digit'; did you mean 'digits'? There are"),
+        ("run digits --methods DER", "no method 'DER'; did you mean 'ER' or 'DER++'?"),
+        ("run digits --strategy x.py:y", "x.py does not exist. For --strategy give"),
+        ("run images --data ./nowhere", "no data './nowhere'. There are 'digits'"),
+        ("run images", "give --data"),
+        ("run images --data minst", "did you mean 'mnist'?"),
+        ("run images --data tfds:mnist", "EVERLIGHT_DATA is not set"),
+        ("run tiny-imagenet", "EVERLIGHT_DATA is not set"),
+        ("rnu", "There is no command 'rnu'. Did you mean 'run'"),
+        ("report --runs nowhere", "--runs nowhere: no such folder"),
         ("export nowhere", "nowhere/results.npz"),
         ("export nowhere --to tensorboard", "nowhere/metrics.jsonl"),
-        ("no such", "There is no run 'no such'"),
+        ("no such", "There is no command 'no'"),
         ("", "usage: everlight"),
     ],
 )
@@ -130,10 +137,10 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     assert not any("continual" in line for line in lines)
 
 
-@pytest.mark.parametrize("command", ["run", "grid", "tune", "digits"])
+@pytest.mark.parametrize("command", ["run", "run digits", "grid", "tune"])
 def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys, command):
     with pytest.raises(SystemExit):
-        cli.main(["continual", command, "--help"])
+        cli.main([*command.split(), "--help"])
     head = capsys.readouterr().out.partition("Methods:")[2].partition(" -h, ")[0]
     words = shlex.split(head)
     assert set(METHODS) <= {word.rstrip(",") for word in words}
@@ -162,12 +169,16 @@ def test_a_data_folder_that_is_none_is_named(capsys, somewhere, monkeypatch, com
 
 def test_help_ends_well(capsys):
     cli.main(["--help"])
-    assert "cl_metrics icifar" in capsys.readouterr().out
+    assert "paper cl-metrics" in capsys.readouterr().out
 
 
 @dataclass(frozen=True)
 class Nothing:
     """No settings."""
+
+
+def fail(settings):
+    raise fail.error
 
 
 @pytest.mark.parametrize(
@@ -180,11 +191,10 @@ class Nothing:
     ],
 )
 def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message):
-    def fail(settings):
-        raise error
-
-    monkeypatch.setitem(cli.RUNS, "test fail", (Nothing, fail))
-    said = refusal(capsys, "test", "fail")
+    monkeypatch.setattr(fail, "error", error, raising=False)
+    monkeypatch.setattr(cli, "_imported", lambda place: {"run": fail, "options": Nothing}[place])
+    monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run", "options"))
+    said = refusal(capsys, "test")
     assert message in said
 
 
@@ -220,26 +230,27 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("continual digits --scenario told", "--scenario is now --setting"),
-        ("continual run digits --setting told", "--setting told: give task-incremental"),
-        ("continual run digits --setting online not-told", "not-told: give class-incremental"),
-        ("continual run digits --strengths EWC=1", "--strengths is now --hyperparameters"),
-        ("continual run digits --rate=.1", "--rate is now --learning-rate"),
-        ("continual run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
-        ("continual run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
-        ("two_camera radiometric", "two-camera radiometric is now paper two-camera"),
-        ("two-camera dataset --seeds 1", "two-camera dataset is now illuminant dataset"),
+        *(
+            (old, f"everlight {old} is now everlight {new}")
+            for old, new in renamed.COMMANDS.items()
+        ),
+        ("two-camera dataset --seeds 1", "is now everlight illuminant dataset"),
+        ("run digits --scenario told", "--scenario is now --setting"),
+        ("run digits --setting told", "--setting told: give task-incremental"),
+        ("run digits --setting online not-told", "not-told: give class-incremental"),
+        ("run digits --strengths EWC=1", "--strengths is now --hyperparameters"),
+        ("run digits --rate=.1", "--rate is now --learning-rate"),
+        ("run images --images mine", "--images is now --data"),
+        ("run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
+        ("run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
+        ("run digits --plan.protocol.epochs 5", "--plan.protocol.epochs is now --epochs"),
         ("illuminant dataset --scale cpu", "--scale is now --preset"),
         ("illuminant dataset --preset cpu", "--preset cpu: give small"),
-        ("core50 batches --preset=cpu", "--preset cpu: give small"),
-        ("continual grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),
-        ("cl_metrics icifar --plan.rate .1", "--plan.rate is now --learning-rate"),
-        (
-            "core50 batches --plan.frozen.rate .1",
-            "--plan.frozen.rate is now --plan.frozen.learning-rate",
-        ),
-        ("continual tune digits --vary epochs=5 rate=.1", "rate is now --vary learning-rate"),
-        ("facts lifelong --scenarios NI", "--scenarios"),
+        ("grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),
+        ("grid --plan.digits.epochs 1", "is now --set digits.epochs=VALUE"),
+        ("paper cl-metrics --plan.rate .1", "--plan.rate is now --learning-rate"),
+        ("tune digits --vary epochs=5 rate=.1", "rate is now --vary learning-rate"),
+        ("paper facts --scenarios NI", "--scenarios"),
     ],
 )
 def test_an_old_name_is_refused_with_the_new_one(capsys, somewhere, command, message):
@@ -249,18 +260,31 @@ def test_an_old_name_is_refused_with_the_new_one(capsys, somewhere, command, mes
 
 
 @pytest.mark.filterwarnings("ignore:get_parser")
-@pytest.mark.parametrize("name", cli.RUNS)
+@pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_and_option_is_described_by_a_sentence(name):
     """Of four words or more: a capital or a name first, a full stop last."""
-    settings_type = cli.RUNS[name][0]
-    parser = tyro.extras.get_parser(settings_type)
-    described = [(settings_type.__doc__ or "").strip().splitlines()[0]]
+    assert cli.COMMANDS[name].summary.endswith(".")
+    kind = cli.options_type(name, ["digits"] if name in ("run", "tune") else [])
+    parser = tyro.extras.get_parser(kind)
+    described = [(kind.__doc__ or "").strip().splitlines()[0]]
     for action in parser._actions:
         if "-h" not in action.option_strings:
             described.append(re.split(r" \(default:| \(required\)", action.help or "")[0])
-    assert len(described) > 1 or not dataclasses.fields(settings_type)
+    assert len(described) > 1 or not dataclasses.fields(kind)
     for text in described:
         assert len(text.split()) >= 4, text
         assert re.match(r"[A-Z]", text), text
         assert text.endswith("."), text
-        assert not re.search(r"\b(told|cpu|strengths?|draws?|lights?)\b", text), text
+        assert not re.search(r"\b(told|cpu|strengths?|lights?)\b", text), text
+
+
+def test_help_imports_no_jax():
+    """So that it begins at once."""
+    script = "import sys; from everlight_experiments.cli import main; main(['--help']); "
+    done = subprocess.run(
+        [sys.executable, "-c", script + "assert 'jax' not in sys.modules"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,13 +1,13 @@
 """The registry of benchmarks: configurations by preset, and what composes them."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.commands.options import SETTINGS, BenchmarkOptions
+from everlight_experiments.commands.options import SETTINGS, BenchmarkOptions, RunOptions
+from everlight_experiments.common.configs import changed_options
 from everlight_experiments.common.settings import Preset, check_name
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
@@ -57,9 +57,9 @@ def named(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
     if not name:
         raise DataError(f"name a benchmark; there are {', '.join(BENCHMARKS)}")
     check_name("benchmark", name, list(BENCHMARKS))
-    if colon:
-        check_name("preset", own, list(BENCHMARKS[name].configs))
-    return name, own or preset
+    preset = own if colon else preset
+    check_name("preset", preset, list(BENCHMARKS[name].configs))
+    return name, preset
 
 
 def default_config(text: str, preset: Preset = "demo") -> Any:
@@ -79,25 +79,28 @@ def load(options: BenchmarkOptions, config: Any = None) -> Benchmarks:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    name, _ = named(options.benchmark)
+    name, preset = named(options.benchmark, options.preset)
     entry = BENCHMARKS[name]
     if entry.own_settings and options.setting is not None:
         raise DataError(f"--setting is not for {name}, which has its own")
     asked = ("class-incremental",) if options.setting is None else options.setting
-    return entry.make(
+    config = options.config if config is None else config
+    benchmarks = entry.make(
         Request(
             name,
-            options.config if config is None else config,
+            config,
             tuple(each for each in SETTINGS if each in asked),
             options.seed,
-            getattr(options, "seeds", 1),
+            getattr(options, "seeds", RunOptions.seeds),
             options.validation_seeds,
             options.runs,
         )
     )
-
-
-def without(options: Any, *names: str) -> dict[str, Any]:
-    """Return a dataclass's fields but for some."""
-    every = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    return {name: value for name, value in every.items() if name not in names}
+    given = changed_options(entry.configs[preset], config)
+    if not given:
+        return benchmarks
+    said = f"Given by the user: {', '.join(given)}. "
+    return {
+        setting: each._replace(chosen=f"{said}The rest: {each.chosen}")
+        for setting, each in benchmarks.items()
+    }

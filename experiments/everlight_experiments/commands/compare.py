@@ -1,8 +1,9 @@
-"""Finished runs side by side, with paired differences over the draws that they share.
+"""Finished runs side by side, with paired differences over the seeds that they share.
 
-A draw is an order of classes, a task configuration, a split: which samples come when.
+Seeds are shared where the same samples come at the same times: the same order of classes, task
+configuration or split.
 
-everlight compare runs/continual-run-digits-demo runs/continual-run-digits-demo-b
+    everlight compare runs/run-digits-demo runs/run-digits-demo-b
 """
 
 import dataclasses
@@ -20,8 +21,12 @@ from everlight_data.errors import DataError
 from everlight_data.files import read_json
 from everlight_data.images.class_names import printable
 from everlight_data.writing import read_sealed
-from everlight_experiments.common.cells import spread
-from everlight_experiments.common.plots import curves_left_out, plot_curves
+from everlight_experiments.commands.columns import (
+    Cells,
+    columns_table,
+    plot_columns,
+    score_cells,
+)
 from everlight_experiments.common.report import (
     Column,
     Figure,
@@ -36,13 +41,13 @@ from everlight_experiments.continual.intervals import LEVEL, interval_cell, pair
 from everlight_experiments.continual.report import sentence
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
-"""Settings that change no number."""
+"""Options that change no number."""
 LONGEST = 150
 """Characters of a comparison's name."""
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareRun(FolderSettings):
+class CompareOptions(FolderSettings):
     """Compare finished continual-learning runs with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -50,43 +55,41 @@ class CompareRun(FolderSettings):
 
 
 class Finished(NamedTuple):
-    """What a run left."""
+    """Results of a run."""
 
     name: str
     data: tuple[int, ...]
     """Checksums of images and of their labels."""
     draws: Int[np.ndarray, "seeds"]
-    """Of each seed, which samples come when, as a checksum."""
-    measure: str
-    tested: str
-    """On what it is taken over time."""
-    over_time: dict[tuple[str, str], Float[np.ndarray, "seeds t"]]
-    """By scenario and method."""
-    settings: dict[str, Any]
-    """By name, those of the plan too."""
+    """Checksum of which samples come when, for each seed."""
+    score: str
+    finals: dict[str, dict[str, Float[np.ndarray, "seeds"]]]
+    """Final scores by setting and method."""
+    options: dict[str, Any]
+    """Options by name, those of the configuration too."""
 
 
-def run_compare(settings: CompareRun) -> Path:
-    """Writes the comparison; returns the report's path.
+def run_compare(options: CompareOptions) -> Path:
+    """Write the comparison; returns the report's path.
 
     Raises:
-      DataError: fewer than two runs, a folder without results, runs on other data, or none of
-        whose orders are the same.
+      DataError: fewer than two runs, a folder without results, runs on other data, or runs without
+        a common order of classes.
     """
-    folders = tuple(folder.resolve() for folder in settings.folders)
+    folders = tuple(folder.resolve() for folder in options.folders)
     if len(set(folders)) < max(2, len(folders)):
         raise DataError("give the folders of two runs or more, each once")
-    runs = [_read(folder) for folder in settings.folders]
+    runs = [_read(folder) for folder in options.folders]
     first = runs[0]
     for other in runs[1:]:
         # Images of another size are others, and those that a seed makes.
         made = other.data[0] != first.data[0] and _seed(other) != _seed(first)
-        if other.data[1:] != first.data[1:] or other.measure != first.measure or made:
+        if other.data[1:] != first.data[1:] or other.score != first.score or made:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
         if not len(np.intersect1d(other.draws, first.draws)):
             raise DataError(f"{other.name} shares no order of classes with {first.name}")
-    settings = dataclasses.replace(settings, folders=folders)
-    folder = RunFolder("compare", _name(folders), settings)
+    options = dataclasses.replace(options, folders=folders)
+    folder = RunFolder("compare", _name(folders), options)
     summary = [
         ("Runs", "; ".join(f"{run.name} ({len(run.draws)} seeds)" for run in runs)),
         (
@@ -98,136 +101,121 @@ def run_compare(settings: CompareRun) -> Path:
         ("Settings that differ", _differing(runs)),
         ("Selection rule", "each run's own, stated in its report"),
     ]
-    scenarios = list(dict.fromkeys(key[0] for run in runs for key in run.over_time))
-    table, figure = _compared(folder.path, scenarios[0], runs)
-    screen = FirstScreen(_headline(scenarios[0], runs), figure, table)
+    settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
+    table, figure = _compared(folder.path, settings[0], runs)
+    screen = FirstScreen(_headline(settings[0], runs), figure, table)
     sections = [
-        Section(sentence(scenario), items=_compared(folder.path, scenario, runs))
-        for scenario in scenarios[1:]
+        Section(sentence(setting), items=_compared(folder.path, setting, runs))
+        for setting in settings[1:]
     ]
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
 
 
-def _headline(scenario: str, runs: Sequence[Finished]) -> tuple[str, ...]:
+def _headline(setting: str, runs: Sequence[Finished]) -> tuple[str, ...]:
     """Return the question, the highest score with its interval, and the run compared with."""
     finals = {
-        f"{name} of {run.name}": values[:, -1]
+        f"{name} of {run.name}": values
         for run in runs
-        for (kind, name), values in run.over_time.items()
-        if kind == scenario and not np.isnan(values[:, -1]).any()
+        for name, values in run.finals.get(setting, {}).items()
+        if not np.isnan(values).any()
     }
     best = max(finals, key=lambda name: finals[name].mean(), default=None)
     said = "none, all diverged" if best is None else f"{best}, {interval_cell(finals[best])}"
     return (
-        f"How do the runs differ in final {runs[0].measure} ({scenario})?",
+        f"How do the runs differ in final {runs[0].score} ({setting})?",
         f"Best, with {LEVEL:.0%} interval: {said}.",
         f"Baseline of all differences: {runs[0].name}.",
     )
 
 
 def _name(folders: Sequence[Path]) -> str:
-    """Of the comparison's folder: those that are compared; of long names a checksum."""
+    """Return the name of the comparison's folder: the compared ones, or a checksum of them."""
     name = "+".join(folder.name for folder in folders)
     return name if len(name) <= LONGEST else f"{len(folders)}-runs-{crc32(os.fsencode(name)):08x}"
 
 
 def _read(folder: Path) -> Finished:
-    way_out = "Name the folder of a finished run of strategies, such as `continual run`."
+    way_out = "Name the folder of a finished run of methods, such as `everlight run`."
     path = folder / "results.npz"
     arrays = read_sealed(path, way_out)
-    if missing := {"draws", "data", "measure", "tested"} - set(arrays):
+    if missing := {"draws", "data", "measure"} - set(arrays):
         raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {way_out}")
-    over_time = {
-        (key.split("/")[0], key.split("/")[1]): value
-        for key, value in arrays.items()
-        if key.endswith("/over_time")
-    }
-    # After them comes what features are learnt from.
-    data = tuple(arrays["data"].tolist()[:3])
+    score = str(arrays["measure"])
+    finals: dict[str, dict[str, np.ndarray]] = {}
+    for key, values in arrays.items():
+        setting, _, rest = key.partition("/")
+        method, _, metric = rest.rpartition("/")
+        if metric == score and method:
+            finals.setdefault(setting, {})[method] = values[:, -1]
     stored = read_json(folder / "config.json", way_out)
-    settings = {**_flat("", stored.get("plan", {})), **_flat("", stored.get("settings", {}))}
+    options = _flat("", stored.get("settings", {}))
+    # After the first three come checksums of features.
+    data = tuple(arrays["data"].tolist()[:3])
     name = printable(folder.resolve().name)
-    measure, tested = str(arrays["measure"]), str(arrays["tested"])
-    return Finished(name, data, arrays["draws"], measure, tested, over_time, settings)
+    return Finished(name, data, arrays["draws"], score, finals, options)
 
 
 def _seed(run: Finished) -> Any:
-    return run.settings.get("seed")
+    return run.options.get("seed")
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:
-    """Settings by name, those of parts after a dot."""
+    """Return options by name, those of parts after a dot and those of the configuration alone."""
     if not isinstance(part, dict):
         return {name: part}
+    before = "" if name in ("", "config") else f"{name}."
     found: dict[str, Any] = {}
     for key, value in part.items():
-        found |= _flat(f"{name}.{key}" if name else key, value)
+        found |= _flat(f"{before}{key}", value)
     return found
 
 
 def _differing(runs: Sequence[Finished]) -> str:
-    """Each setting that is not the same in all runs, with its values in their order."""
-    names = sorted({name for run in runs for name in run.settings} - NO_DIFFERENCE)
+    """Return each option that differs between runs, with its values in their order."""
+    names = sorted({name for run in runs for name in run.options} - NO_DIFFERENCE)
     said = []
     for name in names:
-        values = [run.settings.get(name) for run in runs]
+        values = [run.options.get(name) for run in runs]
         if any(value != values[0] for value in values):
             said.append(f"{name}: {' | '.join(printable(str(value)) for value in values)}")
     return "; ".join(said) or "none"
 
 
-def _compared(folder: Path, scenario: str, runs: Sequence[Finished]) -> tuple[Table, Figure]:
-    """Return the final scores of all runs with paired differences, and the curves."""
+def _compared(folder: Path, setting: str, runs: Sequence[Finished]) -> tuple[Table, Figure]:
+    """Return the final scores of all runs with paired differences, and their picture."""
     first, *others = runs
-    final = f"final {first.measure}"
-    names = dict.fromkeys(name for run in runs for kind, name in run.over_time if kind == scenario)
-    columns = [Column("method"), *(Column(run.name, final) for run in runs)]
+    final = f"final {first.score}"
+    scores = {run.name: run.finals.get(setting, {}) for run in runs}
+    names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
+    columns = [Cells(Column(name, final), score_cells(each)) for name, each in scores.items()]
     for other in others:
-        columns += [
-            Column("difference", f"{other.name} − {first.name}"),
-            Column("seeds above", f"{other.name} − {first.name}"),
-        ]
-    rows = []
-    for name in names:
-        found = [run.over_time.get((scenario, name)) for run in runs]
-        row = [name, *("–" if each is None else spread(each[:, -1]) for each in found)]
-        for other, theirs in zip(others, found[1:], strict=True):
-            row += _difference(first, found[0], other, theirs)
-        rows.append(row)
-    curves = {
-        f"{name}, {run.name}": run.over_time[scenario, name]
-        for name in names
-        for run in runs
-        if (scenario, name) in run.over_time
-    }
-    path = folder / f"compared_{scenario.replace(' ', '_')}.png"
-    over_time = f"{first.measure} on {first.tested}"
-    picture = plot_curves(path, {scenario: curves}, over_time)
+        found = _differences(first, other, setting)
+        for place, title in enumerate(("difference", "seeds above")):
+            cells = {name: cell[place] for name, cell in found.items()}
+            columns.append(Cells(Column(title, f"{other.name} − {first.name}"), cells))
     caption = (
-        f"{sentence(final)} of each run ({scenario}; mean ± standard deviation over seeds), and "
+        f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    below = (
-        f"{sentence(over_time)}; bands are one standard deviation."
-        f"{curves_left_out({scenario: curves})}"
-    )
-    return Table(caption, columns, rows), Figure(below, picture)
+    table = columns_table(caption, "method", names, columns)
+    path = folder / f"compared_{setting.replace(' ', '_')}.png"
+    below = f"{sentence(final)} ({setting}), mean over seeds; bars are one standard deviation."
+    return table, Figure(below, plot_columns(path, names, scores, final))
 
 
-def _difference(
-    first: Finished,
-    ours: Float[np.ndarray, "n t"] | None,
-    other: Finished,
-    theirs: Float[np.ndarray, "m t"] | None,
-) -> list[str]:
-    if ours is None or theirs is None:
-        return ["–", "–"]
-    # Of a paper's run a method may have fewer draws than the others.
-    draws = first.draws[: len(ours)], other.draws[: len(theirs)]
-    _, here, there = np.intersect1d(*draws, return_indices=True)
-    if not len(here):
-        return ["–", "–"]
-    differences = theirs[there, -1] - ours[here, -1]
-    mean, half = paired_interval(differences)
-    interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
-    return [f"{mean:+.3f}{interval}", f"{np.sum(differences > 0)} of {len(differences)}"]
+def _differences(first: Finished, other: Finished, setting: str) -> dict[str, tuple[str, str]]:
+    """Return mean and interval of the difference, and where it is positive, by method."""
+    ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
+    cells = {}
+    for name in ours.keys() & theirs.keys():
+        # A method of a paper's run may have fewer seeds than the others.
+        draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
+        _, here, there = np.intersect1d(*draws, return_indices=True)
+        if not len(here):
+            continue
+        differences = theirs[name][there] - ours[name][here]
+        mean, half = paired_interval(differences)
+        interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
+        above = f"{np.sum(differences > 0)} of {len(differences)}"
+        cells[name] = f"{mean:+.3f}{interval}", above
+    return cells

@@ -1,308 +1,272 @@
-"""Every strategy on every benchmark: one table with ranks, one picture.
+"""Every method on every benchmark: one table with ranks, one picture.
 
-    everlight continual grid --benchmarks digits core50-nc facts --methods joint EWC ER
-    everlight continual grid --benchmarks digits iirc:small \\
-        --plan.iirc:small.superclasses 2
+    everlight grid --benchmarks digits core50-nc facts --methods joint EWC ER
+    everlight grid --benchmarks digits iirc:small --set epochs=2 iirc:small.learning-rate=0.1
 
-Benchmarks, methods, scenarios and seeds can be added to a finished grid: what was trained is read
+Benchmarks, methods, settings and seeds can be added to a finished grid: what was trained is read
 back.
 """
 
-import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-import tyro
-from jaxtyping import Float
 from scipy.stats import rankdata
 
 from everlight_data.errors import DataError
-from everlight_experiments.common.cells import dash, spread
-from everlight_experiments.common.plan_settings import OPTION, PlannedRun, plan_in_force
-from everlight_experiments.common.plots import new_canvas, save
-from everlight_experiments.common.report import (
-    Column,
-    Figure,
-    FirstScreen,
-    Section,
-    Table,
-    write_report,
+from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, load, named
+from everlight_experiments.commands.columns import (
+    Cells,
+    columns_table,
+    plot_columns,
+    score_cell,
 )
+from everlight_experiments.commands.options import GridOptions, RunOptions
+from everlight_experiments.commands.run import (
+    NETS_KEPT,
+    given_hyperparameters,
+    opened_benchmarks,
+    refuse_joined_nets,
+    rows_of,
+)
+from everlight_experiments.common.cells import dash
+from everlight_experiments.common.configs import (
+    changed,
+    full_name,
+    option_names,
+    read_changes,
+    with_config,
+)
+from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import Count, Preset, check_methods, check_name
-from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.common.settings import check_methods, check_name
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.methods import METHODS, Method
-from everlight_experiments.continual.plan import Option, Seeds
+from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report_tables import (
     choices_of,
     hyperparameters_table,
     left_out_table,
 )
-from everlight_experiments.continual.run import (
-    NETS_KEPT,
-    arrays_of,
-    refuse_joined_nets,
-    rows_of,
-    train_rows,
-)
-from everlight_experiments.continual.runner import Outcome, Outcomes, Runner
 from everlight_experiments.continual.selection import RULE
-from everlight_experiments.continual.table import BENCHMARKS, GENERAL, ContinualRun
+from everlight_experiments.continual.train import (
+    Job,
+    Training,
+    jobs_of,
+    print_size_of_nets,
+    runners_of,
+    train_jobs,
+)
 
-PRESETS: tuple[Preset, ...] = ("demo", "small", "paper")
-WIDENING = ("benchmarks", "methods", "setting", "seeds", "plan")
-"""Settings that say which runs there are, and change none: a plan stands in each unit's facts."""
-
-
-@dataclasses.dataclass(frozen=True)
-class GridRun(PlannedRun):
-    """Rank strategies over several benchmarks in one table."""
-
-    plan: tyro.conf.Suppress[dict[str, Any]] = dataclasses.field(default_factory=dict)
-    """Settings of a benchmark's plan by both names, as in --plan.iirc:small.superclasses 2; they
-    are written to config.json."""
-    benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
-    methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods from the list above, in quotes where they contain spaces. None is all. The
-    baseline naive always runs."""
-    setting: tuple[Option, ...] | None = None
-    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
-    this one) or online. Other benchmarks run in their own settings."""
-    hyperparameters: tuple[str, ...] = ()
-    """Values to try instead of those in the list above, one entry per method, as in EWC=1e2,1e4
-    SI=0.1. A single value is used without tuning."""
-    seeds: Seeds = 3
-    """Number of evaluation seeds per method and benchmark, counted up from --seed."""
-    features: str | None = None
-    """Features instead of images, as in `continual run`."""
-    validation_seeds: Count = 2
-    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
-    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
-    keep_nets: bool = False
-    """Save every trained network after every task, in the folder models/ of the run; the Python
-    function `load_net` loads them."""
+WIDENING = ("benchmarks", "methods", "setting", "seeds", "set")
+"""Options that say which runs there are; --set stands in the fingerprint of every run."""
+SET = "--set "
 
 
-class Place(NamedTuple):
-    """A column of the grid, and a method's cell in it."""
-
-    benchmark: str
-    scenario: str
-
-    @property
-    def title(self) -> str:
-        """For tables and pictures."""
-        return f"{self.benchmark}, {self.scenario}"
-
-
-def run_grid(settings: GridRun) -> Path:
-    """Runs it all; returns the report's path.
+def run_grid(options: GridOptions) -> Path:
+    """Train everything; returns the report's path.
 
     Raises:
-      DataError: a benchmark, preset or method that there is not, or data that cannot be used.
+      DataError: a benchmark, preset or method that does not exist, or data that cannot be used.
     """
-    check_methods(settings.methods, METHODS)
-    refuse_joined_nets(settings.keep_nets, settings.distributed)
-    asked = settings_of(settings)
+    check_methods(options.methods, METHODS)
+    refuse_joined_nets(options.keep_nets, options.distributed)
+    asked = runs_of(options)
     if not asked:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: BENCHMARKS[each.benchmark](each) for name, each in asked.items()}
-    folder = RunFolder("continual", "grid", settings, shared=True, widening=WIDENING)
-    benchmarks, outcomes = {}, {}
+    loaded = {name: load(each) for name, each in asked.items()}
+    folder = RunFolder("grid", "", options, True, WIDENING)
+    benchmarks: dict[str, Benchmark] = {}
+    firsts: dict[str, Benchmark] = {}
+    parts: dict[str, str] = {}
+    jobs: list[Job] = []
     for name, each in asked.items():
-        benchmark = loaded[name].opened(folder)
-        rows = rows_of(benchmark, each)
-        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
-        orders = each.validation_seeds
-        runner = Runner(folder, benchmark, each.seed, orders, name, settings.keep_nets)
-        outcomes[name] = train_rows(runner, rows, each.seeds)
-        benchmarks[name] = benchmark
-    folder.tell_plan({name: plan_in_force(each.plan) for name, each in benchmarks.items()})
-    folder.save_results(
-        **{
-            f"{name}/{key}": value
-            for name, found in outcomes.items()
-            for key, value in arrays_of(found).items()
-        }
-    )
-    names = ["naive", *(METHODS if settings.methods is None else settings.methods)]
+        firsts[name] = next(iter(loaded[name].values()))
+        print(f"{name}: {firsts[name].note}{firsts[name].counts}", flush=True)
+        rows = rows_of(firsts[name], each)
+        grids = given_hyperparameters(each.hyperparameters, rows)
+        opened = opened_benchmarks(loaded[name], folder, grids)
+        columns = {f"{name}, {setting}": benchmark for setting, benchmark in opened.items()}
+        benchmarks |= columns
+        parts |= dict.fromkeys(columns, name)
+        jobs += jobs_of(columns, rows, options.seeds)
+    training = Training(folder, options.seed, options.validation_seeds, options.keep_nets)
+    runners = runners_of(training, benchmarks, parts)
+    if options.keep_nets:
+        print_size_of_nets(runners, jobs, str(folder.path))
+    outcomes = train_jobs(runners, jobs)
+    folder.save_results(**arrays_of(outcomes))
+    names = {"naive", *(METHODS if options.methods is None else options.methods)}
     rows = [method for name, method in METHODS.items() if name in names]
-    criterion = _criterion(benchmarks)
-    summary = [
-        *(
-            (f"Data: {name}", benchmark.note + benchmark.counts)
-            for name, benchmark in benchmarks.items()
-        ),
-        (
-            "Seeds",
-            f"{settings.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
-            "its own " + ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items()),
-        ),
-        (
-            "Selection rule",
-            RULE.format(criterion=criterion, draws=settings.validation_seeds, what="data"),
-        ),
-        *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
-        *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
-        ("Duration", folder.duration()),
-        *([NETS_KEPT] if settings.keep_nets else []),
-    ]
-    title = f"Continual learning: {len(rows)} methods on {', '.join(benchmarks)}"
+    title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
+    summary = _summary(options, firsts, folder.duration())
     first, sections = _sections(folder.path, benchmarks, outcomes, rows)
     return write_report(folder.path, title, summary, sections, first)
 
 
-def settings_of(settings: GridRun) -> dict[str, ContinualRun]:
-    """Those of every benchmark, by its name in the grid.
+def runs_of(options: GridOptions) -> dict[str, RunOptions]:
+    """Return the options of every benchmark, each with its configuration, by its name in the grid.
 
     Raises:
-      DataError: a benchmark or preset that there is not, or a plan of none of them.
+      DataError: a benchmark or preset that does not exist, or a change that fits none of them.
     """
-    plans = _plans(settings)
-    return {name: _settings(name, settings, plans[name]) for name in settings.benchmarks}
+    presets = {name: named(name, options.preset) for name in options.benchmarks}
+    if "images" in [benchmark for benchmark, _ in presets.values()]:
+        raise DataError("the benchmark images is for everlight run")
+    configs = {name: default_config(*presets[name]) for name in presets}
+    for key, text in read_changes(options.set, "--set").items():
+        value = tuple(shlex.split(text))
+        for name, setting in _changed_by(key, configs).items():
+            configs[name] = changed(configs[name], {setting: value}, SET)
+    return {
+        name: with_config(RunOptions, configs[name])(
+            benchmark=benchmark,
+            preset=preset,
+            seed=options.seed,
+            methods=options.methods,
+            setting=None if BENCHMARKS[benchmark].own_settings else options.setting,
+            hyperparameters=options.hyperparameters,
+            seeds=options.seeds,
+            validation_seeds=options.validation_seeds,
+            published=False,
+            runs=options.runs,
+        )
+        for name, (benchmark, preset) in presets.items()
+    }
 
 
-def _plans(settings: GridRun) -> dict[str, dict[str, Any]]:
-    """What is given of every benchmark's plan."""
-    # As the command line writes names of settings.
-    spelt = {name.replace("-", "_"): name for name in settings.benchmarks}
-    plans: dict[str, dict[str, Any]] = {name: {} for name in settings.benchmarks}
-    for key, value in settings.plan.items():
-        benchmark, _, setting = key.partition(".")
-        check_name(f"benchmark in this grid for {OPTION}{key}:", benchmark, list(spelt))
-        plans[spelt[benchmark]][setting] = value
-    return plans
+def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
+    """Return the option that `--set` names, by each benchmark that it changes."""
+    name, dot, setting = key.partition(".")
+    if dot and name in configs:
+        return {name: setting}
+    names = {name: option_names(config) for name, config in configs.items()}
+    found = {name: full_name(own, key) for name, own in names.items()}
+    every = sorted({each for own in names.values() for each in own})
+    having = {name: setting for name, setting in found.items() if setting in names[name]}
+    if not having:
+        check_name(f"setting {SET}{key} among", key, every)
+    return having
 
 
-def _settings(name: str, settings: GridRun, plan: Mapping[str, Any]) -> ContinualRun:
-    benchmark, colon, preset = name.partition(":")
-    check_name("benchmark", benchmark, [each for each in BENCHMARKS if each != "images"])
-    if colon:
-        check_name("preset", preset, PRESETS)
-    return ContinualRun(
-        benchmark=benchmark,
-        preset=preset or settings.preset,
-        seed=settings.seed,
-        methods=settings.methods,
-        setting=settings.setting if benchmark in (*GENERAL, "icifar") else None,
-        hyperparameters=settings.hyperparameters,
-        seeds=settings.seeds,
-        plan=dict(plan),
-        features=settings.features,
-        validation_seeds=settings.validation_seeds,
-        published=False,
-        runs=settings.runs,
+def _summary(options: GridOptions, benchmarks: Benchmarks, duration: str) -> list[tuple[str, str]]:
+    """Return the facts that every report owes; `benchmarks` has one setting of each."""
+    draws = ", ".join(f"{each.draws} ({name})" for name, each in benchmarks.items())
+    rule = RULE.format(
+        criterion=_criterion(benchmarks), draws=options.validation_seeds, what="data"
     )
+    return [
+        *((f"Data: {name}", each.note + each.counts) for name, each in benchmarks.items()),
+        (
+            "Seeds",
+            f"{options.seeds} evaluation seeds; ± is the standard deviation over seeds; each has "
+            f"its own {draws}",
+        ),
+        ("Selection rule", rule),
+        *((f"Training: {name}", each.training) for name, each in benchmarks.items()),
+        *((f"Selection: {name}", each.chosen) for name, each in benchmarks.items()),
+        ("Duration", duration),
+        *([NETS_KEPT] if options.keep_nets else []),
+    ]
 
 
 def ranks_of(finals: Mapping[str, float]) -> dict[str, float]:
-    """Ranks from 1, the greatest first, equals sharing their mean; NaN comes last."""
+    """Return ranks from 1, the greatest first; equals share their mean, NaN comes last."""
     values = np.array(list(finals.values()))
     return dict(zip(finals, rankdata(-np.nan_to_num(values, nan=-np.inf)), strict=True))
 
 
 def _sections(
-    path: Path,
-    benchmarks: Mapping[str, Benchmark],
-    outcomes: Mapping[str, Outcomes],
-    rows: Sequence[Method],
+    path: Path, benchmarks: Benchmarks, outcomes: Outcomes, rows: Sequence[Method]
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the sections after the summary."""
-    columns: dict[Place, Mapping[str, Outcome]] = {
-        Place(name, scenario): by_name
-        for name, found in outcomes.items()
-        for scenario, by_name in found.items()
+    scores = {
+        column: {name: outcome.final for name, outcome in by_name.items()}
+        for column, by_name in outcomes.items()
     }
     ranks = {
-        place: ranks_of({name: outcome.final.mean() for name, outcome in by_name.items()})
-        for place, by_name in columns.items()
+        column: ranks_of({name: values.mean() for name, values in by_name.items()})
+        for column, by_name in scores.items()
     }
     found = {
-        method.name: [ranked[method.name] for ranked in ranks.values() if method.name in ranked]
-        for method in rows
+        row.name: own
+        for row in rows
+        if (own := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
     }
-    found_on = list(columns.values())
-    order = sorted(
-        (name for name, own in found.items() if own), key=lambda name: np.mean(found[name])
-    )
-    table = Table(
+    order = sorted(found, key=lambda name: np.mean(found[name]))
+    counts = {name: str(len(own)) for name, own in found.items()}
+    table = columns_table(
         "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
         "ran.",
+        "method",
+        order,
         [
-            Column("method"),
-            *(Column(f"{place.title}: {benchmarks[place.benchmark].measure}") for place in columns),
-            Column("mean", "rank"),
-            Column("benchmarks", "rank"),
-        ],
-        [
-            [
-                name,
-                *(
-                    score_cell(columns[place].get(name), ranks[place].get(name))
-                    for place in columns
-                ),
-                f"{np.mean(found[name]):.2f}",
-                str(len(found[name])),
-            ]
-            for name in order
+            *(
+                Cells(
+                    Column(f"{column}: {benchmarks[column].score}"),
+                    {
+                        name: score_cell(values, f" ({ranks[column][name]:g})")
+                        for name, values in by_name.items()
+                    },
+                )
+                for column, by_name in scores.items()
+            ),
+            Cells(
+                Column("mean", "rank"), {name: f"{np.mean(own):.2f}" for name, own in found.items()}
+            ),
+            Cells(Column("benchmarks", "rank"), counts),
         ],
         marks={
             "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
             "diverged": "Diverged methods have the last rank.",
         },
     )
-    forgotten = Table(
+    caption = "Final scores, mean over seeds; bars are one standard deviation."
+    figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
+    criterion = _criterion(benchmarks)
+    offers = {column: each.capabilities for column, each in benchmarks.items()}
+    more = (
+        ("Forgetting and time", _forgetting_table(outcomes, order, counts)),
+        ("Methods not applicable", left_out_table(rows, offers)),
+        ("Selection of hyper-parameters", hyperparameters_table(criterion, choices_of(outcomes))),
+    )
+    first = FirstScreen(_headline(found, rows), figure, table)
+    return first, [Section(title, items=[each]) for title, each in more if each.rows]
+
+
+def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[str, str]):
+    """Return forgetting in every column, and seconds per run."""
+    seconds = {
+        name: sum(median_seconds(each[name]) for each in outcomes.values() if name in each)
+        for name in order
+    }
+    return columns_table(
         "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
         "measure. Seconds per run: median over runs, compilation included, on a machine that may "
         "be shared; the sum is over the benchmarks where the method ran.",
+        "method",
+        order,
         [
-            Column("method"),
-            *(Column(place.title, "forgetting") for place in columns),
-            Column("sum", "seconds per run"),
-            Column("benchmarks", "seconds per run"),
-        ],
-        [
-            [
-                name,
-                *("–" if name not in each else forgetting_cell(each[name]) for each in found_on),
-                dash(
-                    f"{sum(median_seconds(each[name]) for each in found_on if name in each):,.1f}"
-                ),
-                str(len(found[name])),
-            ]
-            for name in order
+            *(
+                Cells(
+                    Column(column, "forgetting"),
+                    {name: forgetting_cell(outcome) for name, outcome in by_name.items()},
+                )
+                for column, by_name in outcomes.items()
+            ),
+            Cells(
+                Column("sum", "seconds per run"),
+                {name: dash(f"{value:,.1f}") for name, value in seconds.items()},
+            ),
+            Cells(Column("benchmarks", "seconds per run"), counts),
         ],
         marks={"–": "–: not defined, or not known."},
     )
-    picture = _plot(
-        path / "grid.png",
-        order,
-        [place.title for place in columns],
-        np.array([[_final(by_name.get(name)) for by_name in columns.values()] for name in order]),
-        np.array([[ranked.get(name, np.nan) for ranked in ranks.values()] for name in order]),
-    )
-    figure = Figure("Mean final scores. Colours: rank within a column.", picture)
-    titled = {place.title: by_name for place, by_name in columns.items()}
-    offers = {place.title: benchmarks[place.benchmark].offers(place.scenario) for place in columns}
-    more = (
-        ("Methods not applicable", left_out_table(rows, offers)),
-        (
-            "Selection of hyper-parameters",
-            hyperparameters_table(_criterion(benchmarks), choices_of(titled)),
-        ),
-    )
-    first = FirstScreen(_headline(found, rows), figure, table)
-    return first, [
-        Section("Forgetting and time", items=[forgotten]),
-        *(Section(title, items=[each]) for title, each in more if each.rows),
-    ]
 
 
 def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> tuple[str, ...]:
@@ -327,43 +291,9 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     )
 
 
-def _criterion(benchmarks: Mapping[str, Benchmark]) -> str:
+def _criterion(benchmarks: Benchmarks) -> str:
     """Return what selects hyper-parameters, for each benchmark where they differ."""
-    by_name = {name: each.criterion for name, each in benchmarks.items()}
+    by_name = {name: each.criterion_words for name, each in benchmarks.items()}
     if len(set(by_name.values())) == 1:
         return next(iter(by_name.values()))
     return " and ".join(f"{criterion} ({name})" for name, criterion in by_name.items())
-
-
-def _final(outcome: Outcome | None) -> float:
-    return np.nan if outcome is None else float(outcome.final.mean())
-
-
-def score_cell(outcome: Outcome | None, rank: float | None) -> str:
-    """Mean, deviation and rank; how many runs diverged, where any did; a dash where none was."""
-    if outcome is None:
-        return "–"
-    gone = np.count_nonzero(outcome.diverged_at[:, 0] >= 0)
-    told = f"diverged in {gone} of {len(outcome.final)}" if gone else spread(outcome.final)
-    return f"{told} ({rank:g})"
-
-
-def _plot(
-    path: Path,
-    methods: Sequence[str],
-    columns: Sequence[str],
-    finals: Float[np.ndarray, "m c"],
-    ranks: Float[np.ndarray, "m c"],
-) -> Path:
-    """Ranks as colours, scores as numbers."""
-    canvas, (axis,) = new_canvas(1, 2.2 + 1.1 * len(columns), 1.6 + 0.3 * len(methods))
-    image = axis.imshow(ranks, cmap="viridis_r", aspect="auto")
-    axis.grid(False)
-    for (row, column), rank in np.ndenumerate(ranks):
-        value, dark = finals[row, column], rank > np.nanmax(ranks) / 2
-        said = "–" if np.isnan(rank) else "diverged" if np.isnan(value) else f"{value:.2f}"
-        axis.text(column, row, said, ha="center", va="center", color="w" if dark else "k")
-    axis.set_yticks(range(len(methods)), methods)
-    axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
-    canvas.colorbar(image, ax=axis, label="rank")
-    return save(canvas, path)

@@ -1,8 +1,8 @@
-"""Nets that a run kept (`--keep-nets`), read back with all that predicts with them.
+"""Networks that a run kept (`--keep-nets`), read back with all that predicts with them.
 
-net = load_net("runs/continual-run-digits-demo", "ER", seed=0, task=4)
+net = load_net("runs/run-digits-demo", "ER", seed=0, task=4)
 best = net.predict(images).argmax(axis=1)
-net = load_net("runs/continual-grid-demo", "ER", seed=0, task=4, benchmark="digits")
+net = load_net("runs/grid-demo", "ER", seed=0, task=4, benchmark="digits")
 """
 
 import dataclasses
@@ -21,41 +21,38 @@ from everlight.continual import Build, Learner, TaskSequence
 from everlight.continual.base import Memory, Samples
 from everlight.continual.engine.evaluation import over_samples
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_json, refusing
+from everlight_data.files import read_json
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
+from everlight_experiments.commands.grid import runs_of
+from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
+from everlight_experiments.commands.own_strategy import load_strategy
+from everlight_experiments.commands.parsing import read_options
+from everlight_experiments.commands.run import rows_of
 from everlight_experiments.common.checkpoint import open_existing
 from everlight_experiments.common.run_config import name_differences
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
-from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.grid import WIDENING as OF_GRIDS
-from everlight_experiments.continual.grid import GridRun, settings_of
-from everlight_experiments.continual.own_strategy import load_strategy
-from everlight_experiments.continual.plan import WIDENING
-from everlight_experiments.continual.run import rows_of
-from everlight_experiments.continual.runner import (
-    NETS,
-    Runner,
-    are_images,
-    nets_folder,
-    stored_images,
-)
-from everlight_experiments.continual.table import BENCHMARKS, ContinualRun
+from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
+from everlight_experiments.continual.kept_nets import NETS, nets_folder
+from everlight_experiments.continual.methods import Method
+from everlight_experiments.continual.runner import Runner, are_images, stored_images
 
-_WAY_OUT = "Name the folder of a `continual run` or `continual grid` with --keep-nets."
+_WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
 
 
 @dataclass(frozen=True)
 class KeptNet:
-    """A net as it was after a task."""
+    """A network as it was after a task."""
 
     class_names: tuple[str, ...]
-    """Empty where the benchmark has no names."""
+    """Names of the classes; empty where the benchmark has none."""
     task_classes: Bool[np.ndarray, "t c"]
     """The classes of each task."""
     learner: Learner
     """Parameters, batch statistics and the classes seen; without the optimizer's state."""
     memory: Memory
-    """Of the strategy, from which some predict."""
+    """The strategy's memory, from which some predict."""
     _build: Build
     _data: RunData
     _size: int
@@ -64,20 +61,20 @@ class KeptNet:
     def predict(
         self, images: Shaped[np.ndarray, "n *shape"], task: int | None = None
     ) -> Float[np.ndarray, "n c"]:
-        """Scores of the classes, the greatest of which is predicted.
+        """Return the scores of the classes; the class with the highest score is predicted.
 
-        Of several labels a sample those with scores above 0 are; where outputs are embeddings of
-        facts, they are what is given.
+        Where samples have several labels, those with scores above 0 are predicted. Where outputs
+        are embeddings of facts, the result is the embeddings.
 
         Args:
-          images: as the benchmark holds them, uint8 `[n, h, w, c]`, or the features learnt from.
-          task: that the images are said to be of, from 0; None tells none.
+          images: as the benchmark has them, uint8 `[n, h, w, c]`, or the features learned from.
+          task: task identity that is given at test, from 0; None gives none.
 
         Returns:
-          `[n, c]`; of classes not seen yet, or not of the task that is told, minus infinity.
+          `[n, c]`; minus infinity for classes not seen yet, or not of the given task.
 
         Raises:
-          DataError: images of another shape, or a task that there is not.
+          DataError: images of another shape, or a task that does not exist.
         """
         images, stored = np.asarray(images), stored_images(self._data.shared)
         dtype = stored.pieces.dtype
@@ -85,7 +82,7 @@ class KeptNet:
         if wrong or images.dtype.kind != dtype.kind:
             taken = ", ".join(map(str, stored.shape))
             raise DataError(
-                f"images are {images.dtype} of {images.shape}; this net takes {dtype} of "
+                f"images are {images.dtype} of {images.shape}; this network takes {dtype} of "
                 f"(n, {taken})"
             )
         tasks = len(self.task_classes)
@@ -111,74 +108,75 @@ def load_net(
     setting: str | None = None,
     benchmark: str | None = None,
 ) -> KeptNet:
-    """Reads the net that a run with `--keep-nets` left after a task.
+    """Read the network that a run with `--keep-nets` kept after a task.
 
-    The run's settings and data are read again, since a net alone does not say how its inputs are
-    normalised; where its data or your own strategy's file have changed since, it is refused.
+    The run's configuration and data are read again, as a network alone does not have the
+    normalization of its inputs. A network is refused if the data or the file of your own strategy
+    have changed since.
 
     Args:
-      run: the folder.
-      method: as the report calls it.
-      seed: from the run's `--seed` on, one a row of `results.npz`.
-      task: after which it is taken, from 0, as in the rows of the accuracy matrices.
-      setting: task-incremental, class-incremental, online or the benchmark's own scenario; None
-        where the run has one.
-      benchmark: of a grid, by its name there, as in icifar:small; None where it has one.
+      run: folder of the run.
+      method: name in the report.
+      seed: evaluation seed, from the run's `--seed` on, one per row of `results.npz`.
+      task: number of the task after which the network was kept, from 0.
+      setting: task-incremental, class-incremental, online or the benchmark's own; None where the
+        run has one.
+      benchmark: name in a grid, as in icifar:small; None where the grid has one.
 
     Raises:
-      MissingDataError: the folder, the run's data or its nets are not there.
+      MissingDataError: the folder, the run's data or its networks are not there.
       DataError: a benchmark, method, seed, task or setting that was not kept, with those that
-        were; a net that is damaged, or of other data.
+        were; a network that is damaged, or of other data.
     """
     run = Path(run)
-    settings, part, opened = _asked(run, benchmark)
+    options, part, opened = _stored(run, benchmark)
     kept = run / NETS / part
     if not kept.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
-    scenarios = _there(kept)
-    if setting is None and len(scenarios) > 1:
-        raise DataError(f"{run} has several settings; give one: {', '.join(scenarios)}")
-    scenario = scenarios[0] if setting is None else setting
-    check_name("setting", scenario, scenarios)
-    labels = _there(kept / scenario)
+    settings = _names(kept)
+    if setting is None and len(settings) > 1:
+        raise DataError(f"{run} has several settings; give one: {', '.join(settings)}")
+    setting = settings[0] if setting is None else setting
+    check_name("setting", setting, settings)
+    labels = _names(kept / setting)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
-    loaded = BENCHMARKS[settings.benchmark](settings)
+    # Settings of earlier starts are there too.
+    asked = None if options.setting is None else (setting,)
+    loaded = load(dataclasses.replace(options, setting=asked))[setting]
     if loaded.prepare is not None:
         loaded = loaded.opened(opened())
-    own = [load_strategy(asked) for asked in settings.strategy]
-    # Those of earlier starts, too.
-    every = dataclasses.replace(settings, methods=None, published=True)
-    rows = rows_of(loaded, every, own)
-    row = next((each for each in rows if each.name == method), None)
+    row = _row(loaded, options, method)
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} is of another version of your file")
-    seeds = _there(kept / scenario / row.label)
+    seeds = _names(kept / setting / row.label)
     check_name("seed", str(seed), seeds)
-    checkpoints = open_existing(nets_folder(run, part, scenario, row, seed))
+    checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    runner = Runner(None, loaded, settings.seed)
-    draw = Draw("reported", settings.seed, seed - settings.seed)
-    sequence = loaded.sequence(scenario, row, draw)
-    facts = checkpoints.facts(task)
-    own_facts = {"scenario": scenario, "method": row.name, "order": draw.order}
-    changed = name_differences(
-        facts,
-        {**own_facts, "hyperparameter": facts["hyperparameter"], **loaded.facts(scenario, row)},
-    )
-    if changed:
+    runner = Runner(None, loaded, options.seed)
+    draw = Draw("evaluation", options.seed, seed - options.seed)
+    sequence, stored = loaded.sequence(row, draw), checkpoints.facts(task)
+    hyperparameter = stored["hyperparameter"]
+    own = {"setting": setting, "method": row.name, "order": draw.order}
+    facts = own | {"hyperparameter": hyperparameter} | loaded.facts(row)
+    if changed := name_differences(stored, facts):
         raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
-    net = checkpoints.restore(task, runner.net(scenario, row)).state
+    net = checkpoints.restore(task, runner.net(row)).state
     return KeptNet(
         () if loaded.images is None else tuple(loaded.images.class_names),
         _classes_of_tasks(sequence),
         *net,
-        runner.build(scenario, row),
-        RunData(
-            loaded.shared(scenario, row), loaded.own(scenario, sequence, facts["hyperparameter"])
-        ),
-        loaded.protocol(scenario, row).evaluation_batch,
-        "class scores" in loaded.offers(scenario),
+        runner.build(row),
+        RunData(loaded.shared(row), loaded.own(sequence, hyperparameter)),
+        loaded.protocol(row).evaluation_batch,
+        "class scores" in loaded.capabilities,
     )
+
+
+def _row(benchmark: Benchmark, options: RunOptions, method: str) -> Method | None:
+    """Return the method's row, also one of an earlier start of the run."""
+    own = [load_strategy(asked) for asked in options.strategy]
+    every = dataclasses.replace(options, methods=None, published=True)
+    return next((each for each in rows_of(benchmark, every, own) if each.name == method), None)
 
 
 def _classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
@@ -189,59 +187,46 @@ def _classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
     return class_task == np.arange(class_task.max() + 1)[:, None]
 
 
-class _Asked(NamedTuple):
+class _Stored(NamedTuple):
     """One of a folder's benchmarks."""
 
-    settings: ContinualRun
+    options: RunOptions
     part: str
     """Its name among several."""
     opened: Callable[[], RunFolder]
 
 
-def _asked(run: Path, benchmark: str | None) -> _Asked:
-    settings = _settings(run)
-    if isinstance(settings, GridRun):
-        every, name, widening = settings_of(settings), "grid", OF_GRIDS
+def _stored(run: Path, benchmark: str | None) -> _Stored:
+    """Return the options that a run was begun with, wherever its folder lies now."""
+    path = run / "config.json"
+    is_grid = "benchmarks" in read_json(path, _WAY_OUT).get("settings", {})
+    options = read_options(GridOptions if is_grid else RunOptions, path)
+    options = dataclasses.replace(options, runs=run.parent)
+    if is_grid:
+        every, parts = runs_of(options), ("grid", "", OF_GRIDS)
     else:
-        every, name, widening = (
-            {settings.benchmark: settings},
-            f"run-{settings.benchmark}",
-            WIDENING,
-        )
+        every = {options.benchmark: options}
+        parts = "run", options.benchmark, WIDENING
     if benchmark is None:
         if len(every) > 1:
             raise DataError(f"{run} has several benchmarks; give one: {', '.join(every)}")
         (benchmark,) = every
     check_name("benchmark", benchmark, list(every))
-    part = benchmark if isinstance(settings, GridRun) else ""
-    return _Asked(every[benchmark], part, partial(_opened, run, name, settings, widening))
-
-
-def _settings(run: Path) -> ContinualRun | GridRun:
-    """As the run was begun with, wherever its folder lies now."""
-    path = run / "config.json"
-    stored = read_json(path, _WAY_OUT)
-    with refusing(path, _WAY_OUT):
-        given = {**stored["settings"], "runs": run.parent}
-        if given.get("images") is not None:
-            given["images"] = Path(given["images"])
-        plain = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-        if "benchmarks" in plain:
-            return GridRun(**plain)
-        return ContinualRun(**{"benchmark": "digits", **plain})
+    part = benchmark if is_grid else ""
+    return _Stored(every[benchmark], part, partial(_opened, run, options, *parts))
 
 
 def _opened(
-    run: Path, name: str, settings: ContinualRun | GridRun, widening: Sequence[str]
+    run: Path, options: RunOptions | GridOptions, paper: str, name: str, widening: Sequence[str]
 ) -> RunFolder:
-    folder = RunFolder("continual", name, settings, True, widening)
+    folder = RunFolder(paper, name, options, True, widening)
     if folder.path.resolve() != run.resolve():
         folder.remove_empty()
         raise DataError(f"{run} was {folder.path.name}; give it its name again")
     return folder
 
 
-def _there(folder: Path) -> list[str]:
+def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -249,14 +234,14 @@ def _there(folder: Path) -> list[str]:
 def _predicted(
     build: Build,
     size: int,
-    told: bool,
+    task_given: bool,
     data: RunData,
     images: Shaped[Array, "n *shape"],
     learner: Learner,
     memory: Memory,
     task: Int[Array, ""],
 ) -> Float[Array, "n c"]:
-    """Scores of other images than those that were learnt from, normalised as these."""
+    """Return the scores of images that are normalized as those that were learned from."""
     strategy = build(data)[1]
     others = jax.tree.map(
         lambda part: part.with_images(images) if are_images(part) else part,
@@ -266,7 +251,7 @@ def _predicted(
     setup = build(data._replace(shared=others))[0]
 
     def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
-        if told and strategy.predict_task is not None:
+        if task_given and strategy.predict_task is not None:
             return strategy.predict_task(memory, learner, inputs, task)
         return strategy.predict(memory, learner, inputs)
 

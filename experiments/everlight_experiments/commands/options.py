@@ -1,4 +1,4 @@
-"""Options of the commands that train methods on a benchmark."""
+"""Options of the commands that train methods on benchmarks."""
 
 import dataclasses
 from typing import Annotated, Literal, get_args
@@ -21,34 +21,82 @@ class BenchmarkOptions(RunSettings):
     """Options of every command on one benchmark; `with_config` adds those of its configuration."""
 
     benchmark: tyro.conf.Positional[str] = ""
-    """Name of the benchmark, with an optional preset as in tiny-imagenet:small. There are digits,
+    """Name of the benchmark, with an optional preset as in tiny-imagenet:small: digits,
     fashion-mnist, mnist, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc,
-    core50-nic, facts, and images for your own --data."""
+    core50-nic, facts, or images for your own --data."""
     setting: tuple[Option, ...] | None = None
-    """Settings to run: task-incremental gives the task identity at test, class-incremental does
-    not, online is class-incremental in one pass; None is class-incremental. iirc, core50 and facts
-    have their own."""
+    """Settings to run: task-incremental (task identity given at test), class-incremental (not
+    given; None is this one) or online (one pass). iirc, CORe50 and facts have their own settings
+    and do not take it."""
     validation_seeds: Count = 2
-    """Number of validation seeds, which select hyper-parameters; they begin at --seed + 1000 and
-    are never evaluated on."""
+    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
+    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions(BenchmarkOptions):
-    """Train any methods on one benchmark or on your own images."""
+    """Train any methods on one benchmark or on your own images.
+
+    Instead of a name, --config gives all options: --config RUN/config.json repeats a run, and
+    --config FILE.py:NAME takes a configuration of your own. Other options change them.
+    """
 
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods; quote names that contain spaces. None is every applicable one; naive always
-    runs."""
+    """Names of methods from the list above, in quotes where they contain spaces. None is every
+    method that the benchmark supports. The baseline naive always runs."""
     strategy: tuple[str, ...] = ()
-    """Your own strategy, my_file.py:my_strategy, a function from a `Setup` to a `Strategy`."""
+    """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
+    `Strategy` (docs/guide/strategy.md)."""
     hyperparameters: tuple[str, ...] = ()
-    """Grids that replace the default ones, as in EWC=1e2,1e4,1e6; a single number is used as it
-    is."""
+    """Values to try instead of those in the list above, one entry per method, as in
+    EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. icifar, CORe50 and facts try
+    other values for some methods by default."""
     published: bool = True
     """Add a row with the hyper-parameter that each method's paper recommends."""
     seeds: Seeds = 3
-    """Number of evaluation seeds, from --seed on, each with its own class order; more can be added
-    later."""
+    """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
+    task order (facts: its own initialization). More can be added later."""
     keep_nets: bool = False
-    """Keep the trained network after every task in the run's folder, for `load_net`."""
+    """Save every trained network after every task, in the folder models/ of the run; the Python
+    function `load_net` loads them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GridOptions(RunSettings):
+    """Rank methods over several benchmarks in one table."""
+
+    benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
+    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
+    set: tuple[str, ...] = ()
+    """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,
+    as in epochs=2; BENCHMARK.NAME=VALUE changes one, as in icifar:small.learning-rate=0.01. Quote
+    several values, as in 'per-class=100 50'."""
+    methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
+    """Names of methods from the list above, in quotes where they contain spaces. None is all. The
+    baseline naive always runs."""
+    setting: tuple[Option, ...] | None = None
+    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
+    this one) or online. Other benchmarks run in their own settings."""
+    hyperparameters: tuple[str, ...] = ()
+    """Values to try instead of those in the list above, one entry per method, as in EWC=1e2,1e4
+    SI=0.1. A single value is used without tuning."""
+    seeds: Seeds = 3
+    """Number of evaluation seeds per method and benchmark, counted up from --seed."""
+    validation_seeds: Count = 2
+    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
+    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
+    keep_nets: bool = False
+    """Save every trained network after every task, in the folder models/ of the run; the Python
+    function `load_net` loads them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneOptions(BenchmarkOptions):
+    """Grid-search values of the configuration on validation seeds."""
+
+    vary: tuple[str, ...] = ()
+    """Values of options to combine, joined by commas, as in learning-rate=0.01,0.03 epochs=5,10.
+    Put texts that contain commas in quotes: net="'mlp:100,100','cnn'"."""
+    methods: tuple[str, ...] = ("joint", "ER")
+    """Names of the methods over which scores are averaged, from the list above, in quotes where
+    they contain spaces."""

@@ -5,19 +5,23 @@ from dataclasses import fields, make_dataclass
 from pathlib import Path
 from typing import Any
 
+from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
-from everlight_experiments.commands.options import RunOptions
+from everlight_experiments.commands.methods_help import list_methods
+from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
 from everlight_experiments.common.configs import from_json, option_value, with_config
+from everlight_experiments.common.python_files import load_object
 
 CONFIG = "--config"
+_FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"
 
 
 def run_options(arguments: list[str]) -> type:
-    """Return the options of `everlight run`: those of its benchmark, or of a run's config.json.
+    """Return the options of `everlight run`: those of its benchmark, or of `--config`.
 
     Args:
-      arguments: of the command line; `--config FILE` is taken out of them.
+      arguments: of the command line; `--config` is taken out of them.
 
     Raises:
       DataError: a benchmark, preset or file that cannot be used.
@@ -26,35 +30,79 @@ def run_options(arguments: list[str]) -> type:
 
 
 def tune_options(arguments: list[str]) -> type:
-    """Return the options of `everlight tune`."""
-    return _options(RunOptions, arguments)
+    """Return the options of `everlight tune`, which begin as those of `everlight run`."""
+    return _options(TuneOptions, arguments)
+
+
+def grid_options(arguments: list[str]) -> type:
+    """Return the options of `everlight grid`."""
+    return with_defaults(GridOptions, GridOptions())
 
 
 def _options(kind: type, arguments: list[str]) -> type:
-    stored = option_value(arguments, CONFIG)
-    if stored is not None:
-        place = next(n for n, each in enumerate(arguments) if each.startswith(CONFIG))
-        del arguments[place : place + (1 if "=" in arguments[place] else 2)]
-        if stored.partition(":")[0] not in BENCHMARKS:
-            return with_defaults(kind, read_options(kind, Path(stored)))
-        arguments.insert(0, stored)
-    preset = option_value(arguments, "--preset") or "demo"
+    given, config = _taken(arguments), None
+    if given is not None and given.rpartition(":")[0].endswith(".py"):
+        config = load_object(given, CONFIG, _FORM).value
+        if not arguments or arguments[0].startswith("-"):
+            arguments.insert(0, _benchmark_of(given, config))
+    elif given is not None and given.partition(":")[0] in BENCHMARKS:
+        arguments.insert(0, given)
+    elif given is not None:
+        return with_defaults(kind, read_options(kind, Path(given)))
     if not arguments or arguments[0].startswith("-"):
+        if not {"-h", "--help"} & set(arguments):
+            raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
         # Help without a benchmark shows the options of images with classes.
-        return with_config(kind, default_config("digits", "demo"))
-    name, preset = named(arguments[0], preset)
-    found = with_config(kind, BENCHMARKS[name].configs[preset])
-    return with_defaults(found, found(benchmark=name, preset=preset))
+        return with_defaults(kind, with_config(kind, default_config("digits"))())
+    name, preset = named(arguments[0], option_value(arguments, "--preset") or "demo")
+    default = default_config(name, preset)
+    if config is not None and type(config) is not type(default):
+        expected = _type_name(default)
+        raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {name} takes {expected}")
+    found = with_config(kind, default if config is None else config)
+    return with_defaults(kind, found(benchmark=name, preset=preset))
+
+
+def _taken(arguments: list[str]) -> str | None:
+    """Take `--config` and its value out of arguments; return the value."""
+    given = option_value(arguments, CONFIG)
+    if given is not None:
+        place = next(n for n, each in enumerate(arguments) if each.partition("=")[0] == CONFIG)
+        del arguments[place : place + (1 if "=" in arguments[place] else 2)]
+    return given
+
+
+def _benchmark_of(given: str, config: Any) -> str:
+    """Return the benchmark that takes a configuration of a user's file."""
+    names = [
+        name
+        for name, entry in BENCHMARKS.items()
+        if isinstance(config, type(next(iter(entry.configs.values()))))
+    ]
+    if not names:
+        raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {_FORM}")
+    if len(names) > 1 and "images" not in names:
+        raise DataError(f"name the benchmark of {CONFIG} {given} first: {', '.join(names)}")
+    return "images" if "images" in names else names[0]
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def with_defaults(kind: type, options: Any) -> type:
-    """Return a class of options whose defaults are the values of an instance."""
+    """Return a command's options whose defaults are the values of an instance.
+
+    Args:
+      kind: class of the command, whose help the result has, with all methods.
+      options: instance.
+    """
     changed = [
         (field.name, field.type, defaulted(default=getattr(options, field.name)))
         for field in fields(options)
     ]
     found = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
-    found.__doc__ = kind.__doc__
+    found.__doc__ = f"{kind.__doc__}\n\n{list_methods()}"
     return found
 
 
@@ -72,5 +120,7 @@ def read_options(kind: type, path: Path) -> Any:
     content = read_json(path, way_out)
     with refusing(path, way_out):
         stored = dict(content["settings"])
-        config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
-        return from_json(with_config(kind, config), stored)
+        if "config" in stored:
+            config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
+            kind = with_config(kind, config)
+        return from_json(kind, stored)

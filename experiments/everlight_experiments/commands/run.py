@@ -6,7 +6,7 @@
 Seeds, methods and settings can be added to a finished run: what was trained is read back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,8 @@ def run_benchmark(options: RunOptions) -> Path:
     rows = rows_of(benchmark, options, own)
     refuse_inapplicable(benchmarks, options.methods or (), rows)
     folder = RunFolder("run", named(options.benchmark)[0], options, True, WIDENING)
-    benchmarks = {name: each.opened(folder) for name, each in benchmarks.items()}
+    given = given_hyperparameters(options.hyperparameters, rows)
+    benchmarks = opened_benchmarks(benchmarks, folder, given)
     benchmark = next(iter(benchmarks.values()))
     training = Training(folder, options.seed, options.validation_seeds, options.keep_nets)
     runners = runners_of(training, benchmarks)
@@ -65,6 +66,17 @@ def run_benchmark(options: RunOptions) -> Path:
     title = f"Continual learning of {benchmark.name}: {len(rows)} methods"
     first, sections = report_sections(folder.path, benchmarks, outcomes, rows)
     return write_report(folder.path, title, summary, sections, first)
+
+
+def opened_benchmarks(
+    benchmarks: Benchmarks, folder: RunFolder, grids: Mapping[str, tuple[float, ...]]
+) -> Benchmarks:
+    """Return the benchmarks with all that comes before the first task, and with given grids."""
+    opened = {name: each.opened(folder) for name, each in benchmarks.items()}
+    return {
+        name: each._replace(hyperparameters={**each.hyperparameters, **grids})
+        for name, each in opened.items()
+    }
 
 
 def own_methods(asked: Sequence[str]) -> list[Method]:

@@ -5,9 +5,9 @@ import dataclasses
 import io
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar, Union
 
 import tyro
 
@@ -15,6 +15,8 @@ from everlight_data.errors import DataError
 from everlight_experiments.common.settings import check_name, check_settings
 
 C = TypeVar("C")
+_SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
+"""Mark of fields that are no options."""
 
 
 def with_config(options: type, config: Any) -> type:
@@ -43,7 +45,8 @@ def from_json(kind: Any, value: Any) -> Any:
       value: as `json.loads` gives it.
 
     Raises:
-      KeyError, TypeError, ValueError: the value is not of that type.
+      DataError: an option that does not exist.
+      TypeError, ValueError: the value is not of that type.
     """
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
@@ -53,14 +56,39 @@ def from_json(kind: Any, value: Any) -> Any:
             return None
         return from_json(next(each for each in arguments if each is not type(None)), value)
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind, include_extras=True)
-        return kind(**{name: from_json(hints[name], each) for name, each in value.items()})
-    if isinstance(value, Mapping):
-        return {name: from_json(arguments[1], each) for name, each in value.items()}
-    if isinstance(value, list):
-        kinds = [arguments[0]] * len(value) if arguments[-1:] == (Ellipsis,) else arguments
+        return kind(**_fields_from_json(kind, _of_type(dict, value)))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {key: from_json(arguments[1], each) for key, each in _of_type(dict, value).items()}
+    if origin is tuple:
+        value = _of_type(list, value)
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(from_json(*each) for each in zip(kinds, value, strict=True))
-    return Path(value) if kind is Path and value is not None else value
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
+        return value
+    if kind is Path:
+        return Path(_of_type(str, value))
+    if kind is float and type(value) is int:
+        return float(value)
+    return _of_type(kind, value)
+
+
+def _of_type(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _fields_from_json(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    hints, found = typing.get_type_hints(kind, include_extras=True), {}
+    for name, value in stored.items():
+        check_name("option", name, list(hints))
+        try:
+            found[name] = from_json(hints[name], value)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name}: {error}") from error
+    return found
 
 
 def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
@@ -74,17 +102,20 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
     Raises:
       DataError: a name that does not exist, with the nearest ones, or a value of another type.
     """
-    names = _option_names(config)
-    for name, value in changes.items():
-        name = name.replace("_", "-")
-        meant = [each for each in names if each.split(".")[-1] == name]
-        name = meant[0] if len(meant) == 1 else name
+    names = option_names(config)
+    for given, value in changes.items():
+        name = full_name(names, given)
         check_name(f"setting {option}{name} among", name, names)
-        texts = [str(each) for each in (value if isinstance(value, tuple) else (value,))]
+        texts = _texts(value)
         refusal = io.StringIO()
         try:
             with contextlib.redirect_stdout(refusal), contextlib.redirect_stderr(refusal):
-                config = tyro.cli(type(config), args=[f"--{name}", *texts], default=config)
+                config = tyro.cli(
+                    type(config),
+                    args=[f"--{name}", *texts],
+                    default=config,
+                    config=(tyro.conf.FlagConversionOff,),
+                )
         except SystemExit as error:
             now = _value(config, name)
             said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
@@ -93,15 +124,43 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
     return config
 
 
-def _option_names(config: Any, before: str = "") -> list[str]:
+def full_name(names: Sequence[str], given: str) -> str:
+    """Return the option that a name means, which may be the part after its last dot."""
+    given = given.replace("_", "-")
+    meant = [each for each in names if each.split(".")[-1] == given]
+    return meant[0] if len(meant) == 1 and given not in names else given
+
+
+def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
+    """Return the words that make one configuration of another on the command line, by option."""
+    words = {}
+    for name in option_names(config):
+        value = _value(config, name)
+        if value == _value(default, name):
+            continue
+        before, dot, last = name.rpartition(".")
+        if value is False:
+            words[name] = [f"--{before}{dot}no-{last}"]
+        else:
+            words[name] = [f"--{name}", *([] if value is True else _texts(value))]
+    return words
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in (value if isinstance(value, tuple) else (value,))]
+
+
+def option_names(config: Any, before: str = "") -> list[str]:
     """Return the names of a configuration's options as the command line writes them."""
     names = []
     parts = config if isinstance(config, Mapping) else _fields(config)
     for name, value in parts.items():
         written = name.replace("_", "-")
+        if _has_mark(config, name, lambda mark: mark is _SUPPRESSED):
+            continue
         if dataclasses.is_dataclass(value) or (isinstance(value, Mapping) and value):
             inner = before if _is_unnamed(config, name) else f"{before}{written}."
-            names += _option_names(value, inner)
+            names += option_names(value, inner)
         else:
             names.append(before + written)
     return names
@@ -113,10 +172,15 @@ def _fields(config: Any) -> dict[str, Any]:
 
 def _is_unnamed(config: Any, name: str) -> bool:
     """Return whether a part's options stand without its name."""
+    return _has_mark(config, name, lambda mark: getattr(mark, "name", None) == "")
+
+
+def _has_mark(config: Any, name: str, holds: Callable[[Any], bool]) -> bool:
+    """Return whether a field's type is annotated with a mark of a kind."""
     if isinstance(config, Mapping):
         return False
     hint = typing.get_type_hints(type(config), include_extras=True)[name]
-    return any(getattr(each, "name", None) == "" for each in getattr(hint, "__metadata__", ()))
+    return any(map(holds, getattr(hint, "__metadata__", ())))
 
 
 def _value(config: Any, name: str) -> Any:

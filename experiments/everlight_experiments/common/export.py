@@ -4,10 +4,10 @@ import collections
 import csv
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import tyro
@@ -27,13 +27,13 @@ class ExportSettings:
     run: tyro.conf.Positional[Path]
     """Folder of the run, where the exported files are written."""
     to: Form = "csv"
-    """Format to write: csv is `scores.csv`; matrices is `matrices.json` and a csv per method;
-    tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
+    """Format to write: csv is `scores.csv`, a line per number; matrices is `matrices.json` and a
+    csv per method; tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
     sync` uploads."""
 
 
 def export(settings: ExportSettings) -> Path:
-    """Exports a run's numbers; returns where they are.
+    """Export a run's numbers; returns where they are.
 
     Raises:
       DataError: the run has none, they are damaged, or tensorboardX or wandb is missing.
@@ -49,23 +49,69 @@ def export(settings: ExportSettings) -> Path:
     return written
 
 
+COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
+
+
+class Named(NamedTuple):
+    """Where an array of results.npz belongs; empty texts where it is of no method."""
+
+    setting: str
+    method: str
+    metric: str
+    seeds: int
+    """Number of evaluation seeds, the length of the first axis; 0 where it has none."""
+    tasks: int
+
+
 def _write_csv(run: Path) -> Path:
-    """A line an entry: its array, its place in it, and its value."""
+    """Write a line per number: method, setting, seed, task, task tested on, metric, value.
+
+    Places along other axes stand in brackets behind the metric, as in `tried[2]`.
+    """
     arrays = read_sealed(run / "results.npz", "Wait for the run's end, or run it again.")
+    first = read_json(run / "config.json", "Name the folder of a run.")["settings"].get("seed", 0)
     path = run / "scores.csv"
     with written_whole(path) as unfinished, unfinished.open("w", newline="") as stream:
         writer = csv.writer(stream)
-        writer.writerow(["array", "place", "value"])
+        writer.writerow(COLUMNS)
         for name, array in arrays.items():
+            named = _named(name, arrays)
             for place, value in np.ndenumerate(array):
-                writer.writerow([name, " ".join(map(str, place)), value])
+                writer.writerow([*_place(named, array.shape, place, first), value])
     return path
 
 
-def _write_matrices(run: Path) -> Path:
-    """Accuracy matrices as nested lists, null where there is none, and as tables.
+def _named(name: str, arrays: Mapping[str, np.ndarray]) -> Named:
+    before, _, metric = name.rpartition("/")
+    setting, _, method = before.partition("/")
+    steps = arrays.get(f"{before}/steps")
+    if not method or steps is None:
+        return Named("", "", name, 0, 0)
+    seeds, tasks = steps.shape
+    # The grid of a hyper-parameter has no seeds.
+    of_seeds = arrays[name].shape[:1] == (seeds,) and metric not in ("hyperparameters", "tried")
+    return Named(setting, method, metric, seeds if of_seeds else 0, tasks)
 
-    A matrix's table has a row for every run and task learnt, and a column for every task tested.
+
+def _place(
+    named: Named, shape: tuple[int, ...], place: tuple[int, ...], first: int
+) -> tuple[str | int, ...]:
+    """Return all columns but for the value."""
+    left, seed = list(zip(shape, place, strict=True)), ""
+    if named.seeds:
+        seed = first + left.pop(0)[1]
+    tasks: list[str | int] = []
+    while named.seeds and left and left[0][0] == named.tasks and len(tasks) < 2:
+        tasks.append(left.pop(0)[1])
+    task, tested = [*tasks, "", ""][:2]
+    behind = f"[{','.join(str(number) for _, number in left)}]" if left else ""
+    return named.method, named.setting, seed, task, tested, f"{named.metric}{behind}"
+
+
+def _write_matrices(run: Path) -> Path:
+    """Write accuracy matrices as nested lists, null where there is none, and as tables.
+
+    A matrix's table has a row per run and task learned, and a column per task tested.
     """
     path = run / "results.npz"
     arrays = read_sealed(path, "Wait for the run's end, or run it again.")
@@ -102,7 +148,7 @@ def _is_matrices(array: np.ndarray) -> bool:
 
 
 def _write_offline_run(run: Path) -> Path:
-    """The scalars of `_write_events`, and the settings as the run's configuration."""
+    """Write the scalars of `_write_events`, and the settings as the run's configuration."""
     try:
         import wandb
     except ImportError as error:
@@ -127,7 +173,7 @@ def _write_offline_run(run: Path) -> Path:
 
 
 def _write_events(run: Path) -> Path:
-    """Scalars under the event's texts and the number's name, each a step after the last one."""
+    """Write scalars under the event's texts and the number's name, each a step after the last."""
     try:
         from tensorboardX import SummaryWriter
     except ImportError as error:
@@ -159,7 +205,7 @@ def _read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def _scalars(event: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """The event's numbers, a list's one by one; None is no number, and takes a step too."""
+    """Yield the event's numbers, a list's one by one; None is no number, and takes a step too."""
     label = [value for value in event.values() if isinstance(value, str)]
     for name, value in event.items():
         if isinstance(value, int | float | list):

@@ -2,11 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from everlight_data.errors import DataError
+from everlight_experiments.common.configs import full_name, option_names
 
 OPTIONS = {
     "--exemplars": "--exemplars-per-class",
+    "--images": "--data",
     "--rate": "--learning-rate",
     "--scale": "--preset",
     "--scenario": "--setting",
@@ -22,8 +25,9 @@ SETTINGS = {
     "rate": "learning-rate",
     "rates": "learning-rates",
     "strengths-tried": "hyperparameters-tried",
+    "blocks": "net",
 }
-"""Last parts of names after `--plan.` and of `--vary`."""
+"""Last parts of names after the former `--plan.` and of `--vary`."""
 
 
 COMMANDS = {
@@ -62,21 +66,21 @@ def refuse_old_command(arguments: Sequence[str]) -> None:
             raise DataError(f"everlight {asked} is now everlight {COMMANDS[asked]}")
 
 
-def refuse_old_names(arguments: Sequence[str], settings_type: type) -> None:
-    """Refuse options, values and plan settings by their old names.
+def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
+    """Refuse options and values by their old names.
 
     Args:
       arguments: of the command line, after the command's name.
-      settings_type: dataclass of the command, whose own options are never refused.
+      kind: dataclass of the command, whose own options are never refused.
 
     Raises:
       DataError: the new name.
     """
-    own = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(settings_type)}
+    own = {f"--{field.name.replace('_', '-')}": field.default for field in dataclasses.fields(kind)}
     option = ""
     for word, value in _words(arguments):
         if word.startswith("--plan."):
-            _refuse_setting("--plan.", word.removeprefix("--plan."))
+            _refuse_plan(word, "--set" in own, own.get("--config"))
         elif word:
             option = word.replace("_", "-")
             if option in OPTIONS and option not in own:
@@ -88,7 +92,25 @@ def refuse_old_names(arguments: Sequence[str], settings_type: type) -> None:
             if preset in VALUES["--preset"]:
                 raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
         if option == "--vary" and "=" in value:
-            _refuse_setting("--vary ", value.partition("=")[0])
+            name = value.partition("=")[0]
+            if _renamed(name) != name:
+                raise DataError(f"--vary {name} is now --vary {_renamed(name)}")
+
+
+def _refuse_plan(word: str, is_grid: bool, config: Any) -> None:
+    """Refuse the former options `--plan.NAME`, which are options of their own now.
+
+    Raises:
+      DataError: the new name.
+    """
+    new = _renamed(word.removeprefix("--plan."))
+    if is_grid:
+        raise DataError(f"{word} is now --set {new}=VALUE")
+    if dataclasses.is_dataclass(config):
+        # A part's options may stand without its name.
+        names = option_names(config)
+        new = new if new in names else full_name(names, new.rpartition(".")[2])
+    raise DataError(f"{word} is now --{new}")
 
 
 def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -101,8 +123,7 @@ def _words(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield "", argument
 
 
-def _refuse_setting(before: str, name: str) -> None:
-    parts, dot, last = name.rpartition(".")
-    new = SETTINGS.get(last.replace("_", "-"))
-    if new is not None:
-        raise DataError(f"{before}{name} is now {before}{parts}{dot}{new}")
+def _renamed(name: str) -> str:
+    """Return the new name of a setting, whose parts are joined by dots."""
+    before, dot, last = name.replace("_", "-").rpartition(".")
+    return f"{before}{dot}{SETTINGS.get(last, last)}"

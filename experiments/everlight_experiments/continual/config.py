@@ -51,7 +51,7 @@ class Config:
     tasks: tuple[Count, ...] = (5,)
     """Number of tasks of as equal sizes as possible, or the number of classes of every task."""
     order: Literal["seeded", "natural"] = "seeded"
-    """Order of the classes: seeded draws one per seed, natural is that of the labels."""
+    """Order of the classes: seeded is another one for every seed, natural is that of the labels."""
     net: str = "cnn"
     """Network: mlp:256,256 (hidden units), cnn, cnn:16,32,64 (channels, then hidden units),
     small-cnn:32,64,512, resnet:5 (blocks per stage), resnet50, linear, or FILE.py:NAME, a function

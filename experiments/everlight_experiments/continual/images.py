@@ -263,6 +263,8 @@ def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]
     """Return what identifies the runs of a configuration."""
     apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
     kept = {key: value for key, value in dataclasses.asdict(config).items() if key not in apart}
+    # A run's own `order` is the seed of its sequence.
+    kept["class_order"] = kept.pop("order")
     return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
 
 

@@ -1,9 +1,8 @@
 """Networks by name: `mlp:256,256`, `cnn`, `small-cnn:16,32,64`, `resnet:5`, `FILE.py:NAME`."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 
@@ -11,6 +10,7 @@ from everlight.models import MLP, PlainCNN, ReducedResNet, ResNet50
 from everlight.models.small_cnn import SmallCNN
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
+from everlight_experiments.common.python_files import load_object
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.methods import Method
 
@@ -128,7 +128,7 @@ def network(text: str, wanted: Wanted) -> Network:
     """
     name, _, after = text.partition(":")
     if name.endswith(".py"):
-        found = _from_file(Path(name), after, wanted)
+        found = _from_file(text, wanted)
     else:
         check_name("network --net", name, list(NETWORKS))
         make, counts = NETWORKS[name]
@@ -150,23 +150,20 @@ def network(text: str, wanted: Wanted) -> Network:
     return found._replace(note=found.note + dtype, classes=wanted.classes)
 
 
-def _from_file(path: Path, name: str, wanted: Wanted) -> Network:
+def _from_file(text: str, wanted: Wanted) -> Network:
     form = "give --net FILE.py:NAME, a function from the number of classes to a Flax module"
-    if not path.is_file():
-        raise DataError(f"--net: {path} does not exist; {form}")
-    spec = importlib.util.spec_from_file_location("own_network", path)
-    module = importlib.util.module_from_spec(spec)
+    make = load_object(text, "--net", form).value
     try:
-        spec.loader.exec_module(module)
-        shape: Any = getattr(module, name)(wanted.classes)
+        shape = make(wanted.classes)
     # Anything may fail in a user's code.
     except Exception as error:
         message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--net {path}:{name} cannot be built ({message}); {form}") from error
+        raise DataError(f"--net {text} cannot be built ({message}); {form}") from error
     if not isinstance(shape, nn.Module):
-        raise DataError(f"--net {path}:{name} gave {type(shape).__name__}; {form}")
+        raise DataError(f"--net {text} gave {type(shape).__name__}; {form}")
     named = "head" in getattr(shape, "__dataclass_fields__", {})
-    return Network(shape, f"{name} of {path.name}", named=named)
+    path, _, name = text.rpartition(":")
+    return Network(shape, f"{name} of {Path(path).name}", named=named)
 
 
 def feature_head(note: str, classes: int) -> Network:

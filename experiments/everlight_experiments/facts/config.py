@@ -94,7 +94,7 @@ class Scale:
     protocol: Annotated[Protocol, tyro.conf.arg(name="")]
     """Epochs and batches of every task."""
     replay_batch_size: Count | None = None
-    """Samples that methods draw from memory per step; None is the batch size."""
+    """Samples that methods replay per step; None is the batch size."""
 
 
 @dataclass(frozen=True)

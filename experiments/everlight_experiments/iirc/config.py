@@ -68,7 +68,7 @@ class Config:
     exemplars_per_class: Count = 20
     """Stored samples per class, for methods with exemplars."""
     replay_batch_size: Count | None = None
-    """Samples that methods draw from memory per step; None is the batch size."""
+    """Samples that methods replay per step; None is the batch size."""
     per_class: tuple[Count, Count] = (500, 100)
     """Largest number of training and of test images per class."""
     superclasses: Count | None = None

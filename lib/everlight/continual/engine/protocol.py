@@ -23,11 +23,11 @@ class Protocol:
     """
 
     epochs: PositiveInt = 10
-    """Epochs per task."""
+    """Number of epochs per task."""
     first_epochs: PositiveInt | None = None
     """Epochs of the first task; None is `epochs`."""
     batch_size: PositiveInt = 32
-    """Samples per step."""
+    """Number of samples per step."""
     epoch_steps: PositiveInt | None = None
     """Steps per epoch, which cycles through its samples in one order; None is one pass. With a
     fixed number, tasks of all sizes take equally many steps."""

@@ -1,0 +1,59 @@
+"""Objects of a user's own Python files, named as FILE.py:NAME."""
+
+import importlib.util
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from everlight_data.errors import DataError
+from everlight_data.files import one_line, read_bytes
+from everlight_experiments.common.settings import nearest_names
+
+_MOST_BYTES = 10_000_000
+
+
+class Loaded(NamedTuple):
+    """An object of a user's file."""
+
+    value: Any
+    module: ModuleType
+    version: str
+    """Checksum of the file."""
+
+
+def load_object(asked: str, option: str, form: str) -> Loaded:
+    """Run a file and return an object of it.
+
+    Args:
+      asked: FILE.py:NAME.
+      option: of the command line, for messages.
+      form: sentence on what to give, for messages.
+
+    Raises:
+      MissingDataError: there is no such file.
+      DataError: it fails, or has no such name.
+    """
+    path, colon, name = asked.rpartition(":")
+    if not colon or not path or not name.isidentifier():
+        raise DataError(f"{option} {asked!a}; {form}")
+    version = f"{zlib.crc32(read_bytes(Path(path), _MOST_BYTES, f'For {option} {form}.')):08x}"
+    spec = importlib.util.spec_from_file_location(f"own_file_{version}", path)
+    if spec is None:
+        raise DataError(f"{path} is no Python file; {form}")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look there for the names in their annotations.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    # Anything may fail in a user's code.
+    except Exception as error:
+        raise DataError(
+            f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
+        ) from error
+    if not hasattr(module, name):
+        near = nearest_names(name, list(vars(module)))
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise DataError(f"{path} has no {name!r}.{meant} For {option} {form}.")
+    return Loaded(getattr(module, name), module, version)
