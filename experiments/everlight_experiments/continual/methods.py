@@ -70,30 +70,30 @@ def flattened(inputs: Float[Array, "b *shape"]) -> Float[Array, "b f"]:
 
 
 class Needs(NamedTuple):
-    """What a strategy is made from beside the setup."""
+    """Values that a strategy is made from, beside the setup."""
 
     tasks: int
-    """Of the sequence."""
+    """Number of tasks of the sequence."""
     classes: int
     exemplars_per_class: int
-    """Of every class, where it keeps any; a reservoir has as many in all."""
+    """Stored samples per class, of methods that keep any; a reservoir has as many in total."""
     hyperparameter: Float[Array, ""] | float = 0.0
-    """Of its penalty, where it has one."""
+    """Coefficient of its penalty, where it has one."""
     reach: float | None = None
     """The optimizer's rate, divided by 1 − m with momentum m: for implicit steps on penalties; None
     adds their gradients."""
     layers: tuple[str, ...] = ()
-    """Of the net below its head, in order."""
+    """Names of the layers below the head, in order."""
     class_group: Int[Array, "c"] | None = None
     """The head of each class, at most one a task; None is one head."""
     labels: int = 1
-    """Of a sample, at most."""
+    """Largest number of labels of a sample."""
     importance_samples: int = 1024
-    """Of a task, that say which parameters matter."""
+    """Samples of a task on which the importance of parameters is estimated."""
     gain: float = 1.0
     """CWR's, of the weights consolidated at the first task."""
     gate: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]] = flattened
-    """What ExpertGate's gate sees of inputs."""
+    """Input of ExpertGate's gate."""
     gate_hidden: int = 16
     replay_batch_size: int | None = None
     """Samples that a method draws from memory per step; None is as many as its batch has."""
@@ -107,33 +107,33 @@ class Needs(NamedTuple):
 
 
 Given = Callable[[Needs], dict[str, Any]]
-"""From what a strategy is made from to the factory's arguments by name, beside the setup."""
+"""Function from a strategy's needs to the factory's arguments by name, beside the setup."""
 
 
 class Method(NamedTuple):
     """A row of the table."""
 
     factory: Callable[..., Strategy]
-    """Of the strategy, from a setup and its settings."""
+    """Function from a setup and arguments to the strategy."""
     given: Given
     hyperparameters: tuple[float, ...] = ()
-    """From which one is chosen; none where there is nothing to choose, one where it is fixed."""
+    """Grid from which one is selected; empty without a hyper-parameter, one value if fixed."""
     published: float | None = None
     """The hyperparameter that its paper recommends, where it recommends one."""
     trains: Trains = "net"
     """The whole net, or a head over what a frozen trunk gives (or over the inputs)."""
     head: HeadKind = "linear"
     demands: tuple[Demand, ...] = ()
-    """Of a benchmark, without which it makes no sense."""
+    """Capabilities that a benchmark must have."""
     select: Literal["best", "last"] = "best"
     """The epoch that it keeps where a benchmark validates within tasks."""
     anew: bool = False
-    """Whether it learns all samples so far from the beginning, which takes longer."""
+    """True if it learns all samples so far from the beginning, which takes longer."""
     setting: Setting = "incomplete"
     """Which labels it is told where samples get others later (IIRC)."""
     name: str = ""
     version: str = ""
-    """Of a user's file: what an earlier one left is not taken for its own."""
+    """Version of a user's file; runs of an earlier version are not read back."""
 
     @property
     def label(self) -> str:
@@ -150,7 +150,7 @@ class Method(NamedTuple):
         return self.factory(setup, **self.given(needs))
 
     def settings(self, needs: Needs) -> dict[str, Any]:
-        """What the strategy is made with, the factory's own defaults among it, for reports.
+        """Return the arguments of the strategy, the factory's own defaults among them, for reports.
 
         Arrays, functions and what is None are left out.
         """

@@ -152,7 +152,7 @@ class Config(Base):
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     scenarios: tuple[Scenario, ...] = SCENARIOS
@@ -170,7 +170,7 @@ class PaperConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticConfig(Base):
-    """What the command of the static benchmark trains."""
+    """Configuration of the command of the static benchmark."""
 
     levels: tuple[Level, ...] = ("object", "category")
     """Classes to predict: the 50 objects or the 10 categories."""

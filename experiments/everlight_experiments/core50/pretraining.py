@@ -1,4 +1,4 @@
-"""What all methods begin with: frames, a network's weights, and features of its frozen trunk."""
+"""The beginning of all methods: frames, a network's weights, and features of its frozen trunk."""
 
 import dataclasses
 import zlib

@@ -93,7 +93,7 @@ class Config:
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     configurations: Count
