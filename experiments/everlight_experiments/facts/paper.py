@@ -309,8 +309,8 @@ def scales_of(config: PaperConfig) -> list[str]:
         name for name, each in config.scales.items() if are_published(splits, each.scale.tasks)
     ]
     if not found:
-        name, count = next(iter(tasks.items()))
-        needed = " and ".join(map(str, split_folders(splits, count).values()))
+        name, each = next(iter(config.scales.items()))
+        needed = " and ".join(map(str, split_folders(splits, each.scale.tasks).values()))
         raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
     return found
 
