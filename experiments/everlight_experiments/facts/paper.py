@@ -308,8 +308,8 @@ def scales_of(config: PaperConfig) -> list[str]:
     tasks = {name: each.scale.tasks for name, each in config.scales.items()}
     found = [name for name, count in tasks.items() if are_published(splits, count)]
     if not found:
-        name, count = next(iter(tasks.items()))
-        needed = " and ".join(map(str, split_folders(splits, count).values()))
+        name, each = next(iter(config.scales.items()))
+        needed = " and ".join(map(str, split_folders(splits, each.scale.tasks).values()))
         raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
     return found
 
