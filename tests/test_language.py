@@ -35,7 +35,8 @@ REPORTS = [
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
 LEAST_WORDS = 4
 OPTIONS = [
-    *((name,) for name in COMMANDS if name != "run"),
+    *((name,) for name in COMMANDS if name not in ("run", "tune")),
+    ("tune", "digits"),
     *(("run", benchmark) for benchmark in BENCHMARKS),
 ]
 """Every command, and `run` with the configuration of every benchmark."""

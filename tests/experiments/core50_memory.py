@@ -18,7 +18,7 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.benchmark import RunData, own_data
 from everlight_experiments.core50.benchmark import Course, Shared, core50_begin, protocol_of
-from everlight_experiments.core50.config import DEMO, FIXED, Length
+from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32
@@ -35,10 +35,10 @@ def main() -> None:
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
-    config = dataclasses.replace(DEMO, channels=(4, 8), hidden=16)
-    length, method = Length(2, 2, 1e-3), FIXED["cumulative"]
-    course = Course("NIC", "NIC", lambda method: length)
+    config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
+    course = Course("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
     begin = core50_begin(config, course, 50, sequence.tasks.id.shape[0])
+    method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
         setup, needs = begin(method, data)
@@ -52,7 +52,7 @@ def main() -> None:
             RunFolder("paper", "run", RunSettings(runs=Path(path))),
             [unit],
             build,
-            protocol_of(length, 16),
+            protocol_of(Length(2, 2, 1e-3), 16),
             shared,
             lambda result: {"losses": result.losses},
             RunData,

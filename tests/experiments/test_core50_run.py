@@ -1,10 +1,10 @@
 """The CORe50 runs on tiny plans, where every object is a colour; and their parts."""
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -14,67 +14,75 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.cli import main, options_of
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import PaperOptions, findings_section
-from everlight_experiments.core50 import pretraining
+from everlight_experiments.core50 import paper, pretraining
 from everlight_experiments.core50.benchmark import protocol_of, scale_layers
 from everlight_experiments.core50.config import (
-    FULL,
+    PRESETS,
     Config,
     Length,
     PaperConfig,
     Pretraining,
     StaticConfig,
 )
-from everlight_experiments.core50.metrics import AREA, SEEN
-from everlight_experiments.core50.paper import FINDINGS, run
+from everlight_experiments.core50.metrics import AREA as ROC_AREA
+from everlight_experiments.core50.metrics import SEEN
 from everlight_experiments.core50.pretraining import (
+    Beginning,
     begin_with,
     make_head,
     make_net,
     trunk_features,
 )
 from everlight_experiments.core50.published import CURVES
-from everlight_experiments.core50.static import FUSION, SVM, fuse_adjacent, run_static
+from everlight_experiments.core50.static import fuse_adjacent, run_static
+from everlight_experiments.data import PrepareSettings, prepare
 
-PRETRAINING = Pretraining(subclasses=1, images=8, epochs=1)
-SMALL_NET = {
+SMALLEST = {
     "side": 8,
+    "batch_size": 16,
+    "chosen": "not chosen",
+    "pretraining": Pretraining(subclasses=1, images=8, epochs=1),
+    "frames": 2,
     "channels": (2, 4),
     "hidden": 8,
-    "frames": 2,
-    "test_frames": 1,
-    "batch_size": 16,
-    "pretraining": PRETRAINING,
-    "chosen": "not chosen",
 }
-CONFIG = Config(
+TINY = Config(
+    **SMALLEST,
+    test_frames=1,
     ni=Length(2, 1, 0.01),
     nc=Length(4, 2, 0.01, 0.001),
     nic=Length(2, 1, 0.01),
     head=Length(2, 2, 0.01),
     cumulative=Length(3, 3, 0.01),
     gain=3.0,
-    **SMALL_NET,
 )
-TINY = PaperConfig(CONFIG, orders=2)
 STATIC = StaticConfig(
-    fine_tuning=Length(2, 2, 0.01), scratch=Length(3, 3, 0.01), **{**SMALL_NET, "test_frames": None}
+    **SMALLEST,
+    levels=("category",),
+    fine_tuning=Length(2, 2, 0.01),
+    scratch=Length(3, 3, 0.01),
 )
 
 
-def options_with(runs, config=TINY, kind=PaperOptions, **asked):
-    """Return a command's options with a configuration."""
-    return with_config(kind, config)(runs=runs, **asked)
+def asked(tmp_path, config, **options):
+    """Options of a paper's command with a configuration."""
+    return with_config(PaperOptions, config)(runs=tmp_path, **options)
+
+
+def run_paper(tmp_path, config=TINY, **changes):
+    options = {name: changes.pop(name) for name in ("preset", "tag") if name in changes}
+    chosen = {"scenarios": ("NC",), "orders": 2, **changes}
+    return paper.run(asked(tmp_path, PaperConfig(config, **chosen), **options))
 
 
 def colored_frames(frames, side=8):
@@ -94,36 +102,33 @@ def colored_frames(frames, side=8):
     )
 
 
-def other_objects(world, train, test):
-    """Return twelve shades of gray for the objects that the small network is pretrained on."""
-    labels = [np.arange(12 * count) % 12 for count in (train, test)]
-    every = np.concatenate(labels)
-    images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
-    return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
-
-
 @pytest.fixture
 def colors(monkeypatch):
-    """Colors where the procedural world would be rendered."""
+    """Colours where the procedural world would be rendered."""
+
+    def other_objects(world, train, test):
+        labels = [np.arange(12 * count) % 12 for count in (train, test)]
+        every = np.concatenate(labels)
+        images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
+        return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
+
     monkeypatch.setattr(
         pretraining, "load_procedural_core50", lambda frames, world: colored_frames(frames)
     )
     monkeypatch.setattr(pretraining, "load_procedural", other_objects)
 
 
-def test_batches_are_learned_scored_and_reported(tmp_path, colors):
+def test_batches_are_learnt_scored_and_reported(tmp_path, colors):
     methods = ("naive", "CWR", "CWR as coded")
-    config = replace(TINY, scenarios=("NC",), methods=methods)
-    report = run(options_with(tmp_path, config))
+    report = run_paper(tmp_path, methods=methods)
     page = report.read_text()
     for wanted in (
         "Mid-CaffeNet on CORe50, other data",
-        "150 test frames",
-        "at most 1 per recording",
+        "150 test frames of sessions 3, 7 and 10, at most 1 per recording",
         "gain 3 of the first",
         "stands in for ILSVRC-2012",
         "not run: NC, cumulative",
-        "Area under the ROC curve",
+        "Area under the ROC curve. ",
     ):
         assert wanted in page, wanted
     with np.load(report.parent / "results.npz") as results:
@@ -138,27 +143,26 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
         # Both count the same right answers, of 5 objects more after every batch.
         known = 10 + 5 * np.arange(9)
         assert np.all(accuracy * 50 >= partial * known - 1e-4)
-        area = first[f"NC/{name}/{AREA}"]
+        area = first[f"NC/{name}/{ROC_AREA}"]
         np.testing.assert_array_equal(np.isnan(area), [[*[False] * 8, True]] * 2)
     # CWR says nothing of classes that it has not met: its right answers are all of known ones.
-    everything, seen = first["NC/CWR/accuracy"], first[f"NC/CWR/{SEEN}"]
-    np.testing.assert_allclose(everything * 50, seen * known, rtol=1e-4)
+    cwr = {field: first[f"NC/CWR/{field}"] for field in ("accuracy", SEEN)}
+    np.testing.assert_allclose(cwr["accuracy"] * 50, cwr[SEEN] * known, rtol=1e-4)
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
     assert np.any(first["NC/CWR as coded/accuracy"] != first["NC/CWR/accuracy"])
     # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
-    other = replace(config, benchmark=replace(CONFIG, batch_size=17))
-    with pytest.raises(DataError, match="batch_size: 16 there, 17 now"):
-        run(options_with(tmp_path, other))
+    with pytest.raises(DataError, match=r"'batch_size': 16.* there, .*'batch_size': 17.* now"):
+        run_paper(tmp_path, replace(TINY, batch_size=17), methods=methods)
 
 
 @pytest.mark.slow
-def test_any_method_runs_on_it(tmp_path, colors):
-    asked = {"methods": ("streaming LDA",), "seeds": 2, "validation_seeds": 1, "published": False}
-    settings = options_with(tmp_path, CONFIG, RunOptions, benchmark="core50-nc", **asked)
-    report = run_benchmark(settings)
+def test_the_one_runner_has_it_for_any_method(tmp_path, colors):
+    chosen = {"methods": ("streaming LDA",), "seeds": 2, "validation_seeds": 1, "published": False}
+    options = with_config(RunOptions, TINY)(benchmark="core50-nc", runs=tmp_path, **chosen)
+    report = run_benchmark(options)
     with np.load(report.parent / "results.npz") as results:
         curve = results["NC/streaming LDA/accuracy"]
         matrix = results["NC/streaming LDA/accuracy by task"]
@@ -177,19 +181,22 @@ def test_any_method_runs_on_it(tmp_path, colors):
 
 
 def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors):
-    report = run_static(options_with(tmp_path, replace(STATIC, levels=("category",))))
+    report = run_static(asked(tmp_path, STATIC))
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
-    assert STATIC.chosen in page
+    assert TINY.chosen in page
     assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
-        # Recordings have two frames: single ones and both.
-        for name in ("from scratch", "fine-tuning"):
-            assert results[f"category, {name}/naive/{FUSION}"].shape == (1, 2)
-        # There are 10 categories of five colors each.
-        assert results[f"category/{SVM}/{FUSION}"][0] > 0.2
-        assert np.all(results[f"category/{SVM}/sessions"] <= 1)
+        assert set(results) == {
+            f"category/{name}"
+            for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
+        }
+        # Of recordings of two frames: single ones and both.
+        assert results["category/fine-tuning"].shape == (2,)
+        # Of 10 categories of five colours each.
+        assert results["category/frozen + SVM"][0] > 0.2
+        assert np.all(results["category/sessions"] <= 1)
 
 
 @pytest.mark.parametrize(
@@ -198,30 +205,21 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
         ({"methods": ("CRW",)}, r"no method 'CRW'; did you mean 'CWR'\? There are 'naive'"),
         ({"methods": ()}, "--methods without a name; there are 'naive', 'CWR'"),
         ({"orders": 11}, "--orders 11; give 10 or less"),
-        ({"test_frames": 0}, "--test-frames 0; give 1 or more"),
-        ({"net": "Mid-VGG"}, "--net Mid-VGG at --side 8; give --preset paper, or --side 48"),
-        ({"net": "VGG"}, "no value --net 'VGG'"),
-        ({"weights": Path("net.npz")}, "the small net learns its own; use --preset paper"),
+        ({"config": {"test_frames": 0}}, "--test-frames 0; give 1 or more"),
+        ({"config": {"net": "Mid-VGG"}}, "--net Mid-VGG at --side 8; give --preset paper"),
+        ({"config": {"net": "VGG"}}, "value --net 'VGG'"),
+        ({"config": {"weights": Path("net.npz")}}, "the small net learns its own"),
     ],
 )
 def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
-    own = {name: value for name, value in changes.items() if hasattr(TINY, name)}
-    others = {name: value for name, value in changes.items() if not hasattr(TINY, name)}
-    config = replace(TINY, benchmark=replace(CONFIG, **others), **own)
+    config = replace(TINY, **changes.pop("config", {}))
     with pytest.raises(DataError, match=message):
-        run(options_with(tmp_path, config))
+        run_paper(tmp_path, config, **changes)
 
 
-def of_release(config, partial):
-    """Return a configuration of the release in the place of the procedural world."""
-    if isinstance(config, StaticConfig):
-        return replace(config, data="core50", partial=partial)
-    return replace(config, benchmark=replace(config.benchmark, data="core50", partial=partial))
-
-
-@pytest.mark.parametrize(("start", "config"), [(run, TINY), (run_static, STATIC)])
+@pytest.mark.parametrize("run", [run_paper, run_static])
 def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
-    tmp_path, monkeypatch, start, config
+    tmp_path, monkeypatch, run
 ):
     """What the loader refuses without it, and a release without s4/o18."""
     frames = colored_frames(2)
@@ -234,41 +232,48 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
             images=frames.images[whole], session=frames.session[whole], object=frames.object[whole]
         )
 
+    def start(partial):
+        release = {"data": "core50", "partial": partial}
+        if run is run_paper:
+            return run_paper(tmp_path, replace(TINY, **release))
+        return run_static(asked(tmp_path, replace(STATIC, **release)))
+
     monkeypatch.setattr(pretraining, "load_core50", load)
     with pytest.raises(DataError, match="give --partial"):
-        start(options_with(tmp_path, of_release(config, False)))
-    complete = replace(CONFIG, data="core50", partial=True)
-    assert len(pretraining.load_frames(complete, 0).images) == 1100
+        start(False)
+    found = pretraining.load_frames(replace(TINY, data="core50", partial=True), 0)
+    assert len(found.images) == 1100
     whole[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
-        start(options_with(tmp_path, of_release(config, True), tag="partial"))
+        start(True)
 
 
 def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
     release = real_data("core50_sample/core50_128x128_sample.zip")
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    main(["data", "prepare", "core50", str(release), "--partial"])
+    settings = PrepareSettings("core50", release, partial=True)
+    prepare(settings)
     assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
     assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
     monkeypatch.delenv("EVERLIGHT_DATA")
-    with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
-        main(["data", "prepare", "core50", str(release)])
+    with pytest.raises(DataError, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
+        prepare(settings)
 
 
 def test_weights_are_asked_for_before_the_frames(tmp_path):
-    config = PaperConfig(replace(FULL, weights=tmp_path / "none.npz"))
     with pytest.raises(DataError, match=r"--weights .*none\.npz does not exist"):
-        run(options_with(tmp_path, config))
+        run_paper(tmp_path, replace(PRESETS["paper"], weights=tmp_path / "none.npz"))
 
 
 def test_the_paper_s_lengths_are_its_iterations():
-    """NC: naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 at every batch."""
-    naive, whole = FULL.nc, FULL.cumulative
-    protocol = protocol_of(naive, FULL.batch_size)
+    """facts/core50.md: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 at every batch."""
+    plan = PRESETS["paper"]
+    naive, whole = plan.nc, plan.cumulative
+    protocol = protocol_of(naive, plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 300
     assert naive.later_factor * naive.learning_rate == pytest.approx(1e-5)
-    protocol = protocol_of(whole, FULL.batch_size)
+    protocol = protocol_of(whole, plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 2000
     assert whole.later_factor == 1
@@ -295,7 +300,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     weight = rng.normal(size=(96, 3, 11, 11)).astype(np.float32)
     np.savez(tmp_path / "net.npz", **{"conv1/weight": weight, "conv1/bias": np.ones(96)})
     folder = RunFolder("core50", "test", RunSettings(runs=tmp_path))
-    begun = begin_with(folder, replace(FULL, weights=tmp_path / "net.npz"), frames, 0)
+    begun = begin_with(folder, replace(PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0)
     assert begun.layers.keys() == {*(f"conv{number}" for number in range(1, 6)), "fc6", "fc7"}
     np.testing.assert_array_equal(begun.layers["conv1"]["kernel"], weight.transpose(2, 3, 1, 0))
     np.testing.assert_array_equal(begun.layers["conv1"]["bias"], np.ones(96))
@@ -305,23 +310,21 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     np.testing.assert_array_equal(begun.stored.deviation, [1, 1, 1])
     np.savez(tmp_path / "head.npz", **{"head/weight": np.zeros((1, 2048))})
     with pytest.raises(DataError, match=r"head\.npz: the network has no layer 'head'.*"):
-        begin_with(folder, replace(FULL, weights=tmp_path / "head.npz"), frames, 0)
+        begin_with(folder, replace(PRESETS["paper"], weights=tmp_path / "head.npz"), frames, 0)
 
 
-def test_the_trunk_is_the_convolutions_of_the_whole_net(tmp_path, colors):
+def test_the_trunk_is_the_convolutions_of_the_whole_net():
     """The whole net's dense layer reads the features; 300 frames are three passes."""
-    frames = colored_frames(1)
+    plan, frames = TINY, colored_frames(1)
     frames = frames._replace(images=frames.images[:300])
-    folder = RunFolder("core50", "test", RunSettings(runs=tmp_path))
-    begun = begin_with(folder, CONFIG, frames, 0)
-    features = trunk_features(begun, CONFIG)
+    layers = pretraining._drawn(plan, 0)
+    stored = StoredImages.of(frames.images, jnp.full(3, 100.0), jnp.full(3, 64.0))
+    begun = Beginning(layers, stored, "drawn")
+    features = trunk_features(begun, plan)
     assert features.values.shape == (300, 2 * 2 * 4)
     dense = begun.layers["Dense_0"]
     hidden = np.maximum(features.values @ dense["kernel"] + dense["bias"], 0)
-    net, inputs = (
-        make_net(CONFIG, 3),
-        (begun.stored.images - begun.stored.mean) / begun.stored.deviation,
-    )
+    net, inputs = make_net(plan, 3), (begun.stored.images - begun.stored.mean) / 64
     head = {"kernel": jnp.ones((8, 3)), "bias": jnp.zeros(3)}
     outputs = net.apply({"params": {**begun.layers, "Dense_1": head}}, inputs, False)
     np.testing.assert_allclose(outputs.features, hidden, rtol=1e-4, atol=1e-3)
@@ -331,8 +334,8 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net(tmp_path, colors):
     assert products < features.operations < 1.2 * products
 
 
-CAFFE = replace(
-    FULL,
+CAFFE_PLAN = replace(
+    PRESETS["paper"],
     side=48,
     nc=Length(1, 1, 1e-3),
     head=Length(2, 2, 1e-4),
@@ -348,17 +351,20 @@ def caffe_frames(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("net", "published"), [("Mid-CaffeNet", "42.3"), ("Mid-VGG", "39.1")])
-def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, published):
-    benchmark = replace(CAFFE, net=net)
-    config = PaperConfig(benchmark, scenarios=("NC",), methods=("naive", "CWR"), orders=1)
-    report = run(options_with(tmp_path, config, preset="paper"))
+@pytest.mark.parametrize(
+    ("net", "methods", "name", "published"),
+    [
+        ("Mid-CaffeNet", ("naive", "CWR"), "Mid-CaffeNet", "42.3"),
+        ("Mid-VGG", ("naive", "CWR"), "Mid-VGG", "39.1"),
+    ],
+)
+def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, methods, name, published):
+    config = replace(CAFFE_PLAN, net=net)
+    report = run_paper(tmp_path, config, preset="paper", methods=methods, orders=1)
     page = report.read_text()
-    assert f"CWR, {net} on CORe50" in page
+    assert f"CWR, {name} on CORe50" in page
     assert published in page
     assert "drawn at random: no weights were given" in page
-    stored = json.loads((report.parent / "config.json").read_text())
-    assert stored["settings"]["config"]["benchmark"]["net"] == net
 
 
 @pytest.mark.parametrize(
@@ -366,15 +372,13 @@ def test_the_papers_nets_learn_in_batches(tmp_path, caffe_frames, net, published
     [("Mid-CaffeNet", 9 * 256, 0.01, 0), ("Mid-VGG", 9 * 512, 0.005, 1)],
 )
 def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviation, bias):
-    arguments = ["--preset", "paper", "--net", net]
-    config = options_of("paper core50", arguments).config.benchmark
-    assert replace(config, net="Mid-CaffeNet") == FULL
+    plan = replace(PRESETS["paper"], net=net)
     images = jnp.zeros((1, 128, 128, 3))
     found = jax.eval_shape(
-        lambda: make_net(config, 50).init(jax.random.key(0), images, False)["params"]
+        lambda: make_net(plan, 50).init(jax.random.key(0), images, False)["params"]
     )
     assert found["fc6"]["kernel"].shape == (features, 2048)
-    head = make_head(config, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
+    head = make_head(plan, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
     assert np.std(head["params"]["head"]["kernel"]) == pytest.approx(deviation, rel=0.02)
     np.testing.assert_array_equal(head["params"]["head"]["bias"], bias)
 
@@ -404,29 +408,29 @@ def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():
 
 
 def outcomes_of(scenario, curves):
-    """Return outcomes by scenario and method that know nothing but their accuracies."""
-    others = [None] * (len(Outcome._fields) - 2 - len(Outcome._field_defaults))
+    """Outcomes that know nothing but their accuracies."""
     return {
-        f"{scenario}, {name}": Outcome("accuracy", {"accuracy": np.array([curve]) / 100}, *others)
+        f"{scenario}, {name}": SimpleNamespace(over_time=np.array([curve]) / 100)
         for name, curve in curves.items()
     }
 
 
 def rows_of(outcomes):
-    """Return the rows of the table of findings."""
-    return findings_section(FINDINGS, outcomes, "").items[0].rows
+    (table,) = findings_section(paper.FINDINGS, outcomes, "").items
+    return table.rows
 
 
 @pytest.mark.parametrize("net", CURVES)
 def test_the_published_curves_have_the_paper_s_findings(net):
+    published = CURVES[net]
     outcomes = {}
-    for scenario, curves in CURVES[net].items():
+    for scenario, curves in published.items():
         outcomes |= outcomes_of(scenario, curves)
     rows = rows_of(outcomes)
     assert [row[1] for row in rows] == ["1 of 1"] * len(rows)
     # Turned around in time CWR falls, and all ends are beginnings.
-    turned = {name: curve[::-1] for name, curve in CURVES[net]["NC"].items()}
-    held = {row[0]: row[1] for row in rows_of(outcomes_of("NC", turned))}
+    turned = outcomes_of("NC", {name: curve[::-1] for name, curve in published["NC"].items()})
+    held = {row[0]: row[1] for row in rows_of(turned)}
     assert held["NC: CWR rises with every batch, 2 points of noise allowed"] == "0 of 1"
     assert held["NC: CWR ends between naive and cumulative"] == "0 of 1"
     assert [row[1] for row in rows_of({})] == ["–"] * len(rows)

@@ -188,23 +188,6 @@ def _has_mark(config: Any, name: str, holds: Callable[[Any], bool]) -> bool:
     return any(map(holds, getattr(hint, "__metadata__", ())))
 
 
-<<<<<<< HEAD
-def _value(config: Any, name: str) -> Any:
-    for part in name.split("."):
-        config = _by_option(config)[part]
-    return config
-
-
-def _by_option(config: Any) -> dict[str, Any]:
-    """Return a configuration's values by option, those of parts without a name among them."""
-    found = {}
-    for name, value in (config if isinstance(config, Mapping) else _fields(config)).items():
-        found |= _by_option(value) if _is_unnamed(config, name) else {name.replace("_", "-"): value}
-    return found
-
-
-=======
->>>>>>> t3
 def read_changes(given: Sequence[str], option: str) -> dict[str, str]:
     """Return NAME=VALUE texts of the command line by name.
 
