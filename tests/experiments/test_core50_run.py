@@ -11,17 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-<<<<<<< HEAD
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.core50.batches import BatchesRun, run_batches
-from everlight_experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
-from everlight_experiments.core50.findings import findings_table
-from everlight_experiments.core50.fusion import fuse_adjacent
-from everlight_experiments.core50.paper_table import PAPER_CURVES
-from everlight_experiments.core50.plans import (
-    PLANS,
-=======
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,26 +29,11 @@ from everlight_experiments.core50.benchmark import protocol_of, scale_layers
 from everlight_experiments.core50.config import (
     PRESETS,
     Config,
->>>>>>> p-core50
     Length,
     PaperConfig,
     Pretraining,
     StaticConfig,
 )
-<<<<<<< HEAD
-from everlight_experiments.core50.record import scale_layers
-from hypothesis import given
-from hypothesis import strategies as st
-
-from everlight_data.errors import DataError
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
-from everlight_data.images.image_set import ImageSet
-from everlight_experiments.cli import main
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.runner import Outcome
-from everlight_experiments.core50 import beginning, record
-from everlight_experiments.core50.static import StaticRun, run_static
-=======
 from everlight_experiments.core50.metrics import AREA as ROC_AREA
 from everlight_experiments.core50.metrics import SEEN
 from everlight_experiments.core50.pretraining import (
@@ -72,7 +46,6 @@ from everlight_experiments.core50.pretraining import (
 from everlight_experiments.core50.published import CURVES
 from everlight_experiments.core50.static import fuse_adjacent, run_static
 from everlight_experiments.data import PrepareSettings, prepare
->>>>>>> p-core50
 
 SMALLEST = {
     "side": 8,

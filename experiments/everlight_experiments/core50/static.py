@@ -27,11 +27,6 @@ from everlight_experiments.common.report import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-<<<<<<< HEAD
-from everlight_experiments.continual.outcome import arrays_of
-=======
-from everlight_experiments.continual.methods import Method
->>>>>>> p-core50
 from everlight_experiments.continual.paper import PaperOptions, paper_options
 from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs
 from everlight_experiments.core50.benchmark import (
