@@ -23,13 +23,13 @@ from everlight_experiments.continual.run import run_continual
 from everlight_experiments.continual.table import ContinualRun
 from everlight_experiments.core50.batches import BatchesRun, run_batches
 from everlight_experiments.core50.plans import Plan
-from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.core50 import beginning
 from everlight_experiments.core50.static import StaticRun, run_static
 from everlight_experiments.data import PrepareSettings, prepare
+from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc
 from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
@@ -90,9 +90,9 @@ def colors() -> Plan:
 
 
 def facts(runs: Path) -> None:
-    from tests.experiments.test_facts_run import TINY
+    from tests.experiments.test_facts_run import options_with
 
-    run_lifelong(LifelongRun(runs=runs), {"demo": TINY})
+    run_facts(options_with(runs))
 
 
 def continual(runs: Path) -> None:

@@ -32,7 +32,7 @@ PAPER_METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)

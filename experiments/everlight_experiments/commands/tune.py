@@ -67,7 +67,7 @@ class Tried(NamedTuple):
     found: Mapping[str, Float[np.ndarray, "draws"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
     choices: Mapping[str, Mapping[str, Choice]]
-    """By setting and method."""
+    """Selections by setting and method."""
 
     @property
     def label(self) -> str:

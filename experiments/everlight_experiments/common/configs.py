@@ -185,13 +185,16 @@ def _has_mark(config: Any, name: str, holds: Callable[[Any], bool]) -> bool:
 
 def _value(config: Any, name: str) -> Any:
     for part in name.split("."):
-        values = config if isinstance(config, Mapping) else _fields(config)
-        spelled = {key.replace("_", "-"): each for key, each in values.items()}
-        nested = [each for each in values.values() if dataclasses.is_dataclass(each)]
-        if part not in spelled and nested:
-            spelled |= {key.replace("_", "-"): x for key, x in _fields(nested[0]).items()}
-        config = spelled[part]
+        config = _by_option(config)[part]
     return config
+
+
+def _by_option(config: Any) -> dict[str, Any]:
+    """Return a configuration's values by option, those of parts without a name among them."""
+    found = {}
+    for name, value in (config if isinstance(config, Mapping) else _fields(config)).items():
+        found |= _by_option(value) if _is_unnamed(config, name) else {name.replace("_", "-"): value}
+    return found
 
 
 def read_changes(given: Sequence[str], option: str) -> dict[str, str]:

@@ -199,7 +199,7 @@ Benchmarks = Mapping[str, Benchmark]
 
 
 class Request(NamedTuple):
-    """What is asked of a benchmark."""
+    """Options from which benchmarks are made."""
 
     name: str
     config: Any

@@ -24,7 +24,7 @@ class Wanted(NamedTuple):
     dtype: str = "float32"
     dropout: tuple[float, ...] = ()
     remat: bool = False
-    """Whether activations are recomputed in the backward pass."""
+    """True if activations are recomputed in the backward pass."""
 
 
 class Network(NamedTuple):

@@ -131,7 +131,7 @@ class PaperScale:
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     data: Annotated[Data, tyro.conf.arg(name="")]
     """Facts, images and word vectors."""

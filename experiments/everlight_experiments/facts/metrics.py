@@ -110,7 +110,7 @@ SPO_TOP5 = {
         "MAS": (10.02, 23.28, 5.61, 14.78, 18.56, 14.46, 21.9),
     },
 }
-"""By least examples of a part, in the order of `ranking_groups.SPO_CASES` (tables 14 to 17)."""
+"""Top-5 by least examples of a part, in the order of `SPO_CASES` (tables 14 to 17)."""
 SIMILARITY = {
     "mid-scale, semantic": (0.02, 0.25),
     "mid-scale, random": (0.22, 0.84),

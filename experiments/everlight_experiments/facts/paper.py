@@ -305,9 +305,8 @@ def scales_of(config: PaperConfig) -> list[str]:
     splits = config.data.splits
     if splits is None:
         return list(config.scales)
-    found = [
-        name for name, each in config.scales.items() if are_published(splits, each.scale.tasks)
-    ]
+    tasks = {name: each.scale.tasks for name, each in config.scales.items()}
+    found = [name for name, count in tasks.items() if are_published(splits, count)]
     if not found:
         name, count = next(iter(tasks.items()))
         needed = " and ".join(map(str, split_folders(splits, count).values()))
