@@ -9,10 +9,10 @@ from pathlib import Path
 
 import jax
 
+from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.common.run_folder import RunFolder
-from everlight.continual.registry import METHODS
 from everlight_experiments.continual.train import Training, jobs_of, runners_of
 
 # A method is costed in the first setting that it applies to.
