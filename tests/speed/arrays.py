@@ -118,7 +118,7 @@ def everlight_herding(
     values: np.ndarray, labels: np.ndarray, exemplars: int
 ) -> Callable[[], jax.Array]:
     """Return a function that chooses exemplars of all classes, `[c * exemplars]`."""
-    classes, columns = labels.max() + 1, jnp.asarray(labels[:, None])
+    classes, columns = int(labels.max()) + 1, jnp.asarray(labels[:, None])
     given = (
         empty_exemplars(classes * exemplars, 1),
         Samples(jnp.arange(len(labels)), columns, jnp.ones(len(labels), bool)),
