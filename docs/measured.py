@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     "costs.md": ROOT / "docs" / "costs.md",
     "results.md": ROOT / "docs" / "results.md",
-    "build_notes.md": ROOT / "BUILD_NOTES.md",
+    "performance.md": ROOT / "docs" / "performance.md",
     "guide/runner.md": ROOT / "docs" / "guide" / "runner.md",
 }
 """Pages of the site with tables of strategies, and their files."""

@@ -24,6 +24,7 @@ DOCUMENTED = [
 ]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "BUILD_NOTES.md",
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
 ]

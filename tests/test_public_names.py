@@ -61,7 +61,7 @@ def test_every_file_of_a_strategy_has_its_factory_among_the_public_names():
 
 
 def test_importing_the_library_reads_no_data_package_and_takes_no_more_than_its_parts():
-    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in BUILD_NOTES.md."""
+    """JAX, Flax, optax and SciPy alone; the time is theirs, measured in docs/performance.md."""
     code = (
         "import sys; import everlight.continual, everlight.color, everlight.metrics; "
         "print(*sorted({name.split('.')[0] for name in sys.modules}))"
