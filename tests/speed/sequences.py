@@ -123,7 +123,7 @@ def many_runs(machine: Machine, small: bool) -> list[Case]:
     keys = jax.random.split(jax.random.key(0), count)
     compiled = everlight_training(training)
     contestants = {
-        f"everlight, {devices} devices": partial(runs_together, training, keys, devices)
+        f"everlight, devices: {devices}": partial(runs_together, training, keys, devices)
         for devices in sorted({jax.device_count(), 1}, reverse=True)
     }
     contestants["one run after another"] = lambda: [compiled(key).losses for key in keys]
