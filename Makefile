@@ -56,7 +56,7 @@ docs: $(VENV)/docs-ready  ## the site, in build/site; `python -m http.server -d 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python docs/check_links.py build/site
 
-bench: $(VENV)/bench-ready  ## ratios measured side by side in one run
+bench: $(VENV)/bench-ready  ## speed beside NumPy and PyTorch, taking turns; `python -m tests.speed CASE` measures one
 	$(BIN)/python -m tests.speed
 
 clean:

@@ -1,61 +1,56 @@
-"""`python -m tests.speed [CASE ...]`: a table of ratios, measured side by side in one run."""
+"""`python -m tests.speed [CASE ...]` times everlight against other ways to do the same work."""
 
 import os
 
 # OpenMP's idle threads would spin after each of PyTorch's turns and slow the next contestant; set
-# before anything loads OpenMP.
+# before anything loads OpenMP. Devices are as many as the commands of everlight take.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
 
 import argparse
 import importlib.metadata
-from functools import partial
 
 import jax
 
-from tests.speed import color, metrics, sequences
-from tests.speed.cases import measure, table, this_machine
+from tests.speed import arrays, color, sequences
+from tests.speed.timing import HAS_TORCH, measure, measure_machine, table
 
 CASES = {
-    "transforms": color.color_transforms,
-    "thumbnails": color.thumbnails,
-    "networks": color.illuminant_networks,
-    "naive": partial(sequences.task_sequence, strategy="naive"),
-    "ewc": partial(sequences.task_sequence, strategy="EWC"),
-    "replay": partial(sequences.task_sequence, strategy="experience replay"),
+    "fits": color.fits,
+    "nets": color.nets,
+    "sequences": sequences.sequences,
     "many-runs": sequences.many_runs,
-    "iirc": metrics.iirc_matrix,
-    "herding": metrics.herding,
-    "ranks": metrics.fact_ranks,
+    "iirc-metrics": arrays.iirc_metrics,
+    "iirc-training": sequences.iirc_training,
+    "iirc-race": sequences.iirc_race,
+    "herding": arrays.herding,
+    "fact-ranking": arrays.fact_ranking,
 }
+NAMED_ONLY = ("iirc-race",)
+"""Cases that take ten minutes, and run only if they are named."""
 
 
-def main() -> None:
-    """Measure the named cases, or all, and print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="names; none is all")
-    names = parser.parse_args().cases or list(CASES)
-    jax.config.update("jax_num_cpu_devices", os.cpu_count() or 1)
-    load = os.getloadavg()[0]
-    machine = this_machine()
-    timed = []
-    for name in names:
-        timed.append(measure(CASES[name](machine)))
-        print(f"{name}: measured", flush=True)
-    packages = [name for name in ("jax", "numpy", "flax", "torch") if _version(name)]
-    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
-    print(f"\n{table(timed)}\n")
+def main(arguments: list[str] | None = None) -> None:
+    """Measure the cases that are named, or all but the longest, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.speed", description=__doc__)
+    parser.add_argument("case", nargs="*", help=f"one of {', '.join(CASES)}; none is all but race")
+    parser.add_argument("--small", action="store_true", help="least sizes, to try the code")
+    given = parser.parse_args(arguments)
+    unknown = [name for name in given.case if name not in CASES]
+    if unknown:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    names = given.case or [name for name in CASES if name not in NAMED_ONLY]
+    machine = measure_machine(*((4, 64) if given.small else ()))
+    packages = ("jax", "numpy", "flax", "optax", *(("torch",) if HAS_TORCH else ()))
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
     print(
-        f"{os.cpu_count()} cores ({jax.devices()[0].device_kind}; {versions}), load {load:.1f} "
-        f"before and {os.getloadavg()[0]:.1f} after; copies {machine.bandwidth / 1e9:.0f} GB/s, "
-        f"products {machine.flops / 1e9:.0f} GFLOP/s. Contestants take turns; medians."
+        f"{os.cpu_count()} cores, {jax.device_count()} devices ({jax.devices()[0].device_kind}; "
+        f"{versions}). The machine copies {machine.bandwidth / 1e9:.0f} GB/s and multiplies "
+        f"matrices at {machine.flops / 1e9:.0f} GFLOP/s.\n"
     )
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    if not HAS_TORCH:
+        print('PyTorch is not installed: `make bench` or `pip install -e ".[bench]"` adds it.\n')
+    print(table([measure(case) for name in names for case in CASES[name](machine, given.small)]))
 
 
 if __name__ == "__main__":

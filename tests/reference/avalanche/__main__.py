@@ -1,92 +1,83 @@
-"""`python -m tests.reference.avalanche digits`: strategies beside avalanche-lib's.
+"""`python -m tests.reference.avalanche [CASE ...]` compares strategies with avalanche-lib's.
 
-Needs avalanche-lib and quadprog (`pip install ".[bench]"`), here or in the Python that the
-environment variable of `runs.VARIABLE` names.
+It needs avalanche-lib and quadprog: install ".[bench]", or name in EVERLIGHT_AVALANCHE the Python
+of an environment that has them.
 """
 
 import argparse
-import os
-import sys
 
-from tests.reference.avalanche.compare import (
-    MEAN_PLAN,
+from tests.reference.avalanche.cases import CASES, cases_of
+from tests.reference.avalanche.comparison import (
     SEEDS,
-    STEP_PLAN,
-    Agreement,
+    Means,
     Paired,
-    compare,
+    Steps,
+    compare_means,
+    compare_steps,
 )
-from tests.reference.avalanche.material import TASKS
+from tests.reference.avalanche.material import MATERIALS
 from tests.reference.avalanche.runs import VARIABLE, avalanche_python
 
+PAIRED = "everlight | with equation | Avalanche | everlight above | with equation above"
 
-def main() -> None:
-    """Compare and print two Markdown tables: weights step by step, and final accuracies."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("compared", choices=("digits", "tiny-imagenet"))
-    parser.add_argument("--cases", nargs="*", default=(), help="names of methods; none is all")
-    given = parser.parse_args()
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print a table of steps and one of means over seeds, bold beyond two standard errors."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.reference.avalanche",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("case", nargs="*", help="names of methods; none is all")
+    parser.add_argument("--data", choices=MATERIALS, default="digits")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of the means; 0 is none")
+    given = parser.parse_args(arguments)
+    names = [case.name for case in CASES]
+    unknown = [name for name in given.case if name not in names]
+    if unknown:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join(names)}")
     python = avalanche_python()
     if python is None:
-        sys.exit(
-            f'no avalanche-lib here; install ".[bench]", or name in {VARIABLE} the Python of an '
-            "environment with avalanche-lib and quadprog"
-        )
-    load = os.getloadavg()[0]
-    print(shown(compare(python, given.compared, given.cases, SEEDS), load))
+        parser.error(f'avalanche-lib is missing: install ".[bench]", or set {VARIABLE}')
+    material = MATERIALS[given.data]()
+    steps, means = (cases_of(kind, tuple(given.case)) for kind in ("steps", "means"))
+    if steps:
+        print(_steps_table(compare_steps(python, material, steps)), flush=True)
+    if means and given.seeds:
+        found, versions = compare_means(python, material, means, given.seeds)
+        print("\n" + _means_table(found))
+        print("\n" + ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def shown(found: Agreement, load: float) -> str:
-    """Return the results as Markdown.
+def _steps_table(rows: list[Steps]) -> str:
+    lines = [
+        f"{row.case.name} | {row.as_shipped:.1e} | {row.with_equation:.1e} "
+        f"| {'–' if row.effect is None else f'{row.effect:.2f}'} | {row.case.differs or '–'}"
+        for row in rows
+    ]
+    return _table("method | as shipped | with equation | effect | Avalanche differs in", lines)
 
-    Args:
-      found: results of both sides.
-      load: of the machine before.
-    """
-    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
-    return "\n\n".join(
-        [
-            f"{found.compared}; {versions}; {found.seconds:,.0f} s, load {load:.1f} before and "
-            f"{os.getloadavg()[0]:.1f} after.",
-            f"Greatest difference of any weight after {TASKS} tasks of {STEP_PLAN.epochs} epochs, "
-            "from the same weights, batches and replayed samples: as both are shipped, with "
-            "settings that mean the same, and with Avalanche's equation put into everlight's "
-            "strategy. The effect is how far Avalanche's weights are from its plain finetuning's:",
-            _table(
-                "method | as shipped | equation put in | effect | what differs in Avalanche",
-                [
-                    f"{row.name} | {row.as_shipped:.1e} | {row.equated:.1e} "
-                    f"| {'–' if row.effect is None else f'{row.effect:.2f}'} | {row.differs or '–'}"
-                    for row in found.steps
-                ],
-            ),
-            f"Final accuracy, {MEAN_PLAN.epochs} epochs per task: everlight, everlight with "
-            "Avalanche's equations, Avalanche; differences of the first two from the third, "
-            "paired by seed, with the standard error, bold beyond two of these; seconds per run, "
-            "everlight's without compilation:",
-            _table(
-                "method | task-incremental: ours | equations | Avalanche | ours above "
-                "| equations above | class-incremental: ours | equations | Avalanche | ours above "
-                "| equations above | s | Avalanche's s",
-                [
-                    f"{row.name} | {_paired(row.told)} | {_paired(row.not_told)} "
-                    f"| {row.our_seconds:.2f} | {row.their_seconds:.1f}"
-                    for row in found.means
-                ],
-            ),
-        ]
+
+def _means_table(rows: list[Means]) -> str:
+    header = " | ".join(
+        f"{kind}: {column}"
+        for kind in ("task-masked", "class-incremental")
+        for column in PAIRED.split(" | ")
     )
+    lines = [
+        f"{row.case.name} | {_cells(row.task_masked)} | {_cells(row.class_incremental)} "
+        f"| {row.seconds[0]:.2f} | {row.seconds[1]:.1f}"
+        for row in rows
+    ]
+    return _table(f"method | {header} | seconds | Avalanche's seconds", lines)
 
 
-def _paired(pair: Paired) -> str:
-    def above(value: float, error: float) -> str:
-        text = f"{value:+.3f} ± {error:.3f}"
-        return text if abs(value) <= 2 * error else f"**{text}**"
-
-    return (
-        f"{pair.ours:.3f} | {pair.equated:.3f} | {pair.theirs:.3f} "
-        f"| {above(pair.above, pair.error)} | {above(pair.equated_above, pair.equated_error)}"
-    )
+def _cells(pair: Paired) -> str:
+    cells = [f"{mean:.3f}" for mean in pair.means]
+    for above, error in zip(pair.above, pair.errors, strict=True):
+        cell = f"{above:+.3f} ± {error:.3f}"
+        cells.append(cell if abs(above) <= 2 * error else f"**{cell}**")
+    return " | ".join(cells)
 
 
 def _table(header: str, rows: list[str]) -> str:

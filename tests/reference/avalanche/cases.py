@@ -1,8 +1,8 @@
-"""The methods that are compared, and how the same is said to both sides."""
+"""Methods that are compared, with settings of the same meaning on both sides."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,19 +36,13 @@ from tests.reference.avalanche.equations import (
     their_replay,
     their_si,
 )
-from tests.reference.avalanche.material import (
-    BATCH,
-    CLASSES,
-    HELD,
-    PER_CLASS,
-    TASKS,
-    Fed,
-)
+from tests.reference.avalanche.material import BATCH, CLASSES, HELD, PER_CLASS, TASKS, Given
 
 EXEMPLARS = HELD * TASKS // CLASSES
-"""Of every class; a memory that classes share holds a hundred."""
+"""Exemplars per class."""
 CAPACITY = EXEMPLARS * CLASSES
-EPOCH_STEPS = PER_CLASS * CLASSES // TASKS // BATCH
+FIRST_CLASSES = CLASSES // TASKS
+EPOCH_STEPS = PER_CLASS * FIRST_CLASSES // BATCH
 TEMPERATURE = 2.0
 GDUMB_EPOCHS = 16
 EWC_STRENGTH = 100.0
@@ -61,69 +55,85 @@ DECAY = 0.9
 ALPHA = 0.5
 SHRINKAGE = 1e-2
 
+Make = Callable[[Setup], Strategy]
+Feed = Callable[[Strategy, Given], Strategy]
+
 
 class Case(NamedTuple):
     """A method on both sides."""
 
     name: str
-    ours: Callable[[Setup, Fed], Strategy]
     method: str
-    """Avalanche's."""
+    """Name on Avalanche's side."""
+    ours: Make
     settings: Mapping[str, object] = MappingProxyType({})
-    """Avalanche's, that mean the same."""
+    """Avalanche's settings of the same meaning."""
     differs: str = ""
-    """What is different in Avalanche where nothing is put in, as an equation."""
-    equated: Callable[[Setup, Fed], Strategy] | None = None
-    """Ours with that put in; None where it is settings of the run that express it, or nothing."""
+    """Equation in which Avalanche differs."""
+    equation: Make | None = None
+    """Everlight's strategy with that equation; None if `adapt` or nothing expresses it."""
     adapt: Callable[[Setup], Setup] | None = None
-    """What settings of the run express of it."""
+    """Change of the setup that expresses a part of the equation."""
+    policy: Make | None = None
+    """Strategy with Avalanche's memory policy too, for the means; None is `equation`."""
+    feed: Feed | None = None
+    """Strategy that replays the samples that both sides receive, for the steps."""
     masked: bool = True
-    """Whether Avalanche's head leaves out classes not seen so far, as everlight's loss does."""
-    fed: bool = True
-    """Whether Avalanche takes the batches of everlight's run, or draws its own."""
+    """True if Avalanche's head leaves out classes not seen so far, as everlight's loss does."""
+    own_loader: bool = False
+    """True if Avalanche draws its own batches in the means."""
     epochs: int | None = None
-    """Avalanche's, where they are not everlight's."""
-    own_batches: bool = False
-    """Whether these hang on what the method holds."""
+    """Avalanche's epochs, if they differ from everlight's."""
+    only: Literal["steps", "means"] | None = None
+    """The only comparison of the case; None is both."""
+
+    def strategy(self, avalanche: bool, stepwise: bool) -> Make:
+        """Return everlight's strategy as shipped, or with Avalanche's equations and policy."""
+        policy = None if stepwise else self.policy
+        return (policy or self.equation or self.ours) if avalanche else self.ours
+
+    def has_equation(self, stepwise: bool) -> bool:
+        """Return True if Avalanche's equations make a difference."""
+        return self.strategy(True, stepwise) is not self.ours or self.adapt is not None
 
 
-def drawn(fed: Fed, batch: Batch, task: Task) -> Batch:
-    """What the step replays; nothing in the first task."""
-    index = fed.replay[task.id, batch.index[0]]
+def drawn(given: Given, batch: Batch, task: Task) -> Batch:
+    """Return the samples that a step replays; none in the first task."""
+    index = given.replay[task.id, batch.index[0]]
     there = jnp.broadcast_to(task.id > 0, index.shape)
-    return Batch(index, fed.labels[index, None], there.astype(jnp.float32), there)
+    return Batch(index, given.labels[index, None], there.astype(jnp.float32), there)
 
 
-def fed_draw(strategy: Strategy, fed: Fed) -> Strategy:
-    """The strategy that replays what it is given."""
-    return strategy._replace(draw=lambda memory, batch, task, key: drawn(fed, batch, task))
+def feed_replay(strategy: Strategy, given: Given) -> Strategy:
+    """Return the strategy with replay of given samples."""
+    return strategy._replace(draw=lambda memory, batch, task, key: drawn(given, batch, task))
 
 
-def fed_draws(strategy: Strategy, fed: Fed) -> Strategy:
-    """DER++ that replays the same samples for both terms, as Avalanche does."""
+def feed_logits(strategy: Strategy, given: Given) -> Strategy:
+    """Return DER++ with given samples, the same for both terms as in Avalanche."""
 
     def draw(memory: PyTree, batch: Batch, task: Task, key: PRNGKeyArray) -> TwoDraws:
-        one = drawn(fed, batch, task)
-        return TwoDraws(one, fed.logits[one.index], one)
+        one = drawn(given, batch, task)
+        return TwoDraws(one, given.logits[one.index], one)
 
     return strategy._replace(draw=draw)
 
 
-def fed_memory(strategy: Strategy, fed: Fed) -> Strategy:
-    """GEM that holds what it is given."""
+def feed_memory(strategy: Strategy, given: Given) -> Strategy:
+    """Return GEM with a given memory."""
 
     def end_task(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Samples, Learner]:
-        index = fed.held[task.id]
-        new = Samples(index, fed.labels[index, None], jnp.ones(index.shape, bool))
+        index = given.held[task.id]
+        new = Samples(index, given.labels[index, None], jnp.ones(index.shape, bool))
         return jax.tree.map(lambda every, one: every.at[task.id].set(one), memory, new), learner
 
     return strategy._replace(end_task=end_task)
 
 
 def over_all_outputs(setup: Setup) -> Setup:
-    """The loss over all outputs, of classes not seen too."""
+    """Return the setup with a loss over all outputs, those of unseen classes too."""
     loss = setup.objective.loss
 
     def of_all(outputs: Outputs, labels: Int[Array, "b k"], seen: Array) -> Float[Array, "b"]:
@@ -133,189 +143,154 @@ def over_all_outputs(setup: Setup) -> Setup:
 
 
 def half_rate_after_first(setup: Setup) -> Setup:
-    """Half of the rate from the second task on, as half of the loss takes."""
+    """Return the setup with half the rate from the second task on, which halves the loss."""
     return setup._replace(task_rate=lambda number: jnp.where(number == 0, 1.0, 0.5))
 
 
 def rate_of_seen(setup: Setup) -> Setup:
-    """The rate times the share of seen classes, as a mean over all outputs takes."""
+    """Return the setup with the rate times the share of seen classes: a mean over all outputs."""
     return setup._replace(task_rate=lambda number: (number + 1.0) / TASKS)
 
 
-NAIVE = Case("naive", lambda setup, fed: naive(setup), "naive")
-REGULARISED = (
+NAIVE = Case("naive", "naive", naive)
+CASES = (
+    NAIVE,
     Case(
         "EWC",
-        lambda setup, fed: ewc(setup, EWC_STRENGTH),
         "EWC",
+        lambda setup: ewc(setup, EWC_STRENGTH),
         {"ewc_lambda": EWC_STRENGTH / 2},
         "F = mean over batches of (mean gradient)², not the mean of squared gradients; λ, not λ/2",
-        lambda setup, fed: their_ewc(setup, EWC_STRENGTH, BATCH),
+        lambda setup: their_ewc(setup, EWC_STRENGTH, BATCH),
     ),
     Case(
         "online EWC",
-        lambda setup, fed: ewc(setup, EWC_STRENGTH, online=True, decay=DECAY),
         "EWC",
+        lambda setup: ewc(setup, EWC_STRENGTH, online=True, decay=DECAY),
         {"ewc_lambda": EWC_STRENGTH / 2, "mode": "online", "decay_factor": DECAY},
         "as EWC",
-        lambda setup, fed: their_ewc(setup, EWC_STRENGTH, BATCH, online=True, decay=DECAY),
+        lambda setup: their_ewc(setup, EWC_STRENGTH, BATCH, online=True, decay=DECAY),
+        only="steps",
     ),
     Case(
         "SI",
-        lambda setup, fed: si(setup, SI_STRENGTH, DAMPING),
         "SI",
+        lambda setup: si(setup, SI_STRENGTH, DAMPING),
         {"si_lambda": 2 * SI_STRENGTH, "eps": DAMPING},
         "on CPU old, new and anchored weights are views of the weights themselves: ω = 0 and "
         "θ − θ* = 0, which is plain finetuning",
-        lambda setup, fed: naive(setup),
+        naive,
     ),
     Case(
         "SI, weights copied",
-        lambda setup, fed: si(setup, SI_STRENGTH, DAMPING),
         "SI",
+        lambda setup: si(setup, SI_STRENGTH, DAMPING),
         {"si_lambda": 2 * SI_STRENGTH, "eps": DAMPING, "copied": True},
-        "Ω = min(Σ ω / (Δ² + ξ), .001), of either sign, not Σ max(ω, 0) / (Δ² + ξ); ω with the "
-        "penalty's gradient in it; λ/2, not c",
-        lambda setup, fed: their_si(setup, SI_STRENGTH, DAMPING),
+        "Ω = min(Σ ω / (Δ² + ξ), 0.001), of either sign, not Σ max(ω, 0) / (Δ² + ξ); ω includes "
+        "the penalty's gradient; λ/2, not c",
+        lambda setup: their_si(setup, SI_STRENGTH, DAMPING),
+        only="steps",
     ),
     Case(
         "MAS",
-        lambda setup, fed: mas(setup, MAS_STRENGTH),
         "MAS",
+        lambda setup: mas(setup, MAS_STRENGTH),
         {"lambda_reg": MAS_STRENGTH, "alpha": ALPHA},
         "Ω of a task = mean over batches of abs(∂ mean of ‖F‖²), not the mean of abs(∂‖F‖²); "
         "Ω ← α Ω + (1 − α) Ω of the task, not their sum",
-        lambda setup, fed: their_mas(setup, MAS_STRENGTH, BATCH, ALPHA),
+        lambda setup: their_mas(setup, MAS_STRENGTH, BATCH, ALPHA),
     ),
     Case(
         "LwF",
-        lambda setup, fed: lwf(setup, LWF_STRENGTH, TEMPERATURE),
         "LwF",
+        lambda setup: lwf(setup, LWF_STRENGTH, TEMPERATURE),
         {"alpha": LWF_STRENGTH * TEMPERATURE**2, "temperature": TEMPERATURE},
-        "none but the scale: α KL, not λ T² KL",
+        "only the scale: α KL, not λ T² KL",
     ),
-)
-ICARL = Case(
-    "iCaRL",
-    lambda setup, fed: icarl(setup, EXEMPLARS, classifier="nearest mean"),
-    "iCaRL",
-    {"memory_size": EXEMPLARS},
-    "the loss is the mean over all ten outputs, not over the seen classes",
-    adapt=rate_of_seen,
-)
-LDA = Case(
-    "streaming LDA",
-    lambda setup, fed: streaming_lda(setup, SHRINKAGE),
-    "streaming LDA",
-    {"shrinkage_param": SHRINKAGE},
-)
-STEP_CASES = (
-    NAIVE,
-    *REGULARISED,
     Case(
-        "A-GEM, the same reference",
-        lambda setup, fed: fed_draw(agem(setup, EXEMPLARS), fed),
         "A-GEM",
+        "A-GEM",
+        lambda setup: agem(setup, EXEMPLARS),
         {"patterns_per_experience": HELD, "sample_size": BATCH},
+        "(policy) equally many reference samples of every earlier task, in turn, in a fixed order",
+        policy=lambda setup: their_agem(setup, TASKS, HELD),
+        feed=feed_replay,
     ),
     Case(
-        "GEM, the same memory",
-        lambda setup, fed: fed_memory(gem(setup, TASKS, HELD, MARGIN), fed),
         "GEM",
+        "GEM",
+        lambda setup: gem(setup, TASKS, HELD, MARGIN),
         {"patterns_per_experience": HELD, "memory_strength": MARGIN},
-        "GGᵀ + .001 I in the program, not GGᵀ",
-        lambda setup, fed: fed_memory(their_gem(setup, TASKS, HELD, MARGIN), fed),
+        "GGᵀ + 0.001 I in the program, not GGᵀ",
+        lambda setup: their_gem(setup, TASKS, HELD, MARGIN),
+        feed=feed_memory,
     ),
     Case(
-        "ER, the same replay",
-        lambda setup, fed: fed_draw(experience_replay(setup, CAPACITY), fed),
+        "ER",
         "replay",
-        {"joined": True},
-    ),
-    Case(
-        "ER-ACE, the same replay",
-        lambda setup, fed: fed_draw(er_ace(setup, CAPACITY), fed),
-        "ER-ACE",
-        {"mem_size": CAPACITY, "batch_size_mem": BATCH},
-        "half the loss from the second task on",
-        adapt=half_rate_after_first,
-    ),
-    Case(
-        "DER++, the same replay",
-        lambda setup, fed: fed_draws(der_plus_plus(setup, CAPACITY), fed),
-        "DER",
-        {"mem_size": CAPACITY, "batch_size_mem": BATCH, "alpha": 0.1, "beta": 0.5},
-        "the softmax over all ten outputs, not over the seen classes; one replayed batch, not two",
-        adapt=over_all_outputs,
-        masked=False,
-    ),
-    ICARL._replace(own_batches=True),
-    LDA,
-)
-MEAN_CASES = (
-    NAIVE,
-    # Online EWC differs as EWC does, and SI with copied weights is not what a CPU runs.
-    *(case for case in REGULARISED if case.name not in ("online EWC", "SI, weights copied")),
-    Case(
-        "A-GEM",
-        lambda setup, fed: agem(setup, EXEMPLARS),
-        "A-GEM",
-        {"patterns_per_experience": HELD, "sample_size": BATCH},
-        "as many reference samples of every earlier task, in turn in a fixed order, not drawn",
-        lambda setup, fed: their_agem(setup, TASKS, HELD),
-    ),
-    Case(
-        "GEM",
-        lambda setup, fed: gem(setup, TASKS, HELD, MARGIN),
-        "GEM",
-        {"patterns_per_experience": HELD, "memory_strength": MARGIN},
-        "GGᵀ + .001 I in the program, not GGᵀ",
-        lambda setup, fed: their_gem(setup, TASKS, HELD, MARGIN),
-    ),
-    Case(
-        "ER-balanced",
-        lambda setup, fed: experience_replay(setup, CAPACITY),
-        "replay",
+        lambda setup: experience_replay(setup, CAPACITY),
         {"mem_size": CAPACITY},
-        "the memory is renewed at a task's end, as many samples of every task; what is replayed "
-        "goes through it in random order, the last of a pass of 100 being 4, not 16",
-        lambda setup, fed: their_replay(
-            setup, CAPACITY, CLASSES // TASKS, EPOCH_STEPS, at_beginning=False
-        ),
-        fed=False,
+        "(policy) the memory is renewed at a task's end, equally many samples of every task; "
+        "replay passes through it in random order, 16 samples a step and 4 at the end of a pass",
+        policy=lambda setup: their_replay(setup, CAPACITY, FIRST_CLASSES, EPOCH_STEPS, False),
+        feed=feed_replay,
+        own_loader=True,
     ),
     Case(
         "ER-ACE",
-        lambda setup, fed: er_ace(setup, CAPACITY),
         "ER-ACE",
+        lambda setup: er_ace(setup, CAPACITY),
         {"mem_size": CAPACITY, "batch_size_mem": BATCH},
-        "half the loss from the second task on; the memory is renewed at a task's beginning with "
-        "its own samples, as many of every class; what is replayed goes through it in random order",
-        lambda setup, fed: their_replay(
-            setup, CAPACITY, CLASSES // TASKS, EPOCH_STEPS, at_beginning=True
-        ),
+        "half the loss from the second task on; (policy) the memory is renewed at a task's "
+        "beginning with its own samples, equally many of every class; replay passes through it",
         adapt=half_rate_after_first,
+        policy=lambda setup: their_replay(setup, CAPACITY, FIRST_CLASSES, EPOCH_STEPS, True),
+        feed=feed_replay,
     ),
     Case(
         "DER++",
-        lambda setup, fed: der_plus_plus(setup, CAPACITY),
         "DER",
+        lambda setup: der_plus_plus(setup, CAPACITY),
         {"mem_size": CAPACITY, "batch_size_mem": BATCH, "alpha": 0.1, "beta": 0.5},
-        "the softmax over all ten outputs; one replayed batch, not two; the memory is renewed at a "
-        "task's end, with the logits of then, as many samples of every class",
-        lambda setup, fed: their_der(setup, CAPACITY, CLASSES // TASKS, 0.1, 0.5),
+        "the softmax over all ten outputs, not over the seen classes; one replayed batch, not two; "
+        "(policy) the memory is renewed at a task's end, with the logits of then",
         adapt=over_all_outputs,
+        policy=lambda setup: their_der(setup, CAPACITY, FIRST_CLASSES, 0.1, 0.5),
+        feed=feed_logits,
         masked=False,
     ),
     Case(
         "GDumb",
-        lambda setup, fed: gdumb(setup, CAPACITY, GDUMB_EPOCHS, BATCH),
         "GDumb",
+        lambda setup: gdumb(setup, CAPACITY, GDUMB_EPOCHS, BATCH),
         {"mem_size": CAPACITY},
         "one rate for all epochs, not cosine cycles; the same initial weights every time",
-        fed=False,
+        own_loader=True,
         epochs=GDUMB_EPOCHS,
+        only="means",
     ),
-    ICARL._replace(fed=False),
-    LDA,
+    Case(
+        "iCaRL",
+        "iCaRL",
+        lambda setup: icarl(setup, EXEMPLARS, classifier="nearest mean"),
+        {"memory_size": EXEMPLARS},
+        "the loss is the mean over all ten outputs, not over the seen classes",
+        adapt=rate_of_seen,
+        own_loader=True,
+    ),
+    Case(
+        "streaming LDA",
+        "streaming LDA",
+        lambda setup: streaming_lda(setup, SHRINKAGE),
+        {"shrinkage_param": SHRINKAGE},
+    ),
 )
+
+
+def cases_of(comparison: Literal["steps", "means"], names: tuple[str, ...] = ()) -> list[Case]:
+    """Return the cases of a comparison, those of the names if there are any."""
+    return [
+        case
+        for case in CASES
+        if case.only in (None, comparison) and (not names or case.name in names)
+    ]

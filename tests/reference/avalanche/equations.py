@@ -1,7 +1,7 @@
 """everlight's strategies with the equations in which avalanche-lib 0.6 differs put in.
 
 Where Avalanche's weights differ from everlight's, the difference is shown to be these equations and
-nothing else: with them the weights are the same, step by step (`agreement_cases.py`). B are the
+nothing else: with them the weights are the same, step by step (`cases.py`). B are the
 batches of a task's samples in their stored order, g the gradient of the task's loss.
 
     EWC   F = mean over B of (mean of g over B)², not the mean of g²; λ where everlight has λ/2
@@ -59,9 +59,9 @@ from everlight.continual.strategies.quadratic import (
 )
 
 LARGEST = 1e-3
-"""Of SI's importances."""
+"""Maximum of SI's importances."""
 RIDGE = 1e-3
-"""Of GEM's program."""
+"""Ridge of GEM's program."""
 
 
 def mean_over_batches(
@@ -72,7 +72,7 @@ def mean_over_batches(
     measure: Callable[[Outputs, Int[Array, "b k"]], Float[Array, "b"]],
     of_gradient: Callable[[Array], Array],
 ) -> PyTree:
-    """Mean over batches of some function of the gradient of a batch's mean.
+    """Return the mean over batches of a function of the gradient of a batch's mean.
 
     Args:
       setup: network and objective.
@@ -106,7 +106,7 @@ def mean_over_batches(
 def their_ewc(
     setup: Setup, strength: float, size: int, online: bool = False, decay: float = 1.0
 ) -> Strategy:
-    """EWC with the squared gradients of batches of `size`."""
+    """Return EWC with the squared gradients of batches of `size`."""
 
     def end_task(
         memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
@@ -124,7 +124,7 @@ def their_ewc(
 
 
 def their_mas(setup: Setup, strength: float, size: int, alpha: float) -> Strategy:
-    """MAS with gradients of batches of `size`, and importances that give way to new ones by α."""
+    """Return MAS with gradients of batches of `size`, whose importances decay by α."""
 
     def end_task(
         memory: QuadraticSums, learner: Learner, task: Task, key: PRNGKeyArray
@@ -153,7 +153,7 @@ class TheirPath(NamedTuple):
 
 
 def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
-    """SI whose path integral has the penalty's gradient in it, and whose importances are cut."""
+    """Return SI whose path integral has the penalty's gradient and whose importances are cut."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> TheirPath:
         zeros = jax.tree.map(jnp.zeros_like, learner.params)
@@ -198,7 +198,7 @@ def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
 
 
 def their_gem(setup: Setup, tasks: int, per_task: int, margin: float) -> Strategy:
-    """GEM with a ridge: a coordinate more for every task, in which g is 0 and G of the ridge."""
+    """Return GEM with a ridge: one more coordinate per task, where g is 0 and G has the ridge."""
 
     def grads(
         memory: Samples, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -227,7 +227,7 @@ class TheirTurns(NamedTuple):
 
 
 def their_agem(setup: Setup, tasks: int, per_task: int) -> Strategy:
-    """A-GEM whose reference is the next part of every earlier task's samples, in a fixed order."""
+    """Return A-GEM whose reference is the next part of every earlier task, in a fixed order."""
     held = gem(setup, tasks, per_task)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TheirTurns:
@@ -264,7 +264,7 @@ def their_agem(setup: Setup, tasks: int, per_task: int) -> Strategy:
 def renewed(
     buffer: Samples, capacity: int, learner: Learner, task: Task, key: PRNGKeyArray
 ) -> Samples:
-    """A class-balanced buffer with samples of the task's classes, as many of every seen class."""
+    """Return a buffer with samples of the task's classes, equally many of every seen class."""
     buffer = add_random_exemplars(buffer, task.train, task.classes, key)
     slots = jnp.arange(buffer.mask.shape[0])
     label, place = jnp.divmod(slots, buffer.mask.shape[0] // learner.seen.shape[0])
@@ -275,12 +275,12 @@ def renewed(
 
 
 def their_slots(capacity: int, classes: int, first: int) -> Samples:
-    """A buffer of which the first task's classes can fill all."""
+    """Return an empty buffer that the first task's classes can fill."""
     return empty_buffer(capacity // first * classes, 1)
 
 
 def after_first(drawn: Batch, task: Task) -> Batch:
-    """What is replayed; nothing in the first task."""
+    """Return the replayed samples; none in the first task."""
     return drawn._replace(weight=jnp.where(task.id > 0, drawn.weight, 0.0))
 
 
@@ -297,7 +297,7 @@ class TheirPasses(NamedTuple):
 def their_replay(
     setup: Setup, capacity: int, first: int, epoch_steps: int, at_beginning: bool
 ) -> Strategy:
-    """Replay's memory and draws, for plain replay; ER-ACE's is renewed at a task's beginning.
+    """Return ER or ER-ACE with Avalanche's memory; ER-ACE's is renewed at a task's beginning.
 
     A batch is the next part of the memory in random order. Plain replay begins a pass with every
     epoch and takes what is left as a smaller batch; ER-ACE leaves that out.
@@ -357,7 +357,7 @@ class TheirDark(NamedTuple):
 
 
 def their_der(setup: Setup, capacity: int, first: int, alpha: float, beta: float) -> Strategy:
-    """DER++ with one replayed batch, of samples and logits taken when their task ended."""
+    """Return DER++ with one replayed batch, of samples and logits from the end of their task."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> TheirDark:
         slots = their_slots(capacity, learner.seen.shape[0], first)

@@ -1,16 +1,17 @@
-"""What everlight and Avalanche are both given: images, tasks, weights, and what is replayed."""
+"""Images, tasks, initial weights and replayed samples that everlight and Avalanche both receive."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.continual import TaskSequence
+from everlight.continual import StoredImages, TaskSequence
 from everlight.models import MLP, PlainCNN
-from everlight.scenarios import class_incremental
+from everlight.scenarios import class_incremental, same_shapes
 from everlight_data.images.digits import load_digits
 from everlight_data.images.image_set import ImageSet, first_per_class, shrink_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
@@ -21,22 +22,21 @@ BATCH = 16
 PER_CLASS = 64
 """Training images of each class, so that no batch is partial."""
 HELD = 20
-"""Samples of every task, in GEM's memory."""
+"""Samples of every task in GEM's memory."""
 
 
 class Material(NamedTuple):
-    """Images as both sides get them, and the net."""
+    """Normalised images, training images first, and the network."""
 
     images: Float[np.ndarray, "n *shape"]
-    """Normalised."""
     labels: Int[np.ndarray, "n"]
     trained: int
-    """Training images come first, so many."""
+    """Number of training images."""
     net: nn.Module
 
 
-class Fed(NamedTuple):
-    """What strategies draw, where it is given to both sides; also the data of a compiled run."""
+class Given(NamedTuple):
+    """Samples that strategies replay, where both sides receive the same."""
 
     replay: Int[Array, "t n b"]
     held: Int[Array, "t m"]
@@ -44,23 +44,45 @@ class Fed(NamedTuple):
     labels: Int[Array, "n"]
 
 
-def digits_material(per_class: tuple[int, int]) -> Material:
-    """Handwritten digits and the net of the split-digits plan."""
-    images = first_per_class(load_digits(), *per_class)
-    grey = images.images.reshape(len(images.images), -1)
+class RunData(NamedTuple):
+    """Data of a compiled run."""
+
+    stored: StoredImages
+    start: PyTree
+    given: Given
+
+
+class Seeded(NamedTuple):
+    """Everything that all methods share under one seed."""
+
+    material: Material
+    seed: int
+    sequence: TaskSequence
+    data: RunData
+    key: PRNGKeyArray
+
+
+def digits() -> Material:
+    """Return handwritten digits and the network of the split-digits benchmark."""
+    images = first_per_class(load_digits(), PER_CLASS, 36)
+    grey = images.images[..., 0].reshape(len(images.images), -1)
     return _material(images, grey, MLP(CLASSES, (100, 100)))
 
 
-def tiny_imagenet_material(per_class: tuple[int, int], side: int) -> Material:
-    """Ten classes of Tiny-ImageNet and a small convolutional net."""
-    images = shrink_images(first_per_class(load_tiny_imagenet_32(range(CLASSES)), *per_class), side)
+def tiny_imagenet() -> Material:
+    """Return ten classes of Tiny-ImageNet and a small convolutional network."""
+    images = first_per_class(load_tiny_imagenet_32(range(CLASSES)), PER_CLASS, 50)
+    images = shrink_images(images, 16)
     return _material(images, images.images, PlainCNN(CLASSES, (16, 32), 64))
+
+
+MATERIALS: dict[str, Callable[[], Material]] = {"digits": digits, "tiny-imagenet": tiny_imagenet}
 
 
 def _material(images: ImageSet, pixels: np.ndarray, net: nn.Module) -> Material:
     trained = len(images.train_labels)
     labels = np.concatenate([images.train_labels, images.test_labels]).astype(np.int64)
-    # Avalanche has a task's samples class by class, which its importances' batches hang on.
+    # Avalanche sorts a task's samples by class, which decides its importances' batches.
     by_class = np.argsort(images.train_labels, kind="stable")
     order = np.concatenate([by_class, np.arange(trained, len(labels))])
     values = pixels[order].astype(np.float32)
@@ -68,27 +90,33 @@ def _material(images: ImageSet, pixels: np.ndarray, net: nn.Module) -> Material:
     return Material(values, labels[order], trained, net)
 
 
-def order_of(seed: int) -> Int[np.ndarray, "t 2"]:
-    """The classes of every task."""
+def task_order(seed: int) -> Int[np.ndarray, "t 2"]:
+    """Return the classes of every task."""
     return np.random.default_rng(seed).permutation(CLASSES).reshape(TASKS, -1)
 
 
-def sequence_of(material: Material, seed: int) -> TaskSequence:
-    """Tasks of two classes, all of their training images."""
+def over_seeds(material: Material, seeds: int) -> list[Seeded]:
+    """Return the first seeds, whose sequences have one shape: all training images, two classes a
+    task."""
     train, test = np.split(material.labels, [material.trained])
-    return class_incremental(train, test, order_of(seed).tolist(), CLASSES, valid_fraction=0.0)
-
-
-def start_of(material: Material, seed: int) -> PyTree:
-    """Initial weights."""
+    sequences = [
+        class_incremental(train, test, task_order(seed).tolist(), CLASSES, valid_fraction=0.0)
+        for seed in range(seeds)
+    ]
+    stored = StoredImages.of(jnp.asarray(material.images), jnp.zeros(1), jnp.ones(1))
     blank = jnp.zeros((1, *material.images.shape[1:]))
-    return material.net.init(jax.random.key(1_000 + seed), blank, False)["params"]
+    out = []
+    for seed, sequence in enumerate(same_shapes(sequences)):
+        start = material.net.init(jax.random.key(1_000 + seed), blank, False)["params"]
+        data = RunData(stored, start, given_samples(material, seed))
+        out.append(Seeded(material, seed, sequence, data, jax.random.key(seed)))
+    return out
 
 
-def draws_of(material: Material, seed: int) -> Fed:
-    """What is replayed at every step: samples of earlier tasks, and logits that they had."""
+def given_samples(material: Material, seed: int) -> Given:
+    """Draw the samples of earlier tasks that every step replays, with logits, and GEM's memory."""
     rng, count = np.random.default_rng(seed), len(material.labels)
-    trained, order = material.labels[: material.trained], order_of(seed)
+    trained, order = material.labels[: material.trained], task_order(seed)
     replay = np.zeros((TASKS, count, BATCH), int)
     held = np.zeros((TASKS, HELD), int)
     for task in range(TASKS):
@@ -97,4 +125,4 @@ def draws_of(material: Material, seed: int) -> Fed:
             earlier = np.flatnonzero(np.isin(trained, order[:task]))
             replay[task] = rng.choice(earlier, (count, BATCH))
     logits = rng.normal(size=(count, CLASSES)).astype(np.float32)
-    return Fed(*map(jnp.asarray, (replay, held, logits, material.labels)))
+    return Given(*map(jnp.asarray, (replay, held, logits, material.labels)))

@@ -1,10 +1,10 @@
-"""A run of either side, from the same file of numbers.
+"""Runs of either side on the same numbers.
 
-Avalanche runs in a process of its own, in the environment whose Python EVERLIGHT_AVALANCHE names,
-else in this one. It is asked by a file: images, labels and test samples; for every run its classes
-by task, training samples, initial weights, `batches` of every task, epoch and step (-1 fills up),
-and what it replays where that is given, `replay`: the samples of a step of some task, by the first
-sample of its own batch. It answers with weights and test samples' scores after the last task.
+Avalanche runs in a process of its own, with the Python that EVERLIGHT_AVALANCHE names, else with
+this one. A file holds the question: images, labels and test samples; for every run its classes by
+task, training samples, initial weights, `batches` of every task, epoch and step (padded with -1),
+and `replay`, the samples that a step replays by the first sample of its own batch. The answer is
+the weights and the test samples' scores after the last task.
 """
 
 import json
@@ -12,24 +12,22 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.continual import (
     Protocol,
     Run,
     Runs,
     Setup,
-    StoredImages,
     Strategy,
     TaskSequence,
     drive_runs,
@@ -40,114 +38,68 @@ from everlight.continual import (
 from everlight.continual.base import Epoch
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.keys import epoch_keys, task_keys
-from everlight.scenarios import same_shapes
 from everlight_data.errors import DataError
 from tests.reference.avalanche.cases import Case
-from tests.reference.avalanche.material import (
-    BATCH,
-    TASKS,
-    Fed,
-    Material,
-    draws_of,
-    order_of,
-    sequence_of,
-    start_of,
-)
+from tests.reference.avalanche.material import BATCH, TASKS, RunData, Seeded, task_order
 
-SIDE = Path(__file__).with_name("their_side.py")
+SIDE = Path(__file__).with_name("avalanche_side.py")
 VARIABLE = "EVERLIGHT_AVALANCHE"
-"""Names the Python of an environment with avalanche-lib, where this one has none."""
+"""Environment variable with the Python of an environment that has avalanche-lib."""
 RATE = 0.02
 MOMENTUM = 0.9
 
 Weights = dict[str, np.ndarray]
 
 
-class Trained(NamedTuple):
-    """What everlight's run left."""
-
-    weights: Weights
-    scores: Float[np.ndarray, "m c"]
-    """Of the test samples."""
-
-
-class Plan(NamedTuple):
-    """How tasks are trained."""
-
-    epochs: int
-    batch_size: int = BATCH
-
-
-class RunData(NamedTuple):
-    """Of a compiled run."""
-
-    stored: StoredImages
-    start: PyTree
-    fed: Fed
-
-
-class Place:
-    """A material under one seed, with a plan: what all methods share."""
-
-    def __init__(self, material: Material, plan: Plan, seed: int, sequence: TaskSequence):
-        self.material, self.plan, self.seed, self.sequence = material, plan, seed, sequence
-        stored = StoredImages.of(jnp.asarray(material.images), jnp.zeros(1), jnp.ones(1))
-        self.data = RunData(stored, start_of(material, seed), draws_of(material, seed))
-        self.key = jax.random.key(seed)
-
-
-def places_of(material: Material, plan: Plan, seeds: int) -> list[Place]:
-    """The first seeds, whose sequences have one shape."""
-    sequences = same_shapes([sequence_of(material, seed) for seed in range(seeds)])
-    return [Place(material, plan, seed, each) for seed, each in enumerate(sequences)]
-
-
-def build_of(case: Case, net: nn.Module, equated: bool = False) -> Callable:
-    """From `RunData` to setup and strategy; with Avalanche's equations where that is asked for."""
-    make = case.equated if equated and case.equated is not None else case.ours
-
-    def build(data: RunData) -> tuple[Setup, Strategy]:
-        optimizer = optax.sgd(RATE, momentum=MOMENTUM)
-        setup = flax_setup(net, data.stored, softmax_objective(), optimizer)
-        setup = setup._replace(init=lambda key: (data.start, {}))
-        if equated and case.adapt is not None:
-            setup = case.adapt(setup)
-        return setup, make(setup, data.fed)
-
-    return build
-
-
-def protocol_of(case: Case, plan: Plan) -> Protocol:
-    """Of a case; what counts or keeps samples, and learns nothing from them, sees each once."""
-    epochs = 1 if case.method in ("streaming LDA", "GDumb") else plan.epochs
-    last = {"select": "last", "evaluate_every": TASKS}
-    return Protocol(epochs=epochs, batch_size=plan.batch_size, **last)
-
-
 class Trainer:
-    """everlight's runs of a case; one compiled program for all seeds."""
+    """Everlight's runs of a case, one compiled program for all seeds.
 
-    def __init__(self, case: Case, net: nn.Module, plan: Plan, equated: bool = False):
-        self._build = build_of(case, net, equated)
-        self._protocol = protocol_of(case, plan)
-        self._run = jax.jit(self._trained)
+    Args:
+      case: method to train.
+      epochs: epochs per task.
+      avalanche: true uses Avalanche's equations.
+      stepwise: true replays the samples that both sides receive.
+    """
 
-    def train(self, place: Place) -> Trained:
-        """The run of one seed."""
-        params, scores = self._run(place.data, place.sequence, place.key)
-        return Trained(named(params), np.asarray(scores))
+    def __init__(self, case: Case, epochs: int, avalanche: bool = False, stepwise: bool = False):
+        self.protocol = protocol_of(case, epochs)
+        self._case, self._avalanche, self._stepwise = case, avalanche, stepwise
+        self._run = jax.jit(self._trained, static_argnums=0)
 
-    def batches(self, place: Place) -> Int[np.ndarray, "t e s b"]:
-        """The batches of a run, whatever they hang on."""
+    def train(self, seeded: Seeded) -> Weights:
+        """Return weights and test scores of one seed's run."""
+        params, scores = self._run(seeded.material.net, seeded.data, seeded.sequence, seeded.key)
+        return named(params) | {"scores": np.asarray(scores)}
+
+    def batches(self, seeded: Seeded) -> Int[np.ndarray, "t e s b"]:
+        """Return the batches that the engine takes, with samples from memory."""
         epochs = []
-        run = Run(self._build, self._protocol, place.data, place.sequence, place.key)
+        build = self.build(seeded.material.net)
+        run = Run(build, self.protocol, seeded.data, seeded.sequence, seeded.key)
         for _ in drive_runs(Runs.of(run), announce=epochs.append):
             pass
-        return cut(epochs, self._protocol.epochs, self._protocol.batch_size)
+        return cut(epochs, self.protocol.epochs)
 
-    def _trained(self, data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
-        result = run_sequence(Run(self._build, self._protocol, data, sequence, key))
-        setup, strategy = self._build(data)
+    def build(self, net):
+        """Return the function from the data to setup and strategy."""
+        case, optimizer = self._case, optax.sgd(RATE, momentum=MOMENTUM)
+
+        def build(data: RunData) -> tuple[Setup, Strategy]:
+            setup = flax_setup(net, data.stored, softmax_objective(), optimizer)
+            setup = setup._replace(init=lambda key: (data.start, {}))
+            if self._avalanche and case.adapt is not None:
+                setup = case.adapt(setup)
+            strategy = case.strategy(self._avalanche, self._stepwise)(setup)
+            if self._stepwise and case.feed is not None:
+                strategy = case.feed(strategy, data.given)
+            return setup, strategy
+
+        return build
+
+    def _trained(self, net, data: RunData, sequence: TaskSequence, key: PRNGKeyArray) -> tuple:
+        build = self.build(net)
+        result = run_sequence(Run(build, self.protocol, data, sequence, key))
+        setup, strategy = build(data)
         memory, learner = result.memory, result.learner
         if strategy.before_evaluation is not None:
             memory, learner = strategy.before_evaluation(memory, learner, key)
@@ -155,24 +107,38 @@ class Trainer:
         return learner.params, scores
 
 
-def plain_batches(place: Place, epochs: int) -> Int[np.ndarray, "t e s b"]:
-    """The batches of every strategy whose epochs are the task's own samples."""
+def protocol_of(case: Case, epochs: int) -> Protocol:
+    """Return the protocol; methods that only count or store samples see each once."""
+    epochs = 1 if case.method in ("streaming LDA", "GDumb") else epochs
+    return Protocol(epochs=epochs, batch_size=BATCH, select="last", evaluate_every=TASKS)
+
+
+def plain_batches(seeded: Seeded, epochs: int) -> Int[np.ndarray, "t e s b"]:
+    """Return the batches of every strategy whose epochs are the task's own samples."""
 
     def order(task: Int[Array, ""], epoch: Int[Array, ""]) -> Int[Array, "n"]:
-        own = jax.tree.map(lambda leaf: leaf[task], place.sequence.tasks.train)
+        own = jax.tree.map(lambda leaf: leaf[task], seeded.sequence.tasks.train)
         samples = Epoch(own, jnp.zeros_like(own.mask))
-        keys = epoch_keys(task_keys(place.key, task).epochs, epoch)
+        keys = epoch_keys(task_keys(seeded.key, task).epochs, epoch)
         slots, count = shuffle(samples, keys.order)
         return jnp.where(jnp.arange(slots.shape[0]) < count, own.index[slots], -1)
 
     every = jax.vmap(jax.vmap(order, (None, 0)), (0, None))
     orders = np.asarray(every(jnp.arange(TASKS), jnp.arange(epochs)))
-    rows = [row[row >= 0] for row in orders.reshape(-1, orders.shape[-1])]
-    return cut(rows, epochs, place.plan.batch_size)
+    return cut([row[row >= 0] for row in orders.reshape(-1, orders.shape[-1])], epochs)
+
+
+def cut(orders: Sequence[Int[np.ndarray, "n"]], epochs: int) -> Int[np.ndarray, "t e s b"]:
+    """Return the batches of every task, epoch and step, padded with -1."""
+    steps = -(-max(map(len, orders)) // BATCH)
+    out = np.full((len(orders), steps * BATCH), -1)
+    for row, order in zip(out, orders, strict=True):
+        row[: len(order)] = order
+    return out.reshape(-1, epochs, steps, BATCH)
 
 
 def named(params: PyTree) -> Weights:
-    """Weights by layer and part."""
+    """Return weights by layer and part."""
     return {
         f"{layer}/{part}": np.asarray(value)
         for layer, parts in params.items()
@@ -180,96 +146,75 @@ def named(params: PyTree) -> Weights:
     }
 
 
-def cut(
-    orders: Sequence[Int[np.ndarray, "n"]], epochs: int, size: int
-) -> Int[np.ndarray, "t e s b"]:
-    """The batches of every task, epoch and step, filled up with -1."""
-    steps = -(-max(map(len, orders)) // size)
-    out = np.full((len(orders), steps * size), -1)
-    for row, order in zip(out, orders, strict=True):
-        row[: len(order)] = order
-    return out.reshape(-1, epochs, steps, size)
-
-
-class Asked(NamedTuple):
-    """A run of Avalanche's."""
+class Question(NamedTuple):
+    """A run of Avalanche."""
 
     case: Case
-    place: Place
+    seeded: Seeded
     batches: Int[np.ndarray, "t e s b"]
-    replay_fed: bool
+    stepwise: bool
 
 
 def avalanche_python() -> str | None:
-    """The Python of an environment with avalanche-lib; None where there is none."""
+    """Return the Python of an environment with avalanche-lib; None if there is none."""
     if VARIABLE in os.environ:
         return os.environ[VARIABLE]
     return sys.executable if find_spec("avalanche") else None
 
 
-def ask(python: str, asked: Sequence[Asked]) -> tuple[list[dict[str, np.ndarray]], dict[str, str]]:
-    """What Avalanche answers to each, and its versions.
-
-    Args:
-      python: of an environment that has it.
-      asked: of one material.
+def ask(python: str, questions: Sequence[Question]) -> tuple[list[Weights], dict[str, str]]:
+    """Return Avalanche's answer to each question about one material, and package versions.
 
     Raises:
-      DataError: it did not answer; with the end of what it said.
+      DataError: Avalanche did not run there; the message has the last line of its errors.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("asked.npz", "answered.npz")]
-        np.savez(files[0], **_question(asked))
+        np.savez(files[0], **_arrays(questions))
         run = subprocess.run([python, SIDE, *files], stderr=subprocess.PIPE, text=True)
         if run.returncode:
-            said = run.stderr.strip().splitlines()[-1:] or ["nothing"]
+            last = run.stderr.strip().splitlines()[-1:] or ["no message"]
             raise DataError(
-                f"{python} could not run Avalanche ({said[0]}); give the Python of an environment "
+                f"{python} could not run Avalanche ({last[0]}); give the Python of an environment "
                 f'with avalanche-lib and quadprog, as ".[bench]" installs them, in {VARIABLE}'
             )
         with np.load(files[1]) as stored:
             answered = dict(stored)
     versions = json.loads(str(answered.pop("versions")))
-    out: list[dict[str, np.ndarray]] = [{} for _ in asked]
+    out: list[Weights] = [{} for _ in questions]
     for key, value in answered.items():
         number, _, name = key.partition("/")
         out[int(number)][name] = value
     return out, versions
 
 
-def _question(asked: Sequence[Asked]) -> dict[str, np.ndarray]:
-    material = asked[0].place.material
-    out = {
-        "images": material.images,
-        "labels": material.labels,
-        "test": np.arange(material.trained, len(material.labels)),
-    }
-    runs = []
-    for number, (case, place, batches, replay_fed) in enumerate(asked):
-        seed, fed = place.seed, place.data.fed
-        train = place.sequence.tasks.train
+def _arrays(questions: Sequence[Question]) -> dict[str, np.ndarray]:
+    material, runs = questions[0].seeded.material, []
+    test = np.arange(material.trained, len(material.labels))
+    out = {"images": material.images, "labels": material.labels, "test": test}
+    for number, (case, seeded, batches, stepwise) in enumerate(questions):
+        seed, given, train = seeded.seed, seeded.data.given, seeded.sequence.tasks.train
         out |= {
-            f"tasks/{seed}": order_of(seed),
+            f"tasks/{seed}": task_order(seed),
             f"train/{seed}": np.where(train.mask, train.index, -1),
-            f"replay/{seed}": np.asarray(fed.replay),
-            f"held/{seed}": np.asarray(fed.held),
-            f"logits/{seed}": np.asarray(fed.logits),
+            f"replay/{seed}": np.asarray(given.replay),
+            f"held/{seed}": np.asarray(given.held),
+            f"logits/{seed}": np.asarray(given.logits),
             f"batches/{number}": batches,
         }
-        out |= {f"start/{seed}/{name}": each for name, each in named(place.data.start).items()}
-        runs.append(
-            {
-                "seed": seed,
-                "batches": number,
-                "method": case.method,
-                "settings": dict(case.settings),
-                "masked": case.masked,
-                "fed": case.fed,
-                "replay_fed": replay_fed,
-                "epochs": case.epochs or protocol_of(case, place.plan).epochs,
-                "batch_size": place.plan.batch_size,
-                "rate": RATE,
-                "momentum": MOMENTUM,
-            }
-        )
+        out |= {f"start/{seed}/{name}": each for name, each in named(seeded.data.start).items()}
+        run = {
+            "seed": seed,
+            "batches": number,
+            "method": case.method,
+            "settings": dict(case.settings),
+            "masked": case.masked,
+            "own_loader": case.own_loader and not stepwise,
+            "stepwise": stepwise,
+            "epochs": case.epochs or batches.shape[1],
+            "batch_size": BATCH,
+            "rate": RATE,
+            "momentum": MOMENTUM,
+        }
+        runs.append(run)
     return out | {"runs": np.array(json.dumps(runs))}

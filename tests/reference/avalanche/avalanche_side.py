@@ -1,9 +1,9 @@
 """Avalanche's side of `python -m tests.reference.avalanche`.
 
-    python tests/reference/avalanche/their_side.py ASKED.npz ANSWERED.npz
+    python tests/reference/avalanche/avalanche_side.py ASKED.npz ANSWERED.npz
 
-It runs in whatever environment has avalanche-lib and imports nothing of everlight, so that the two
-need not share one. `agreement_runs.py` says what is in the files.
+It runs in an environment with avalanche-lib and imports nothing of everlight, so that the two need
+not share one. `runs.py` describes the files.
 """
 
 import importlib.metadata
@@ -18,8 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-
 from avalanche.benchmarks import nc_benchmark
 from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dataset as with_tasks
 from avalanche.models import IncrementalClassifier
@@ -35,18 +33,19 @@ from avalanche.training.plugins import (
     SupervisedPlugin,
     SynapticIntelligencePlugin,
 )
+from torch import Tensor, nn
 
 
 class ChannelsLast(nn.Module):
     """Flattens maps in the order height, width, channel."""
 
     def forward(self, maps: Tensor) -> Tensor:
-        """From `[b, c, h, w]` to `[b, h * w * c]`."""
+        """Return `[b, h * w * c]` from `[b, c, h, w]`."""
         return maps.permute(0, 2, 3, 1).flatten(1)
 
 
 class Net(nn.Module):
-    """Features and head, begun from given values; layers are found by their names."""
+    """Features and head with given initial values; layers have their names."""
 
     def __init__(self, start: dict[str, np.ndarray], masked: bool):
         super().__init__()
@@ -74,17 +73,17 @@ class Net(nn.Module):
                 self.layer(name).bias.copy_(torch.from_numpy(start[f"{name}/bias"]))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The logits."""
+        """Return the logits."""
         return self.head(self.features(inputs))
 
     def layer(self, name: str) -> nn.Module:
-        """That has the weights of this name."""
+        """Return the layer of this name."""
         if name == "head":
             return getattr(self.head, "classifier", self.head)
         return getattr(self.features, name)
 
     def values(self) -> dict[str, np.ndarray]:
-        """Weights as everlight has them."""
+        """Return the weights in everlight's layout."""
         out = {}
         for name in self.names:
             weight = self.layer(name).weight.detach()
@@ -95,7 +94,7 @@ class Net(nn.Module):
 
 
 class Run:
-    """One method on one order of classes, as it is asked for."""
+    """A question: one method on one order of classes."""
 
     def __init__(self, given: dict[str, np.ndarray], asked: dict):
         self.asked, self.settings = asked, asked["settings"]
@@ -112,12 +111,12 @@ class Run:
         self.net = Net(start, asked["masked"])
 
     def samples(self, index: np.ndarray) -> list[Tensor]:
-        """Inputs, labels and task labels, which are all 0."""
+        """Return inputs, labels and task labels, which are all 0."""
         index = torch.from_numpy(index)
         return [self.images[index], self.labels[index], torch.zeros(len(index), dtype=torch.long)]
 
     def benchmark(self):
-        """Avalanche's, with the tasks' samples in the order of their places."""
+        """Return Avalanche's benchmark, with every task's samples in stored order."""
         train = np.sort(np.concatenate([row[row >= 0] for row in self.train]))
         datasets = [
             with_tasks(*self.samples(part)[:2], task_labels=0) for part in (train, self.test)
@@ -129,17 +128,17 @@ class Run:
 
 
 class Fed(SupervisedPlugin):
-    """Gives the steps the batches of the file; and where a run asks for it, what they replay."""
+    """Loader of the file's batches and, in a stepwise run, of the samples that steps replay."""
 
     def __init__(self, run: Run):
         super().__init__()
         self.run, self.epoch, self.now, self.task = run, 0, None, 0
 
     def before_training_exp(self, strategy, **kwargs):
-        """Takes the place of the task's loaders."""
+        """Replace the task's loaders."""
         self.epoch, self.task = 0, strategy.clock.train_exp_counter
         strategy.dataloader = self
-        if self.run.asked["replay_fed"] and self.task and hasattr(strategy, "replay_loader"):
+        if self.run.asked["stepwise"] and self.task and hasattr(strategy, "replay_loader"):
             strategy.replay_loader = iter(self.replayed, None)
 
     def __iter__(self) -> Iterator[list[Tensor]]:
@@ -149,47 +148,48 @@ class Fed(SupervisedPlugin):
             self.now = row[row >= 0]
             if not len(self.now):
                 continue
-            joined = self.run.settings.get("joined", False) and self.task
+            stepwise = self.run.asked["stepwise"] and self.task
+            joined = stepwise and self.run.asked["method"] == "replay"
             own = np.concatenate([self.now, self.drawn()]) if joined else self.now
             yield self.run.samples(own)
 
     def drawn(self) -> np.ndarray:
-        """The samples that the present step replays."""
+        """Return the samples that the present step replays."""
         return self.run.replay[self.task, self.now[0]]
 
     def replayed(self) -> list[Tensor]:
-        """The same as a loader gives them, for DER with their logits."""
+        """Return them as a loader does, for DER with their logits."""
         index = self.drawn()
         logits = [self.run.logits[index]] if self.run.asked["method"] == "DER" else []
         return [*self.run.samples(index), *logits]
 
 
 class FedAGEM(AGEMPlugin):
-    """A-GEM whose reference batch is given."""
+    """A-GEM with a given reference batch."""
 
     def __init__(self, fed: Fed, **settings):
         super().__init__(**settings)
         self.fed = fed
 
     def sample_from_memory(self):
-        """What is given."""
+        """Return the given samples."""
         return self.fed.replayed()
 
 
 class FedGEM(GEMPlugin):
-    """GEM whose memory is given."""
+    """GEM with a given memory."""
 
     def __init__(self, run: Run, **settings):
         super().__init__(**settings)
         self.run = run
 
     def update_memory(self, dataset, t, batch_size):
-        """What is given."""
+        """Store the given samples."""
         self.memory_x[t], self.memory_y[t], self.memory_tid[t] = self.run.samples(self.run.held[t])
 
 
 def synaptic_intelligence(copied: bool = False, **settings) -> SynapticIntelligencePlugin:
-    """SI as it is; or with copies of the weights, as on a GPU, where they go to the host."""
+    """Return SI as shipped, or with copies of the weights, as on a GPU."""
 
     def copy_weights(model: nn.Module, target: dict, excluded: set[str]) -> None:
         shared(model, target, excluded)
@@ -212,15 +212,14 @@ PLUGINS: dict[str, Callable] = {
     "GDumb": GDumbPlugin,
     "replay": ReplayPlugin,
 }
-"""Methods that are plugins of plain finetuning, made from their settings alone."""
+"""Plugins of plain finetuning, made from their settings alone."""
 
 
 def make(run: Run):
-    """The strategy that is asked for."""
+    """Return the strategy of the question."""
     asked, fed = run.asked, Fed(run)
-    method, settings = asked["method"], dict(run.settings)
-    settings.pop("joined", None)
-    plugins: list = [fed] if asked["fed"] else []
+    method, settings, stepwise = asked["method"], run.settings, asked["stepwise"]
+    plugins: list = [] if asked["own_loader"] else [fed]
     common = {
         "train_mb_size": asked["batch_size"],
         "train_epochs": asked["epochs"],
@@ -253,18 +252,18 @@ def make(run: Run):
     common |= {"model": run.net, "criterion": nn.CrossEntropyLoss()}
     if method in ("DER", "ER-ACE"):
         return (DER if method == "DER" else ER_ACE)(plugins=plugins, **settings, **common)
-    # What gives the batches comes last, so that no other loader stays.
-    if method == "A-GEM" and asked["replay_fed"]:
+    # The file's loader comes last, so that no other one stays.
+    if method == "A-GEM" and stepwise:
         plugins.insert(0, FedAGEM(fed, **settings))
-    elif method == "GEM" and asked["replay_fed"]:
+    elif method == "GEM" and stepwise:
         plugins.insert(0, FedGEM(run, **settings))
-    elif method in PLUGINS and not (method == "replay" and asked["replay_fed"]):
+    elif method in PLUGINS and not (method == "replay" and stepwise):
         plugins.insert(0, PLUGINS[method](**settings))
     return Naive(plugins=plugins, **common)
 
 
 def answer(run: Run) -> dict[str, np.ndarray]:
-    """Weights and the test samples' scores after the last task, and seconds."""
+    """Return weights, the test samples' scores after the last task, and seconds."""
     torch.manual_seed(run.asked["seed"])
     random.seed(run.asked["seed"])
     np.random.seed(run.asked["seed"])  # noqa: NPY002, since Avalanche draws from it
@@ -283,8 +282,8 @@ def answer(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(asked: str, answered: str) -> None:
-    """Does all runs of one file and writes the other."""
-    # Avalanche uses much that it will drop itself.
+    """Do all runs of one file and write the other."""
+    # Avalanche warns of its own deprecations.
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     given = dict(np.load(asked))

@@ -1,1 +1,0 @@
-"""Speed of the library against floors and other implementations: `python -m tests.speed`."""
