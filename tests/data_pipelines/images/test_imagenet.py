@@ -5,12 +5,12 @@ from itertools import product
 
 import numpy as np
 import pytest
+from everlight_experiments.iirc.streaming import load_imagenet
 
 from everlight.scenarios.iirc import iirc
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.iirc_metadata import imagenet_listing
 from everlight_data.images.imagenet import leave_out, list_imagenet
-from everlight_experiments.iirc.streaming import load_imagenet
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")
