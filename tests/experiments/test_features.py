@@ -15,7 +15,6 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual import features
 from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.config import FEATURES_RATE
 from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
 from everlight_experiments.continual.methods import METHODS, why_not
 
@@ -67,7 +66,7 @@ def asked(tmp_path, *words, benchmark="procedural", features=LITE0):
     return options_of("run", [*given, *words, "--runs", str(tmp_path / "runs")])
 
 
-SMALL = "--classes", "4", "--tasks", "2", "--learning-rate", "0.001"
+SMALL = "--classes", "4", "--tasks", "2"
 
 
 def test_features_are_computed_once(tmp_path, trunk):
@@ -149,11 +148,16 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     assert "hidden layers" not in ours.capabilities
 
 
-def test_another_rate_is_the_default_of_features(tmp_path):
-    """Linear heads learn from them at a tenth of the networks' rate, unless one is given."""
-    assert asked(tmp_path).config.learning_rate == FEATURES_RATE
-    assert asked(tmp_path, features=None).config.learning_rate != FEATURES_RATE
-    assert asked(tmp_path, "--learning-rate", "0.5").config.learning_rate == 0.5
+def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
+    """Tuned for it, as the report says, and an option."""
+    ours = loaded(asked(tmp_path, *SMALL))
+    assert ours.facts(METHODS["naive"])["learning_rate"] == 0.001
+    assert "SGD with learning rate 0.001" in ours.training
+    assert "on a validation seed of Tiny-ImageNet" in ours.chosen
+    other = loaded(asked(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
+    assert other.facts(METHODS["naive"])["learning_rate"] == 0.5
+    plain = loaded(asked(tmp_path, *SMALL, features=None))
+    assert plain.facts(METHODS["naive"])["learning_rate"] == 0.01
 
 
 def save(path, values, labels):
@@ -201,7 +205,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
 @pytest.mark.parametrize(
     ("benchmark", "name", "words", "message"),
     [
-        ("procedural", "resnet", "", r"--features 'resnet'\. Give --features efficientnet-lite0, or"),
+        ("procedural", "resnet", "", r"--features 'resnet'\. Give --features efficientnet"),
         ("procedural", "none.npz", "", r"none\.npz does not exist"),
         (
             "procedural",

@@ -9,7 +9,18 @@ from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.methods import Needs
 
-SMALLEST = ["--epochs", "1", "--batch-size", "64", "--validation-seeds", "1", "--tasks", "2", "--seeds", "1"]
+SMALLEST = [
+    "--epochs",
+    "1",
+    "--batch-size",
+    "64",
+    "--validation-seeds",
+    "1",
+    "--tasks",
+    "2",
+    "--seeds",
+    "1",
+]
 NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
