@@ -100,10 +100,10 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("own.py", r"give --strategy my_file.py:my_strategy, a function from a Setup"),
+        ("own.py", r"give my_file.py:my_strategy, a function from a Setup"),
         ("none.py:mine", r"none.py does not exist"),
         ("own.py:mime", r"has no 'mime'\. Did you mean 'mine'"),
-        ("own.py:number", r"own\.py:number is int; give --strategy"),
+        ("own.py:number", r"own\.py:number is int; give my_file"),
         ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
         (
             "own.py:pulled",

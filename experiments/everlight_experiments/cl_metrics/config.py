@@ -58,6 +58,7 @@ SMALL = Config(
     chosen="The learning rate (0.0003 to 0.01) and the dropout (this or the paper's) have the "
     "highest accuracy of naive and joint on validation seeds. Sizes and epochs are limited by two "
     "cores.",
+    features_chosen="Nothing was tuned for a head on features.",
 )
 DEMO = replace(
     SMALL,
@@ -67,6 +68,7 @@ DEMO = replace(
     tasks=(5,),
     dropout=(0.25, 0.25, 0.5),
     learning_rate=3e-3,
+    features_learning_rate=3e-3,
     protocol=Protocol(epochs=6),
     grids={name: grid[:2] for name, grid in GRIDS.items()},
     chosen="The learning rate (0.0003 to 0.01) has the highest accuracy of naive and joint on "

@@ -9,7 +9,7 @@ from everlight.continual.registry import METHODS, Method, Needs
 from everlight_data.errors import DataError
 from everlight_experiments.common.python_files import load_object
 
-_FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a Strategy"
+_FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
 HYPERPARAMETERS = "HYPERPARAMETERS"
 """Name of a file's tuple of values, from which one is selected."""
 _RENAMED = {

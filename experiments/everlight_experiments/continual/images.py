@@ -95,6 +95,9 @@ def image_benchmarks(
       DataError: data that cannot be read, or parts that do not fit together.
     """
     data, note, features = _load(config, seed, runs)
+    if features is not None:
+        rate, chosen = config.features_learning_rate, config.features_chosen
+        config = dataclasses.replace(config, learning_rate=rate, chosen=chosen)
     classes = len(data.class_names)
     _check_sizes(config, classes)
     if features is None:
@@ -262,6 +265,7 @@ def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
 def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
     """Return what identifies the runs of a configuration."""
     apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
+    apart += ("features_learning_rate", "features_chosen")
     kept = {key: value for key, value in dataclasses.asdict(config).items() if key not in apart}
     # A run's own `order` is the seed of its sequence.
     kept["class_order"] = kept.pop("order")

@@ -154,7 +154,7 @@ def network(text: str, wanted: Wanted) -> Network:
 
 
 def _from_file(text: str, wanted: Wanted) -> Network:
-    form = "give --net FILE.py:NAME, a function from the number of classes to a Flax module"
+    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
     make = load_object(text, "--net", form).value
     try:
         shape = make(wanted.classes)

@@ -1,0 +1,227 @@
+"""Parts of a composed benchmark: memory, replay, sequences, networks, grids."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual import Batch, Protocol, run_sequence
+from everlight.continual.engine.run import Run
+from everlight.continual.engine.tasks import init_learner
+from everlight.models import MLP
+from everlight_data.errors import DataError
+from everlight_data.images import registry
+from everlight_data.images.digits import load_digits
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cl_metrics import config as cl_metrics
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.run import rows_of
+from everlight_experiments.continual.benchmark import Draw, RunData, own_data
+from everlight_experiments.continual.config import CONFIGS, DIGITS
+from everlight_experiments.continual.images import image_benchmarks
+from everlight_experiments.continual.methods import METHODS, Needs
+from everlight_experiments.continual.networks import Network
+from everlight_experiments.continual.runner import Runner
+from everlight_experiments.core50 import config as core50
+from everlight_experiments.facts import config as facts
+from everlight_experiments.iirc import benchmark as iirc_benchmark
+from everlight_experiments.iirc import config as iirc
+
+NAIVE = METHODS["naive"]
+FIRST = Draw("evaluation", 0, 0)
+
+
+def composed(tmp_path, config, setting="class-incremental"):
+    return image_benchmarks("x", config, (setting,), 0, tmp_path)[setting]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return composed(tmp_path_factory.mktemp("runs"), DIGITS)
+
+
+def test_a_buffer_size_is_every_memory_s(tmp_path):
+    """In all, for exemplars and reservoirs; without it each class has its own number."""
+    needs = Needs(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
+    for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
+        assert METHODS[name].given(needs)["buffer_size"] == 60
+        assert "buffer_size" not in METHODS[name].given(needs._replace(buffer_size=None))
+    for name in ("ER", "DER++", "ER-ACE", "GDumb"):
+        assert METHODS[name].given(needs)["buffer_size"] == 60
+        assert METHODS[name].given(needs._replace(buffer_size=None))["buffer_size"] == 200
+    assert METHODS["GEM"].given(needs)["per_task"] == 12
+    asked = composed(tmp_path, replace(DIGITS, buffer_size=60))
+    assert asked.facts(METHODS["ER"])["buffer_size"] == 60
+    assert asked.training.endswith("memory of 60 samples in total")
+    data = RunData(asked.shared(NAIVE), asked.own(asked.sequence(NAIVE, FIRST)))
+    assert asked.begin(METHODS["ER"], data)[1].total_buffer_size == 60
+
+
+DRAWING = ("ER", "DER++", "ER-ACE", "A-GEM")
+
+
+@pytest.mark.parametrize(("size", "drawn"), [(None, 16), (64, 64)])
+def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
+    size, drawn, tmp_path
+):
+    asked = composed(tmp_path, replace(DIGITS, replay_batch_size=size))
+    assert asked.facts(NAIVE)["replay_batch_size"] == size
+    assert ("replayed in batches of 64" in asked.training) == (size == 64)
+    sequence = asked.sequence(NAIVE, FIRST)
+    data = RunData(asked.shared(NAIVE), asked.own(sequence))
+    task = jax.tree.map(lambda leaf: leaf[0], sequence.tasks)
+    key, index = jax.random.key(0), jnp.arange(16)
+    batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
+    for name in DRAWING:
+        setup, needs = asked.begin(METHODS[name], data)
+        strategy = METHODS[name].make(setup, needs)
+
+        def draw(strategy=strategy, setup=setup):
+            memory = strategy.init(key, init_learner(setup, 10, key))
+            return strategy.draw(memory, batch, task, key)
+
+        found = jax.tree.leaves(jax.eval_shape(draw), is_leaf=lambda leaf: isinstance(leaf, Batch))
+        sizes = {leaf.index.shape[0] for leaf in found if isinstance(leaf, Batch)}
+        assert sizes == {drawn}
+    others = set(METHODS) - set(DRAWING)
+    assert not any("replay_batch_size" in METHODS[name].given(needs) for name in others)
+
+
+@pytest.mark.parametrize(
+    ("name", "presets"),
+    [
+        ("iirc", iirc.PRESETS),
+        ("core50-ni", core50.PRESETS),
+        ("icifar", cl_metrics.PRESETS),
+        ("facts", {preset: each.scale for preset, each in facts.PRESETS.items()}),
+    ],
+)
+def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, presets):
+    assert presets["demo"].replay_batch_size is None
+    config = options_of("run", [name, "--replay-batch-size", "64"]).config
+    assert getattr(config, "scale", config).replay_batch_size == 64
+
+
+def test_the_replay_batch_size_of_iirc_reaches_its_methods(digits):
+    config = replace(iirc.PRESETS["demo"], replay_batch_size=64)
+    begin = iirc_benchmark.beginning(config, Network(MLP(4, ()), "", classes=4), 4, 2)
+    own = own_data(digits.sequence(NAIVE, FIRST))
+    _, needs = begin(METHODS["A-GEM"], RunData(digits.shared(NAIVE), own))
+    assert METHODS["A-GEM"].given(needs)["replay_batch_size"] == 64
+
+
+def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables(digits):
+    words = ["digits", "--methods", "EWC", "MAS", "LwF"]
+    options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
+    rows = {row.name: row.hyperparameters for row in rows_of(digits, options)}
+    assert rows["EWC"] == (100, 1e6)
+    assert rows["LwF"] == (2,)
+    assert rows["MAS"] == METHODS["MAS"].hyperparameters
+    # The published one stays a row where there is a choice.
+    assert "MAS, published" in rows
+    assert "LwF, published" not in rows
+
+
+def test_the_report_names_the_options_that_were_given(tmp_path):
+    words = ["digits", "--epochs", "3", "--learning-rate", "0.5", "--runs", str(tmp_path)]
+    (benchmark,) = load(options_of("run", words)).values()
+    assert benchmark.chosen.startswith("Given by the user: learning-rate, epochs. The rest: The le")
+    (benchmark,) = load(options_of("run", ["digits", "--runs", str(tmp_path)])).values()
+    assert benchmark.chosen == DIGITS.chosen
+
+
+def test_options_of_parts_without_a_name_are_told_apart(tmp_path):
+    """Data, network and scale of facts are three of them."""
+    words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
+    first, *_ = load(options_of("run", [*words, "--runs", str(tmp_path)])).values()
+    assert first.chosen.startswith("Given by the user: scenes, side, tasks. ")
+
+
+@pytest.mark.parametrize("use", ["evaluation", "validation"])
+def test_orders_are_of_one_shape_and_no_test_sample_chooses(use, digits):
+    labels = load_digits().train_labels
+    train = len(labels)
+    shapes = set()
+    for order in (0, 1, 5):
+        sequence = digits.sequence(NAIVE, Draw(use, 0, order))
+        shapes.add(str(jax.tree.map(np.shape, sequence)))
+        tests = np.unique(sequence.test.index[sequence.test.mask])
+        trained = np.unique(sequence.tasks.train.index[sequence.tasks.train.mask])
+        assert np.all(tests < train) if use == "validation" else np.all(tests >= train)
+        assert not set(tests) & set(trained)
+        # A tenth of every class validates, and is trained on by no order.
+        assert len(trained) == train - sum(np.bincount(labels) // 10)
+        assert not np.any(sequence.tasks.valid.mask)
+    assert len(shapes) == 1
+
+
+def some_pictures(classes, per_class, side):
+    rng = np.random.default_rng(0)
+    labels = np.tile(np.arange(classes), per_class)
+    images = rng.integers(0, 256, (2 * len(labels), side, side, 3), dtype=np.uint8)
+    names = tuple(f"class {label}" for label in range(classes))
+    return ImageSet("pictures", images, labels, labels, names)
+
+
+def test_a_data_set_is_taken_in_its_presets_size(monkeypatch, tmp_path):
+    """CIFAR-100 at demo: the first 20 classes at 16x16, or as asked."""
+    every = some_pictures(100, 4, 32)
+    monkeypatch.setitem(registry.IMAGE_SETS, "cifar100", lambda request: every)
+    presets = CONFIGS["cifar100"]
+    small = composed(tmp_path, replace(presets["demo"], tasks=(3,)))
+    images = small.shared(NAIVE).images
+    assert images.shape == (160, 16, 16, 3)
+    np.testing.assert_array_equal(np.bincount(small.sequence(NAIVE, FIRST).class_task), [7, 7, 6])
+    # Each is the mean of four pixels.
+    block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
+    np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
+    assert composed(tmp_path, presets["paper"]).shared(NAIVE).images.shape == (800, 32, 32, 3)
+    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
+        composed(tmp_path, replace(presets["demo"], side=12))
+
+
+@pytest.fixture
+def pictures(monkeypatch):
+    """Return the configuration of a tiny set of pictures."""
+    every = some_pictures(4, 5, 8)
+    monkeypatch.setitem(registry.IMAGE_SETS, "pictures", lambda request: every)
+    return replace(CONFIGS["images"]["demo"], data="pictures", tasks=(2,))
+
+
+@pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
+def test_methods_that_look_into_the_net_fit_that_of_pictures(pictures, tmp_path, name):
+    """Traced alone: a layer that they do not find is refused there."""
+    small = composed(tmp_path, pictures, "task-incremental")
+    run = Runner(None, small, 0).run(METHODS[name])
+    protocol = Protocol(1, select="last")
+    result = jax.eval_shape(
+        lambda key: run_sequence(Run(run.build, protocol, run.data, run.sequence, key)),
+        jax.random.key(0),
+    )
+    assert result.evaluation.task_masked.shape == (2, 2)
+
+
+def test_pictures_are_learnt_by_a_reduced_resnet_where_it_is_asked_for(pictures, tmp_path):
+    """Six layers a block and two: by the shapes of its kernels, batch norms and head."""
+    deep = composed(tmp_path, replace(pictures, net="resnet:1"), "task-incremental")
+    params = Runner(None, deep, 0).net(METHODS["LUCIR"]).learner.params
+    kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
+    three = [shape for shape in kernels if shape[:2] == (3, 3)]
+    assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
+    assert deep.training.startswith("reduced ResNet of 8 layers")
+    # So that HAT and PackNet are left out.
+    assert "hidden layers" not in deep.capabilities
+
+
+def test_features_before_a_cosine_head_keep_their_sign(digits):
+    """LUCIR's published nets end without a ReLU; runs of one that had it are not taken over."""
+    images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
+    net = Network(MLP(10, (5,)), "", classes=10)
+    for name, signed in (("naive", False), ("LUCIR", True)):
+        method = METHODS[name]
+        outputs, _ = net.make(method).init_with_output(jax.random.key(1), images, False)
+        assert (float(outputs.features.min()) < 0) == signed
+        assert ("last_relu" in digits.facts(method)) == signed
