@@ -5,7 +5,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from everlight_experiments.iirc.streaming import load_imagenet
 
 from everlight.scenarios.iirc import iirc
 from everlight_data.errors import DataError, MissingDataError
