@@ -1,43 +1,42 @@
 """The grid at its smallest: its table, its plans, what it refuses, and the nets that it keeps."""
 
 import json
-from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.continual.grid import GridRun, ranks_of, run_grid, score_cell
-from everlight_experiments.continual.nets import load_net
 
+from everlight.continual.registry import WHY_NOT
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.continual.methods import WHY_NOT
+from everlight_experiments import load_net
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.columns import score_cell
+from everlight_experiments.commands.grid import ranks_of, run_grid, runs_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")
 
-ASKED = {"benchmarks": ("digits",), "methods": ("nearest mean", "HAT"), "seeds": 1}
-PLAN = {"digits.tasks": "2", "digits.epochs": "2", "digits.batch_size": "64"}
+ASKED = ("--benchmarks", "digits", "--methods", "nearest mean", "HAT", "--seeds", "1")
+SET = ("--set", "digits.tasks=2", "epochs=2", "digits.batch-size=64")
+NEAREST, NAIVE = "digits, class-incremental/nearest mean", "digits, class-incremental/naive"
+
+
+def grid(runs, *words):
+    return run_grid(options_of("grid", [*words, "--runs", str(runs)]))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    runs = tmp_path_factory.mktemp("runs")
-    report = run_grid(GridRun(runs=runs, plan=PLAN, keep_nets=True, **ASKED))
+    report = grid(tmp_path_factory.mktemp("runs"), *ASKED, *SET, "--keep-nets")
     with np.load(report.parent / "results.npz") as results:
         return report, dict(results)
 
 
 def test_a_cell_tells_how_many_runs_diverged():
-    def outcome(final, places):
-        return SimpleNamespace(final=np.array(final), diverged_at=np.array(places))
-
-    nowhere = (-1, -1)
-    assert score_cell(outcome([0.4, 0.6], [nowhere] * 2), 1.5) == "0.500 ± 0.141 (1.5)"
-    gone = outcome([0.4, np.nan, np.nan], [nowhere, (1, 0), (0, 3)])
-    assert score_cell(gone, 7.0) == "diverged in 2 of 3 (7)"
-    assert score_cell(None, None) == "–"
+    assert score_cell(np.array([0.4, 0.6]), " (1.5)") == "0.500 ± 0.141 (1.5)"
+    assert score_cell(np.array([0.4, np.nan, np.nan]), " (7)") == "diverged in 2 of 3 (7)"
 
 
 def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
@@ -45,21 +44,29 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
     assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
 
 
+def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
+    words = ("--benchmarks", "digits", "icifar:small", "iirc")
+    changes = ("epochs=7", "icifar:small.learning-rate=0.5", "icifar:small.per-class=30 5")
+    found = runs_of(options_of("grid", [*words, "--set", *changes]))
+    assert [each.config.protocol.epochs for each in found.values()] == [7, 7, 7]
+    assert found["icifar:small"].config.learning_rate == 0.5
+    assert found["icifar:small"].config.per_class == (30, 5)
+    assert found["digits"].config.learning_rate == 0.02
+
+
 def test_a_grid_has_every_method_everywhere_or_says_why(finished):
     report, results = finished
-    assert results["digits/class-incremental/naive/over_time"].shape == (1, 2)
+    assert results[f"{NAIVE}/accuracy"].shape == (1, 2)
     names = {key.rsplit("/", 1)[0] for key in results}
-    assert names == {"digits/class-incremental/naive", "digits/class-incremental/nearest mean"}
-    finals = {name: results[f"{name}/over_time"][:, -1].mean() for name in names}
-    assert (
-        finals["digits/class-incremental/nearest mean"] > finals["digits/class-incremental/naive"]
-    )
+    assert names == {NAIVE, NEAREST}
+    finals = {name: results[f"{name}/accuracy"][:, -1].mean() for name in names}
+    assert finals[NEAREST] > finals[NAIVE]
     config = json.loads((report.parent / "config.json").read_text())
     # Its default, which nobody gave.
     assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
     assert WHY_NOT["task-incremental"] in page
-    assert f"{finals['digits/class-incremental/nearest mean']:.3f} (1)" in page
+    assert f"{finals[NEAREST]:.3f} (1)" in page
 
 
 def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
@@ -68,26 +75,28 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     (table,) = (each for each in page.split("<table")[1:] if ">forgetting<" in each)
     for name in ("naive", "nearest mean"):
         row = table.split(f"<td>{name}</td>")[1].split("</tr>")[0]
-        matrix = results[f"digits/class-incremental/{name}/matrices"][0]
+        matrix = results[f"digits, class-incremental/{name}/accuracy by task"][0]
         # Of two tasks the first one alone can be forgotten.
         assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
         assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
-        assert f"<td>{results[f'digits/class-incremental/{name}/seconds'][0]:,.1f}</td>" in row
+        assert f"<td>{results[f'digits, class-incremental/{name}/seconds'][0]:,.1f}</td>" in row
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("words", "message"),
     [
-        ({"benchmarks": ("digit",)}, "did you mean 'digits'"),
-        ({"benchmarks": ("digits:big",)}, "no preset 'big'"),
-        ({"plan": {"facts.tasks": "2"}}, "no benchmark in this grid for --plan.facts.tasks: 'f"),
-        ({"plan": {"digits.task": "2"}}, "did you mean 'tasks'"),
-        ({"keep_nets": True, "distributed": "0/2@localhost:1"}, "--keep-nets is for runs of one"),
+        (("--benchmarks", "digit"), "did you mean 'digits'"),
+        (("--benchmarks", "digits:big"), "no preset 'big'"),
+        (("--benchmarks", "images"), "the benchmark images is for everlight run"),
+        ((*ASKED, "--set", "facts.tasks=2"), "facts"),
+        ((*ASKED, "--set", "digits.task=2"), "did you mean 'tasks'"),
+        ((*ASKED, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),
+        ((*ASKED, "--keep-nets", "--distributed", "0/2@localhost:1"), "--keep-nets is for runs of"),
     ],
 )
-def test_what_no_grid_has_is_refused(tmp_path, asked, message):
+def test_what_no_grid_has_is_refused(tmp_path, words, message):
     with pytest.raises(DataError, match=message):
-        run_grid(GridRun(runs=tmp_path, **(ASKED | asked)))
+        grid(tmp_path, *words)
     assert not list(tmp_path.iterdir())
 
 
@@ -99,7 +108,7 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
         net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
         found = net.predict(images).argmax(axis=1) == labels
         of_task = net.task_classes.argmax(axis=0)[labels]
-        matrix = results["digits/class-incremental/nearest mean/matrices"][0]
+        matrix = results[f"{NEAREST}/accuracy by task"][0]
         for task in (0, 1):
             assert np.mean(found[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):

@@ -2,34 +2,41 @@
 
 import numpy as np
 import pytest
-from everlight_experiments.continual.nets import load_net
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.continual.runner import BESIDE
+from everlight_experiments import load_net
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.kept_nets import BESIDE
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")
 
-SETTINGS = ContinualRun(
-    benchmark="digits",
-    methods=("nearest mean",),
-    setting=("task-incremental", "class-incremental"),
-    seed=3,
-    seeds=1,
-    epochs=1,
-    batch_size=64,
-    tasks=2,
-    keep_nets=True,
-)
+WORDS = [
+    "digits",
+    "--seed",
+    "3",
+    "--seeds",
+    "1",
+    "--epochs",
+    "1",
+    "--batch-size",
+    "64",
+    "--tasks",
+    "2",
+    "--keep-nets",
+]
+
+
+def run(runs, *words):
+    return run_benchmark(options_of("run", [*WORDS, "--keep-nets", *words, "--runs", str(runs)]))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    runs = tmp_path_factory.mktemp("runs")
-    report = run_continual(ContinualRun(**{**vars(SETTINGS), "runs": runs}))
+    settings = ("--setting", "task-incremental", "class-incremental")
+    report = run(tmp_path_factory.mktemp("runs"), "--methods", "nearest mean", *settings)
     with np.load(report.parent / "results.npz") as results:
         return report.parent, dict(results)
 
@@ -41,24 +48,24 @@ def tests():
     return digits.images[len(digits.train_labels) :], digits.test_labels
 
 
-@pytest.mark.parametrize("scenario", ["task-incremental", "class-incremental"])
+@pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
-def test_a_net_predicts_what_the_run_scored(finished, tests, scenario, method):
+def test_a_net_predicts_what_the_run_scored(finished, tests, setting, method):
     run, results = finished
     images, labels = tests
     for after in (0, 1):
-        net = load_net(run, method, 3, after, scenario)
+        net = load_net(run, method, 3, after, setting)
         assert net.class_names == tuple("0123456789")
         of_task = net.task_classes.argmax(axis=0)[labels]
         found = []
         for task in (0, 1):
-            told = task if scenario == "task-incremental" else None
+            told = task if setting == "task-incremental" else None
             own = of_task == task
             found.append(np.mean(net.predict(images[own], told).argmax(axis=1) == labels[own]))
-        matrix = results[f"{scenario}/{method}/matrices"][0]
+        matrix = results[f"{setting}/{method}/accuracy by task"][0]
         # Of the task to come no class is seen, and where it is told none is left.
         np.testing.assert_allclose(found[: after + 1], matrix[after, : after + 1], atol=1e-6)
-    scores = load_net(run, method, 3, 0, scenario).predict(images[:5])
+    scores = load_net(run, method, 3, 0, setting).predict(images[:5])
     np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.task_classes[1], (5, 1)))
 
 
@@ -89,7 +96,7 @@ def test_images_of_another_kind_are_refused(finished, tests):
     for wrong, message in (
         (
             images[..., 0],
-            r"images are uint8 of \(\d+, 8, 8\); this net takes uint8 of \(n, 8, 8, 1",
+            r"images are uint8 of \(\d+, 8, 8\); this network takes uint8 of \(n, 8, 8, 1",
         ),
         (images / 16, r"images are float64 of"),
         (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
@@ -110,8 +117,7 @@ def test_a_run_without_nets_says_so(finished, tmp_path):
 
 def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys):
     """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
-    settings = {**vars(SETTINGS), "runs": tmp_path, "methods": ("naive",), "setting": None}
-    report = run_continual(ContinualRun(**settings))
+    report = run(tmp_path, "--methods", "naive")
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
     told = 2 * (4 * floats + 10 + BESIDE) / 1e6
     assert f"--keep-nets: about {told:.1f} MB in all" in capsys.readouterr().out
@@ -121,4 +127,4 @@ def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys
     kept = sorted((report.parent / "models" / "class-incremental" / "naive" / "3").iterdir())
     assert [path.name for path in kept] == ["0", "1"]
     with pytest.raises(DataError, match="--keep-nets is for runs of one process"):
-        run_continual(ContinualRun(**settings | {"distributed": "0/2@localhost:1"}))
+        run(tmp_path, "--methods", "naive", "--distributed", "0/2@localhost:1")

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from everlight.continual.registry import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.methods import Needs
 
 SMALLEST = [
     "--epochs",

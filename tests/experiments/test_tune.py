@@ -2,85 +2,88 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from everlight_experiments.continual.table import BENCHMARKS, ContinualRun
-from everlight_experiments.continual.tune import (
-    Place,
+
+from everlight.continual.registry import METHODS
+from everlight_data.errors import DataError
+from everlight_data.images import registry
+from everlight_data.images.digits import load_digits
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands import tune
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.tune import (
     Tried,
-    TuneRun,
-    _edges,
+    edges_of,
     ranked,
     read_variations,
     run_command,
     run_tune,
 )
-
-from everlight_data.errors import DataError
-from everlight_data.images.digits import load_digits
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual import table, tune
-from everlight_experiments.continual.methods import METHODS
+from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.selection import fixed_hyperparameter
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")
 
-ASKED = {"benchmark": "digits", "methods": ("naive", "MAS")}
-PLAN = {"tasks": "2", "batch_size": "64", "epochs": "1"}
-VARY = ("learning_rate=.0001,.02",)
+SMALL = ("--tasks", "2", "--batch-size", "64", "--epochs", "1")
+ASKED = ("digits", *SMALL, "--methods", "naive", "MAS")
+VARY = ("--vary", "learning-rate=.0001,.02")
 FILES = "*hyperparameter*.npz"
+LABEL = "learning-rate={}/class-incremental/{}"
+
+
+def asked(runs, *words):
+    return options_of("tune", [*words, "--runs", str(runs)])
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    runs = tmp_path_factory.mktemp("runs")
-    report = run_tune(TuneRun(runs=runs, plan=PLAN, vary=VARY, **ASKED))
+    report = run_tune(asked(tmp_path_factory.mktemp("runs"), *ASKED, *VARY))
     with np.load(report.parent / "results.npz") as results:
         return report, dict(results)
 
 
 def test_the_better_rate_is_named_and_the_command_given(finished):
     report, results = finished
-    slow, fast = (
-        results[f"learning_rate={rate}/class-incremental/naive"].mean()
-        for rate in ("0.0001", "0.02")
-    )
+    slow, fast = (results[LABEL.format(rate, "naive")].mean() for rate in ("0.0001", "0.02"))
     assert slow < fast
     page = report.read_text()
-    assert "Best, with 95% interval: learning_rate=0.02, " in page
+    assert "Best, with 95% interval: learning-rate=0.02, " in page
     assert "statistically tied with the best: " not in page
-    assert "At the edge of the grid: learning_rate." in page
-    assert "--plan.batch-size 64 --plan.epochs 1 --plan.learning-rate 0.02 ..." in page
+    assert "At the edge of the grid: learning-rate." in page
     config = json.loads((report.parent / "config.json").read_text())
-    assert config["plan"]["batch_size"] == 64
+    assert config["settings"]["config"]["protocol"]["batch_size"] == 64
 
 
 def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
-    """Of a method with hyperparameters the best one's scores, as `continual run` finds it."""
+    """Of a method with hyper-parameters the best one's scores, as `everlight run` finds it."""
     report, results = finished
-    settings = ContinualRun(benchmark="digits", plan=PLAN | {"learning_rate": 0.02})
-    benchmark = BENCHMARKS["digits"](settings)
-    folder = RunFolder("test", "runner", ContinualRun(runs=tmp_path))
-    chosen = Runner(folder, benchmark, 0, 2).choose("class-incremental", METHODS["MAS"])
-    found = results["learning_rate=0.02/class-incremental/MAS"]
+    options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
+    (benchmark,) = load(options).values()
+    folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
+    chosen = Runner(folder, benchmark, 0, 2).choose(METHODS["MAS"])
+    found = results[LABEL.format("0.02", "MAS")]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))
     assert chosen.told in report.read_text()
 
 
-def test_no_reported_test_sample_has_a_part_in_it(finished, tmp_path, monkeypatch):
+def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):
     """With the test images' labels in another order the same comes out, to the bit."""
     _, results = finished
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)
-    monkeypatch.setattr(table, "load_digits", lambda: images._replace(test_labels=wrong))
-    asked = {**ASKED, "methods": ("naive",)}
-    report = run_tune(TuneRun(runs=tmp_path, plan=PLAN, vary=("learning_rate=.02",), **asked))
+    replaced = images._replace(test_labels=wrong)
+    monkeypatch.setitem(registry.IMAGE_SETS, "digits", lambda request: replaced)
+    words = ("digits", *SMALL, "--methods", "naive", "--vary", "learning-rate=.02")
+    report = run_tune(asked(tmp_path, *words))
     with np.load(report.parent / "results.npz") as again:
-        name = "learning_rate=0.02/class-incremental/naive"
+        name = LABEL.format("0.02", "naive")
         np.testing.assert_array_equal(again[name], results[name])
 
 
@@ -90,8 +93,7 @@ def test_more_values_train_nothing_again(finished, tmp_path):
     shutil.copytree(report.parent, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].hyperparameters))
-    wider = {**ASKED, "vary": ("learning_rate=.05,.0001,.02",)}
-    run_tune(TuneRun(runs=tmp_path, plan=PLAN, **wider))
+    run_tune(asked(tmp_path, *ASKED, "--vary", "learning-rate=.05,.0001,.02"))
     after = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(after) == 3 * len(before) // 2
     assert before.items() <= after.items()
@@ -103,31 +105,26 @@ def test_more_values_train_nothing_again(finished, tmp_path):
 
 @pytest.mark.slow
 def test_nets_of_core50_are_pretrained_each(tmp_path):
-    """What all its strategies begin with is a unit of its own for every net."""
-    asked = {
-        "pretraining.images": 20,
-        "pretraining.epochs": 1,
-        "tuned.NI.first": 6,
-        "tuned.NI.later": 6,
-    }
-    settings = TuneRun(
-        benchmark="core50-ni",
-        vary=("hidden=8,16",),
-        methods=("naive",),
-        validation_seeds=1,
-        plan=asked,
-        runs=tmp_path,
-    )
-    report = run_tune(settings)
+    """The pretraining of every network is a unit of its own."""
+    words = ["core50-ni", "--methods", "naive", "--validation-seeds", "1", "--vary", "hidden=8,16"]
+    short = [
+        "--pretraining.images",
+        "20",
+        "--pretraining.epochs",
+        "1",
+        "--ni.first",
+        "6",
+        "--ni.later",
+        "6",
+    ]
+    report = run_tune(asked(tmp_path, *words, *short))
     assert len(list(report.parent.rglob("pretraining-*.npz"))) == 2
 
 
 def tried(rate, values, other=(0.0, 0.0)):
-    found = {
-        Place("task-incremental", "a"): np.array(values),
-        Place("task-incremental", "b"): np.array(other),
-    }
-    return Tried({"learning_rate": rate}, "", found, dict.fromkeys(found, fixed_hyperparameter()))
+    found = {"task-incremental/a": np.array(values), "task-incremental/b": np.array(other)}
+    choices = {"task-incremental": dict.fromkeys("ab", fixed_hyperparameter())}
+    return Tried({"learning-rate": rate}, None, "", found, choices)
 
 
 def test_what_two_draws_do_not_tell_from_the_best_is_said():
@@ -142,8 +139,7 @@ def test_the_edge_of_what_was_tried_is_a_number_s():
     changes = [
         {"learning_rate": rate, "remat": switch} for rate, switch in ((0.1, False), (0.2, True))
     ]
-    every = [tried(0.1, (0.5, 0.5))._replace(changes=each) for each in changes]
-    assert _edges(every, 1) == ["learning_rate"]
+    assert edges_of(changes, 1) == ["learning_rate"]
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
@@ -155,70 +151,59 @@ def test_a_run_that_diverged_counts_as_nothing_right():
 
 
 def test_variations_are_all_combinations():
-    found = list(read_variations(["learning_rate=.1,.2", "protocol.first-epochs=(1,2),None"], {}))
-    assert [each["learning_rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
-    assert [each["protocol.first_epochs"] for each in found] == [(1, 2), None] * 2
-    words = list(read_variations(["dtype=float32,bfloat16"], {}))
+    found = list(read_variations(["learning_rate=.1,.2", "first-epochs=(1,2),None"]))
+    assert [each["learning-rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
+    assert [each["first-epochs"] for each in found] == [(1, 2), None] * 2
+    words = list(read_variations(["dtype=float32,bfloat16"]))
     assert [each["dtype"] for each in words] == ["float32", "bfloat16"]
 
 
 def test_the_command_has_all_that_was_given():
-    settings = TuneRun(benchmark="icifar", plan={"per_class": (9, 5)}, preset="small")
-    found = run_command(settings, {"learning_rate": 0.01, "protocol.epochs": 3})
-    assert found == (
-        "continual run icifar --preset small --plan.per-class 9,5 --plan.learning-rate 0.01 "
-        "--plan.protocol.epochs 3 ..."
-    )
+    options = options_of("tune", ["icifar:small", "--methods", "naive", "--per-class", "9", "5"])
+    config = replace(options.config, learning_rate=0.01)
+    command = run_command(options, config)
+    assert command.startswith("everlight run icifar --preset small --methods naive")
+    assert "--per-class 9 5" in command
+    assert "--learning-rate 0.01" in command
+    again = options_of("run", command.split()[2:])
+    assert again.config == config
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("words", "message"),
     [
-        ({"vary": ()}, "--vary without a setting; give NAME=VALUE"),
-        ({"vary": ("learning_rate",)}, "--vary 'learning_rate'; give NAME=VALUE"),
-        ({"vary": ("learning_rate=",)}, "--vary 'learning_rate='; give NAME=VALUE,... with commas"),
-        ({"vary": ("learning_rate=fast",)}, "--vary learning_rate fast; give something like"),
-        (
-            {"vary": ("learning_rate=.1", "learning_rate=.2")},
-            "--vary has learning_rate, and it already is given",
-        ),
-        ({"vary": ("learning_rate=.1,.1",)}, "--vary 'learning_rate=.1,.1' has a value twice"),
-        ({"vary": ("batch-size=8,16",)}, "--vary has batch_size, and --plan.batch_size is given"),
-        ({"vary": ("learning_rate=.1,-1",)}, "--vary learning_rate -1.0; give 1e-09 or more"),
-        ({"vary": ("learning_rate=.1,1e999",)}, "--vary learning_rate inf; give 100 or less"),
-        ({"vary": ("dtype=float32,float33",)}, "no value --vary dtype 'float33'; did you mean"),
-        ({"vary": ("speed=.1",)}, "no setting --vary speed, at 'speed'"),
-        (
-            {"vary": ("exemplars_per_class=.5",)},
-            "--vary exemplars_per_class 0.5; give something like 10",
-        ),
-        ({"vary": ("blocks=0,1",)}, "blocks is for networks that learn from pixels"),
-        ({"vary": ("tasks=2,5",), "plan": {}}, "tasks=5 changes the data .*5 tasks"),
-        ({"methods": ("HAT",)}, "HAT .*; give --setting task-incremental"),
-        ({"benchmark": "digit"}, "no benchmark 'digit'; did you mean 'digits'"),
+        ((), "--vary without a setting; give NAME=VALUE"),
+        (("learning_rate",), "--vary 'learning_rate'; give NAME=VALUE"),
+        (("learning_rate=",), "--vary 'learning_rate='; give NAME=VALUE,... with commas"),
+        (("learning-rate=fast",), "--vary learning-rate fast; give something like"),
+        (("learning-rate=.1", "learning_rate=.2"), "--vary has learning-rate twice"),
+        (("learning-rate=.1,.1",), "--vary 'learning-rate=.1,.1' has a value twice"),
+        (("learning-rate=.1,-1",), "learning-rate -1.0; give 1e-09 or more"),
+        (("learning-rate=.1,1e999",), "learning-rate inf; give 100 or less"),
+        (("dtype=float32,float33",), "--vary dtype float33; give something like 'float32'"),
+        (("speed=.1",), "speed"),
+        (("exemplars-per-class=.5",), "--vary exemplars-per-class 0.5; give something like 10"),
+        (("net='resnt:1'",), "did you mean 'resnet'"),
+        (("tasks=2,5",), "tasks=5 changes the data .*5 tasks"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(changes, message, tmp_path, monkeypatch):
+def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
     """Before anything is trained."""
-    monkeypatch.setattr(tune, "_try_all", lambda runner, changes, rows: tried(0.1, (0.5, 0.5)))
+    monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
-        run_tune(TuneRun(**{**ASKED, "plan": PLAN, "runs": tmp_path, "vary": VARY, **changes}))
+        run_tune(asked(tmp_path, *ASKED, *(("--vary", *words) if words else ())))
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "message"),
+    ("words", "message"),
     [
-        (
-            "procedural",
-            {"vary": ("blocks=0,1",), "setting": ("task-incremental",)},
-            "which methods apply",
-        ),
-        ("icifar", {"vary": ("seeds=1,2",)}, "seeds=2 trains what seeds=1 does"),
-        ("icifar", {"vary": ("dropout=0,.25",)}, "--vary dropout .*; give something like|3 values"),
-        ("iirc", {"vary": ("learning_rate=.1",), "validation_seeds": 9}, "--seeds 3; iirc has 10"),
+        ("digits --methods HAT --vary epochs=1,2", "HAT .*; give --setting task-incremental"),
+        ("icifar --methods naive --vary dropout=0,.25", "--vary dropout|3 values"),
+        ("iirc --methods naive --vary epochs=1 --validation-seeds 10", "iirc has 10"),
+        ("procedural --methods naive --vary net='cnn','linear'", "which methods apply"),
     ],
 )
-def test_what_other_benchmarks_refuse(name, changes, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(tune, "_try_all", lambda runner, changes, rows: tried(0.1, (0.5, 0.5)))
+def test_what_other_benchmarks_refuse(words, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
-        run_tune(TuneRun(benchmark=name, methods=("naive",), runs=tmp_path, **changes))
+        run_tune(asked(tmp_path, *words.split()))

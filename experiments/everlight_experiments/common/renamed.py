@@ -93,7 +93,7 @@ def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
                 raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
         if option == "--vary" and "=" in value:
             name = value.partition("=")[0]
-            if _renamed(name) != name:
+            if _renamed(name) != name.replace("_", "-"):
                 raise DataError(f"--vary {name} is now --vary {_renamed(name)}")
 
 
