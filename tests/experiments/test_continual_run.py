@@ -8,30 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-<<<<<<< HEAD
 import everlight.continual.strategies as strategies
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight.continual.registry import METHODS
 from everlight_experiments.continual.train import jobs_of, train_jobs
-=======
-from everlight.continual import Batch, Protocol, run_sequence
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.tasks import init_learner
-from everlight.continual.registry import METHODS, Demand, Needs
-from everlight.models import MLP
-from everlight_data.errors import DataError
-from everlight_data.images.digits import load_digits
-from everlight_data.images.image_set import ImageSet
-from everlight_experiments.cl_metrics import record as icifar
-from everlight_experiments.continual import table
-from everlight_experiments.continual.benchmark import Draw, Own, RunData, head_or
-from everlight_experiments.continual.runner import Runner
-from everlight_experiments.core50 import plans as core50
-from everlight_experiments.facts import record as facts
-from everlight_experiments.iirc import record as iirc
->>>>>>> core
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
