@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from everlight.continual import Setup
 from everlight.continual.registry import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
@@ -21,6 +22,8 @@ SMALLEST = [
     "--seeds",
     "1",
 ]
+SETUP = Setup(None, None, None, None, None)
+"""Nothing of it is used by a function that is refused or raises."""
 NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
@@ -81,20 +84,20 @@ def test_it_gets_what_it_names(own_file):
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
     with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
-        method.make(None, NEEDS._replace(hyperparameter=10.0))
+        method.make(SETUP, NEEDS._replace(hyperparameter=10.0))
     assert load_strategy(f"{own_file}:mine").hyperparameters == ()
     # Its default stays where nothing was given.
     for size, said in ((None, 5), (64, 64)):
         with pytest.raises(RuntimeError, match=f"^{said}$"):
             load_strategy(f"{own_file}:replaying").make(
-                None, NEEDS._replace(replay_batch_size=size)
+                SETUP, NEEDS._replace(replay_batch_size=size)
             )
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
 def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
     with pytest.raises(RuntimeError, match=f"^{expected}$"):
-        load_strategy(f"{own_file}:sized").make(None, NEEDS._replace(buffer_size=size))
+        load_strategy(f"{own_file}:sized").make(SETUP, NEEDS._replace(buffer_size=size))
 
 
 @pytest.mark.parametrize(
