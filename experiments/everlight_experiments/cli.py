@@ -177,7 +177,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       arguments: of the command line, after the name.
 
     Raises:
-      DataError: an option with a new name, or a configuration that does not exist.
+      DataError: an option with a new name, a configuration that does not exist, or values that
+        exclude each other.
       SystemExit: other options that cannot be parsed, or --help.
     """
     import tyro
@@ -187,7 +188,13 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     arguments = list(arguments)
     kind = options_type(name, arguments)
     refuse_old_names(arguments, kind)
-    return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
+    try:
+        return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
+    except DataError:
+        raise
+    except ValueError as error:
+        # Values that exclude each other, or that a part of the library refuses.
+        raise DataError(str(error)) from error
 
 
 def options_type(name: str, arguments: list[str]) -> type:

@@ -4,21 +4,22 @@ import json
 
 import numpy as np
 import pytest
-from everlight_experiments.continual.compare import CompareRun, paired_interval, run_compare
 from scipy import stats
 
 from everlight_data.errors import DataError
+from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
+from everlight_experiments.continual.intervals import paired_interval
 
 LABELS = (11, 12)
 
 
 def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
     """A run whose final accuracies are these, one an order, on two tasks."""
-    folder = RunFolder("continual", "run-digits", RunSettings(runs=runs, tag=tag, seed=seed))
+    folder = RunFolder("run", "digits", RunSettings(runs=runs, tag=tag, seed=seed))
     curves = {
-        f"class-incremental/{name}/over_time": np.tile(np.array(values)[:, None], (1, 2))
+        f"class-incremental/{name}/accuracy": np.tile(np.array(values)[:, None], (1, 2))
         for name, values in finals.items()
     }
     count = len(next(iter(finals.values())))
@@ -33,7 +34,7 @@ def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **featur
 
 
 def compare(runs, *folders):
-    return run_compare(CompareRun(runs=runs, folders=folders)).read_text(encoding="utf-8")
+    return run_compare(CompareOptions(runs=runs, folders=folders)).read_text(encoding="utf-8")
 
 
 def test_differences_are_on_the_orders_that_both_have(tmp_path):
@@ -46,7 +47,7 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     # Each run's own mean is over all of its orders.
     assert "0.475 ± 0.350" in page
     assert "0.467 ± 0.416" in page
-    assert "continual-run-digits-demo-b&lt;" in page
+    assert "run-digits-demo-b&lt;" in page
     assert (tmp_path / f"compare-{first.name}+{second.name}" / "report.html").is_file()
     assert "Settings that differ" in page
     assert "none" in page
@@ -63,11 +64,11 @@ def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
     assert "-0.050" in page
 
 
-def test_settings_that_differ_are_told(tmp_path):
+def test_options_that_differ_are_named(tmp_path):
     first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
     config = json.loads((second / "config.json").read_text())
     config["settings"]["seed"] = 7
-    config["plan"] = {"rate": 0.5, "protocol": {"epochs": 2}}
+    config["settings"]["config"] = {"rate": 0.5, "protocol": {"epochs": 2}}
     (second / "config.json").write_text(json.dumps(config))
     page = compare(tmp_path, first, second)
     assert "protocol.epochs: None | 2; rate: None | 0.5; seed: 0 | 7" in page
@@ -91,8 +92,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
         ((), "give the folders of two runs or more, each once"),
         ((first,), "give the folders of two"),
         ((first, first), "each once"),
-        ((first, elsewhere), "demo-b is on other data than continual-run-digits-demo-a"),
-        ((first, drawn), "demo-d is on other data than continual-run-digits-demo-a"),
+        ((first, elsewhere), "demo-b is on other data than run-digits-demo-a"),
+        ((first, drawn), "demo-d is on other data than run-digits-demo-a"),
         ((first, later), "demo-c shares no order of classes with"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
     ):

@@ -1,20 +1,20 @@
 """Features in the place of images: computed once, from a file, refused."""
 
-import dataclasses
-
 import jax
 import numpy as np
 import pytest
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import BENCHMARKS, ON_FEATURES, ContinualRun
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images import registry
 from everlight_data.images.efficientnet import load_efficientnet_lite0
 from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual import features, table
-from everlight_experiments.continual.benchmark import Draw, RunData, own_of
+from everlight_experiments.continual import features
+from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
 from everlight_experiments.continual.methods import METHODS, why_not
 
@@ -25,12 +25,27 @@ NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6
 
 
-def loaded(settings):
-    return BENCHMARKS[settings.benchmark](settings)
+def asked(tmp_path, benchmark="procedural", **changed):
+    """Options of a run on features; None leaves an option out."""
+    given = {"features": LITE0, "tasks": "2", "runs": tmp_path / "runs"} | changed
+    words = [
+        word
+        for name, value in given.items()
+        if value is not None
+        for word in (
+            f"--{name.replace('_', '-')}",
+            *(str(value).split(",") if name != "methods" else [value]),
+        )
+    ]
+    return options_of("run", [benchmark, *words])
+
+
+def loaded(options):
+    return next(iter(load(options).values()))
 
 
 def stored(found):
-    return found.shared("class-incremental", METHODS["naive"])
+    return found.shared(METHODS["naive"])
 
 
 def some_set(rng):
@@ -43,7 +58,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setattr(table, "load_procedural", lambda *asked: images)
+    monkeypatch.setitem(registry.IMAGE_SETS, "procedural", lambda request: images)
     return images
 
 
@@ -63,11 +78,6 @@ def trunk(monkeypatch, pictures):
     return calls
 
 
-def asked(tmp_path, **changed):
-    given = {"benchmark": "procedural", "features": LITE0, "tasks": 2, "runs": tmp_path / "runs"}
-    return ContinualRun(**(given | changed))
-
-
 def test_features_are_computed_once(tmp_path, trunk):
     """At the size that the images came in, whatever the preset's."""
     settings = asked(tmp_path)
@@ -84,36 +94,34 @@ def test_features_are_computed_once(tmp_path, trunk):
 
 
 ON_THEM = {
-    "icifar": ({"classes": "4", "tasks": "2", "per_class": "(4, 2)"}, "class-incremental"),
-    "core50-nc": ({"frames": "2"}, "NC"),
-    "facts": ({"scenes": "(60, 20)"}, "random"),
+    "icifar": {"classes": "4", "per_class": "4,2"},
+    "iirc": {"tasks": None, "per_class": "10,2"},
+    "core50-nc": {"tasks": None, "frames": "2"},
+    "facts": {"tasks": None, "scenes": "60,20"},
 }
 
 
 @pytest.mark.parametrize("name", ON_THEM)
-def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
+def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeypatch):
     """Every row of the table of methods that learns them has inputs of features alone."""
     monkeypatch.setattr(
         features,
         "trunk_features",
         lambda images: images[:, 8:16:4, 8:16:4, 0].reshape(len(images), -1).astype("f4"),
     )
-    plan, scenario = ON_THEM[name]
-    settings = asked(tmp_path, benchmark=name, tasks=None, plan=plan, seeds=1, validation_seeds=1)
-    benchmark = loaded(settings)
+    options = asked(tmp_path, name, seeds="1", validation_seeds="1", **ON_THEM[name])
+    benchmark = loaded(options)
     if benchmark.prepare is not None:
-        folder = RunFolder("continual", "run", settings, True, ())
-        benchmark = benchmark.opened(folder)
-    assert scenario in benchmark.scenarios
+        benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training
-    plain = loaded(dataclasses.replace(settings, features=None))
+    plain = loaded(asked(tmp_path, name, **ON_THEM[name] | {"features": None}))
     assert benchmark.checksums[-1] not in plain.checksums
     assert len(benchmark.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
-        if why_not(method, benchmark.offers(scenario)) is None:
-            sequence = benchmark.sequence(scenario, method, Draw("reported", 0, 0))
-            data = RunData(benchmark.shared(scenario, method), own_of(sequence))
-            setup, _ = benchmark.begin(scenario, method, data)
+        if why_not(method, benchmark.capabilities) is None:
+            sequence = benchmark.sequence(method, Draw("evaluation", 0, 0))
+            data = RunData(benchmark.shared(method), benchmark.own(sequence))
+            setup, _ = benchmark.begin(method, data)
             inputs = setup.gather(sequence.tasks.train.index[0, :3], None)
             assert inputs.shape == (3, 4)
             outputs, _ = setup.apply(*setup.init(jax.random.key(0)), inputs, False, None)
@@ -122,10 +130,10 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
-    report = run_continual(asked(tmp_path, methods=("nearest mean",), seeds=1, epochs=1))
+    report = run_benchmark(asked(tmp_path, methods="nearest mean", seeds=1, epochs=1))
     with np.load(report.parent / "results.npz") as results:
         np.testing.assert_array_equal(
-            results["class-incremental/nearest mean/matrices"][0, 1], [1, 1]
+            results["class-incremental/nearest mean/accuracy by task"][0, 1], [1, 1]
         )
     text = report.read_text(encoding="utf-8")
     for said in (
@@ -145,11 +153,7 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     train = np.asarray(stored(ours).images[:40], np.float64)
     np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
     np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
-    assert "hidden layers" not in ours.offers("task-incremental")
-    assert (
-        ours.facts("task-incremental", METHODS["naive"])["learning_rate"]
-        == ON_FEATURES.learning_rate
-    )
+    assert "hidden layers" not in ours.capabilities
 
 
 def save(path, values, labels):
@@ -162,7 +166,7 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     labels = np.array(NAMES)[np.arange(40) % 4]
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
-    found = loaded(asked(tmp_path, benchmark="images", features=path))
+    found = loaded(asked(tmp_path, "images", features=path))
     assert found.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
     np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
@@ -200,17 +204,17 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ({"features": "resnet"}, r"--features 'resnet'\. Give --features efficientnet-lite0, or"),
         ({"features": "none.npz"}, r"none\.npz does not exist"),
         (
-            {"methods": ("HAT",), "setting": ("task-incremental",)},
+            {"methods": "HAT", "setting": "task-incremental"},
             r"HAT needs named hidden layers",
         ),
-        ({"benchmark": "images"}, r"needs --images: a folder with one sub-folder per class"),
+        ({"benchmark": "images"}, r"give --data: .* a folder with one sub-folder per class"),
         ({"tasks": 5}, r"--tasks 5 of 4 classes"),
     ],
 )
 def test_what_cannot_be_run_on_features_is_refused(tmp_path, trunk, changed, message):
     with pytest.raises(DataError, match=message):
-        run_continual(asked(tmp_path, **changed))
-    assert not list((tmp_path / "runs").glob("continual*"))
+        run_benchmark(asked(tmp_path, **changed))
+    assert not list((tmp_path / "runs").glob("run-*"))
 
 
 def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):

@@ -120,6 +120,8 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
             now = _value(config, name)
             said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
             raise DataError(said) from error
+        except ValueError as error:
+            raise DataError(f"{option}{name} {' '.join(texts)}: {error}") from error
     check_settings(config)
     return config
 

@@ -92,7 +92,7 @@ def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
             if preset in VALUES["--preset"]:
                 raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
         if option == "--vary" and "=" in value:
-            name = value.partition("=")[0]
+            name = value.partition("=")[0].replace("_", "-")
             if _renamed(name) != name:
                 raise DataError(f"--vary {name} is now --vary {_renamed(name)}")
 
