@@ -157,7 +157,7 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
 
 
 def test_values_that_exclude_each_other_are_refused_in_one_line():
-    with pytest.raises(DataError, match="^select='best' needs boundaries"):
+    with pytest.raises(DataError, match=r"^select='best' needs boundaries"):
         options_of("run", ["icifar", "--no-boundaries"])
 
 

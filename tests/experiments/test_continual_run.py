@@ -148,6 +148,17 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         (("--methods", "BiC-whole-pwJS"), r"BiC-whole-pwJS needs several labels per sample"),
         (("--tasks", "11"), r"--tasks 11 of 10 classes; give 10 or fewer"),
         (("--buffer-size", "9"), r"--buffer-size 9 for 10 classes; give 10 or more"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, words, message):
+    with pytest.raises(DataError, match=message):
+        run(tmp_path / "runs", *words)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (("--seeds", "0"), r"--seeds 0; give 1 or more"),
         (("--seeds", "1001"), r"--seeds 1001; give 1,000 or less"),
         (("--learning-rate", "nan"), r"--learning-rate nan; give"),
@@ -157,10 +168,10 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
         (("--replay-batch-size", "0"), r"--replay-batch-size 0; give 1 or more"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, words, message):
-    with pytest.raises(DataError, match=message):
-        run(tmp_path / "runs", *words)
-    assert not (tmp_path / "runs").exists()
+def test_values_out_of_bounds_are_refused_with_the_bounds(capsys, words, message):
+    with pytest.raises(SystemExit):
+        options_of("run", ["digits", *words])
+    assert re.search(message, " ".join(capsys.readouterr().err.replace("│", " ").split()))
 
 
 @pytest.mark.parametrize(

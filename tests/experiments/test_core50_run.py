@@ -10,8 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cli import main
+from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.run import run_continual
+from everlight_experiments.continual.runner import Outcome
 from everlight_experiments.continual.table import ContinualRun
+from everlight_experiments.core50 import beginning, record
 from everlight_experiments.core50.batches import BatchesRun, run_batches
 from everlight_experiments.core50.beginning import begin_with, make_head, make_net, trunk_features
 from everlight_experiments.core50.findings import findings_table
@@ -26,16 +36,6 @@ from everlight_experiments.core50.plans import (
     protocol_of,
 )
 from everlight_experiments.core50.record import scale_layers
-from hypothesis import given
-from hypothesis import strategies as st
-
-from everlight_data.errors import DataError
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50, load_core50
-from everlight_data.images.image_set import ImageSet
-from everlight_experiments.cli import main
-from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.runner import Outcome
-from everlight_experiments.core50 import beginning, record
 from everlight_experiments.core50.static import StaticRun, run_static
 
 TINY = Plan(

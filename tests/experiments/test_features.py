@@ -28,6 +28,8 @@ WIDTH = 6
 def asked(tmp_path, benchmark="procedural", **changed):
     """Options of a run on features; None leaves an option out."""
     given = {"features": LITE0, "tasks": "2", "runs": tmp_path / "runs"} | changed
+    if benchmark == "procedural":
+        given["classes"] = "4"
     words = [
         word
         for name, value in given.items()
@@ -208,7 +210,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
             r"HAT needs named hidden layers",
         ),
         ({"benchmark": "images"}, r"give --data: .* a folder with one sub-folder per class"),
-        ({"tasks": 5}, r"--tasks 5 of 4 classes"),
+        ({"tasks": "5"}, r"--tasks 5 of 4 classes"),
     ],
 )
 def test_what_cannot_be_run_on_features_is_refused(tmp_path, trunk, changed, message):
