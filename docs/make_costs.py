@@ -8,13 +8,15 @@ import tempfile
 from pathlib import Path
 
 import jax
-from everlight_experiments.continual.digits import DigitsRun
-from everlight_experiments.continual.table import digits
 
+from everlight.continual.registry import METHODS
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.methods import METHODS, why_not
-from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.train import Training, jobs_of, runners_of
 
+# A method is costed in the first setting that it applies to.
+SETTINGS = ("class-incremental", "task-incremental")
 PAGE = Path(__file__).with_name("costs.md")
 HEAD = """# Costs of every strategy
 
@@ -43,18 +45,15 @@ a hundred in memories that classes share.
 def render() -> str:
     """Return the text of the page."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = DigitsRun(runs=Path(folder))
-        benchmark = digits(settings)
-        runner = Runner(RunFolder("docs", "costs", settings), benchmark, settings.seed)
+        options = options_of("run", ["digits", "--setting", *SETTINGS, "--runs", folder])
+        found = load(options)
+        benchmarks = {setting: found[setting] for setting in SETTINGS}
+        runs = RunFolder("docs", "costs", options)
+        runners = runners_of(Training(runs, options.seed), benchmarks)
         costs = {}
-        for method in map(benchmark.row, METHODS.values()):
-            offered = {
-                scenario: why_not(method, benchmark.offers(scenario)) is None
-                for scenario in ("class-incremental", "task-incremental")
-            }
-            if any(offered.values()):
-                scenario = next(name for name, fits in offered.items() if fits)
-                costs[method.name] = runner.cost(scenario, method)
+        for setting, method, _ in jobs_of(benchmarks, list(METHODS.values()), 1):
+            if method.name not in costs:
+                costs[method.name] = runners[setting].cost(method)
                 jax.clear_caches()
                 print(method.name, costs[method.name], flush=True)
     naive = costs["naive"]

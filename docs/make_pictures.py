@@ -16,7 +16,8 @@ from everlight.metrics import Costs, counted_model_memory, summarize_runs
 
 FOLDER = Path(__file__).parent
 METHODS = ("Naive", "Cumulative", "EWC")
-FIELDS = ("matrices", "over_time", "steps", "stored_samples", "samples")
+MATRICES, OVER_TIME = "accuracy by task", "accuracy"
+FIELDS = (MATRICES, OVER_TIME, "steps", "stored_samples", "samples")
 FIELDS += ("parameter_copies", "operations", "batch_size")
 
 
@@ -29,8 +30,8 @@ def draw_learning(run: Path) -> None:
             }
             for name in METHODS
         }
-    matrices = {name: each["matrices"] for name, each in kept.items()}
-    curves = {name: each["over_time"] for name, each in kept.items()}
+    matrices = {name: each[MATRICES] for name, each in kept.items()}
+    curves = {name: each[OVER_TIME] for name, each in kept.items()}
     canvas = plt.figure(figsize=(11, 7.6), layout="constrained")
     places = [canvas.add_subplot(2, 2, place) for place in (1, 2, 3)]
     spider = canvas.add_subplot(2, 2, 4, projection="polar")
@@ -53,7 +54,7 @@ def _criteria(kept: dict, name: str) -> dict:
         operations=own["operations"] * jnp.diff(own["steps"], prepend=0),
         pass_operations=naive["operations"] * jnp.ceil(naive["samples"] / naive["batch_size"]),
     )
-    return summarize_runs(own["matrices"], costs).mean
+    return summarize_runs(own[MATRICES], costs).mean
 
 
 def draw_illuminants() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from everlight_experiments.continual.methods import METHODS
+from everlight.continual.registry import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {

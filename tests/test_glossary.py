@@ -4,8 +4,8 @@ import re
 
 from docs.measured import ROOT
 from everlight.color import ESTIMATORS
+from everlight.continual.registry import METHODS
 from everlight.metrics import CRITERIA, WEIGHTINGS
-from everlight_experiments.continual.methods import METHODS
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 ROWS = [line.split("|")[1:-1] for line in PAGE.splitlines() if re.match(r"\| (?!term )", line)]

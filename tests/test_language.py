@@ -4,24 +4,22 @@ A failure names the file, the line, the words that were found and those to write
 """
 
 import ast
-import dataclasses
 import inspect
-import itertools
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-import docstring_parser
 import pytest
+import tyro
 
-from everlight_experiments.cli import RUNS
+from everlight_experiments.cli import COMMANDS, options_type
+from everlight_experiments.commands.benchmarks import BENCHMARKS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTED = [
     *sorted((ROOT / "lib" / "everlight").rglob("*.py")),
     *sorted((ROOT / "data_pipelines").rglob("*.py")),
-    *sorted((ROOT / "experiments/everlight_experiments/illuminant").glob("*.py")),
+    *sorted((ROOT / "experiments" / "everlight_experiments").rglob("*.py")),
 ]
 PAGES = [
     ROOT / "README.md",
@@ -36,6 +34,13 @@ REPORTS = [
 ]
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|From|With)\b")
 LEAST_WORDS = 4
+OPTIONS = [
+    *((name,) for name in COMMANDS if name not in ("run", "tune")),
+    ("tune", "digits"),
+    *(("run", benchmark) for benchmark in BENCHMARKS),
+]
+"""Every command, and `run` with the configuration of every benchmark."""
+DEFAULT = re.compile(r" \((?:default:|required|repeatable)")
 NEWLINE = "\n"
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
@@ -92,17 +97,17 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     _refuse(found, "write a sentence with a verb, or a noun phrase with its subject")
 
 
-@pytest.mark.parametrize("command", RUNS)
-def test_every_option_has_a_help_text_of_four_words(command):
-    texts = _help_texts(RUNS[command][0])
+@pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
+def test_every_option_has_a_help_text_of_four_words(arguments):
+    texts = _help_texts(_options_type(arguments))
     found = [f"{name}: {text!r}" for name, text in texts.items() if len(text.split()) < LEAST_WORDS]
     _refuse(found, f"write {LEAST_WORDS} words or more")
 
 
-@pytest.mark.parametrize("command", RUNS)
-def test_help_texts_have_no_private_words(command):
-    settings = RUNS[command][0]
-    texts = {"summary": inspect.getdoc(settings) or "", **_help_texts(settings)}
+@pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
+def test_help_texts_have_no_private_words(arguments):
+    options = _options_type(arguments)
+    texts = {"summary": inspect.getdoc(options) or "", **_help_texts(options)}
     _refuse(
         [
             f"{name}: {problem}"
@@ -110,6 +115,13 @@ def test_help_texts_have_no_private_words(command):
             for _, problem in (*_words(text), *_numbers(text))
         ]
     )
+
+
+def test_the_help_texts_of_configurations_are_read():
+    """Options of parts of a configuration are checked too, with and without the part's name."""
+    names = _help_texts(_options_type(("paper core50",)))
+    assert {"--epochs", "--learning-rate"} <= set(_help_texts(_options_type(("run", "digits"))))
+    assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -184,21 +196,21 @@ def _texts(path: Path) -> list[tuple[int, str]]:
     return [(node.lineno, STYLE.sub("", node.value)) for node in texts]
 
 
-def _help_texts(settings: type) -> dict[str, str]:
-    """Return the help text of every option, as the command line finds it.
+def _options_type(arguments: tuple[str, ...]) -> type:
+    """Return the options of a command, those of its configuration among them."""
+    command, *rest = arguments
+    return options_type(command, rest)
 
-    It is the string below the field, or its entry of the class's docstring; the nearest class that
-    has one gives it.
-    """
-    texts: dict[str, str] = {}
-    for each in reversed([each for each in settings.__mro__ if dataclasses.is_dataclass(each)]):
-        entries = docstring_parser.parse(each.__doc__ or "").params
-        texts |= {entry.arg_name: entry.description or "" for entry in entries}
-        body = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0].body
-        for field, below in itertools.pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr):
-                texts[field.target.id] = below.value.value
-    return {field.name: texts.get(field.name, "") for field in dataclasses.fields(settings)}
+
+def _help_texts(options: type) -> dict[str, str]:
+    """Return the help text of every option, without its default."""
+    return {
+        action.option_strings[0] if action.option_strings else action.dest: DEFAULT.split(
+            action.help or ""
+        )[0]
+        for action in tyro.extras.get_parser(options)._actions
+        if "-h" not in action.option_strings
+    }
 
 
 def _tree(path: Path) -> ast.Module:

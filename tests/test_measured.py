@@ -1,7 +1,7 @@
 """What the strategies' pages repeat of the tables."""
 
 from docs import measured
-from everlight_experiments.continual.methods import METHODS
+from everlight.continual.registry import METHODS
 
 
 def test_a_strategys_rows_stand_below_their_tables_heads():

@@ -177,8 +177,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       arguments: of the command line, after the name.
 
     Raises:
-      DataError: an option with a new name, a configuration that does not exist, or values that
-        exclude each other.
+      DataError: an option with a new name, a configuration that does not exist, or a value that a
+        part of the configuration refuses.
       SystemExit: other options that cannot be parsed, or --help.
     """
     import tyro
@@ -190,10 +190,8 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     refuse_old_names(arguments, kind)
     try:
         return tyro.cli(kind, args=arguments, prog=f"everlight {name}", config=())
-    except DataError:
-        raise
     except ValueError as error:
-        # Values that exclude each other, or that a part of the library refuses.
+        # A part's own checks, such as those of `Protocol`.
         raise DataError(str(error)) from error
 
 

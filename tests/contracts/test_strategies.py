@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from everlight_experiments.cost import chips_of_a_v5e
 
 from everlight.continual.base import Outputs, Setup
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
@@ -66,6 +65,7 @@ from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.compilation import release_programs
+from everlight_experiments.cost import chips_of_a_v5e
 from tests.driving import drive_run
 
 TASKS, CLASSES, FEATURES = 10, 20, 6

@@ -9,17 +9,16 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from everlight_experiments.core50.plans import PLANS, Length, protocol_of
-from everlight_experiments.core50.record import FIXED, Shared, core50_begin
 
-from everlight.continual.engine.flax_setup import StoredImages
+from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.many_runs import Unit, train_units
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.continual.benchmark import RunData, own_of
-from everlight_experiments.continual.runner import build_with
+from everlight_experiments.continual.benchmark import RunData, own_data
+from everlight_experiments.core50.benchmark import Course, Shared, core50_begin, protocol_of
+from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from tests.experiments.rhythm import due_every
 
 FRAMES, SIDE = 10, 32
@@ -36,10 +35,16 @@ def main() -> None:
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
     shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
-    plan = dataclasses.replace(PLANS["demo"], channels=(4, 8), hidden=16)
-    begin = core50_begin(plan, 50, sequence.tasks.id.shape[0])
-    build = build_with(begin, "NIC", FIXED["cumulative"])
-    unit = Unit("NIC", {}, sequence, jax.random.key(0), own_of(sequence))
+    config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
+    course = Course("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
+    begin = core50_begin(config, course, 50, sequence.tasks.id.shape[0])
+    method = FIXED["cumulative"]
+
+    def build(data: RunData) -> tuple[Setup, Strategy]:
+        setup, needs = begin(method, data)
+        return setup, method.make(setup, needs)
+
+    unit = Unit("NIC", {}, sequence, jax.random.key(0), own_data(sequence))
     Checkpoints.due = due_every(1)
     peaks = []
     with tempfile.TemporaryDirectory() as path:

@@ -5,7 +5,6 @@ has begun. A run that is finished is compared with one that was left alone, bit 
 anew until there were as many kills as asked for.
 """
 
-import dataclasses
 import os
 import random
 import shutil
@@ -13,23 +12,29 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import imagecodecs
 import numpy as np
-from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from everlight_experiments.continual.digits import DigitsRun, run_digits
-from everlight_experiments.continual.run import run_continual
-from everlight_experiments.continual.table import ContinualRun
-from everlight_experiments.core50.batches import BatchesRun, run_batches
-from everlight_experiments.core50.plans import Plan
-from everlight_experiments.facts.lifelong import LifelongRun, run_lifelong
 
+from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_experiments.cl_metrics.config import PaperConfig
+from everlight_experiments.cl_metrics.paper import run as run_cl_metrics
+from everlight_experiments.commands.benchmarks import default_config
+from everlight_experiments.commands.options import RunOptions
+from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.core50 import beginning
-from everlight_experiments.core50.static import StaticRun, run_static
+from everlight_experiments.common.configs import with_config
+from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.paper import PaperOptions
+from everlight_experiments.core50 import pretraining
+from everlight_experiments.core50.paper import run as run_core50
+from everlight_experiments.core50.static import run_static
 from everlight_experiments.data import PrepareSettings, prepare
+from everlight_experiments.facts.paper import run as run_facts
 from everlight_experiments.iirc.paper import run as run_iirc
 from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
@@ -41,11 +46,11 @@ SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
 def two_camera(preset: str, runs: Path, **options: int) -> None:
     """Run a preset with few steps."""
-    presets = {preset: dataclasses.replace(PRESETS[preset], training=SHORT)}
+    presets = {preset: replace(PRESETS[preset], training=SHORT)}
     run_two_camera(TwoCameraRun(preset, runs=runs, **options), presets)
 
 
-def radiometric(runs: Path) -> None:
+def rendered(runs: Path) -> None:
     two_camera("rendered-demo", runs, scenes=60)
 
 
@@ -59,11 +64,19 @@ def phone_pairs(runs: Path) -> None:
     two_camera("s20-demo", runs, seeds=1)
 
 
-def icifar(runs: Path) -> None:
-    from tests.experiments.test_icifar_run import TINY
-
-    # Without hyperparameters to be chosen, which take most of its time.
-    run_icifar(ICifarRun(runs=runs), {"demo": dataclasses.replace(TINY, methods=("Naive",))})
+def cl_metrics(runs: Path) -> None:
+    benchmark = Config(
+        data="procedural",
+        classes=4,
+        per_class=(20, 10),
+        side=8,
+        tasks=(2,),
+        net="small-cnn:2,4,8",
+        protocol=Protocol(epochs=2, batch_size=16),
+    )
+    # Without hyper-parameters to be selected, which take most of its time.
+    config = PaperConfig(benchmark, methods=("Naive",), seeds=2)
+    run_cl_metrics(with_config(PaperOptions, config)(runs=runs))
 
 
 def iirc(runs: Path) -> None:
@@ -72,40 +85,53 @@ def iirc(runs: Path) -> None:
     run_iirc(tiny_options(runs))
 
 
-def core50_batches(runs: Path) -> None:
-    chosen = BatchesRun(runs=runs, scenarios=("NC",), methods=("naive", "CWR"))
-    run_batches(chosen, {"demo": colors()})
+def core50(runs: Path) -> None:
+    from tests.experiments.test_core50_run import TINY, options_with
+
+    show_colors()
+    methods = ("naive", "CWR")
+    run_core50(options_with(runs, replace(TINY, scenarios=("NC",), methods=methods)))
 
 
 def core50_static(runs: Path) -> None:
-    run_static(StaticRun(runs=runs, levels=("category",)), {"demo": colors()})
+    from tests.experiments.test_core50_run import STATIC, options_with
+
+    show_colors()
+    run_static(options_with(runs, replace(STATIC, levels=("category",))))
 
 
-def colors() -> Plan:
-    """Every object a colour, where the procedural world would be rendered."""
-    from tests.experiments.test_core50_run import TINY, colored_frames
+def show_colors() -> None:
+    """Give every object a color where the procedural world would be rendered."""
+    from tests.experiments.test_core50_run import colored_frames, other_objects
 
-    beginning.load_procedural_core50 = lambda frames, world: colored_frames(frames)
-    return dataclasses.replace(TINY, pretraining=None)
+    pretraining.load_procedural_core50 = lambda frames, world: colored_frames(frames)
+    pretraining.load_procedural = other_objects
 
 
 def facts(runs: Path) -> None:
-    from tests.experiments.test_facts_run import TINY
+    from tests.experiments.test_facts_run import options_with
 
-    run_lifelong(LifelongRun(runs=runs), {"demo": TINY})
-
-
-def continual(runs: Path) -> None:
-    from tests.experiments.test_continual_run import SMALLEST
-
-    methods = ("naive", "nearest mean")
-    run_continual(ContinualRun(runs=runs, seeds=3, methods=methods, **SMALLEST))
+    run_facts(options_with(runs))
 
 
-def digits(runs: Path) -> None:
-    from tests.experiments.test_digits_run import SMALLEST
+def digits(runs: Path, **asked: Any) -> None:
+    """Run methods on the digits."""
+    found = default_config("digits", "demo")
+    config = replace(found, protocol=Protocol(epochs=2, batch_size=64, select="last"), tasks=(2,))
+    run_benchmark(
+        with_config(RunOptions, config)(
+            benchmark="digits", runs=runs, validation_seeds=1, published=False, **asked
+        )
+    )
 
-    run_digits(DigitsRun(runs=runs, **SMALLEST))
+
+def several_seeds(runs: Path) -> None:
+    digits(runs, methods=("nearest mean",), seeds=3)
+
+
+def selecting(runs: Path) -> None:
+    settings = ("task-incremental", "class-incremental")
+    digits(runs, methods=("streaming LDA",), seeds=2, setting=settings)
 
 
 def core50_release(runs: Path) -> None:
@@ -122,17 +148,17 @@ def core50_release(runs: Path) -> None:
 
 
 RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
-    "radiometric": (radiometric, 1),
-    "nus": (nus, 1),
-    "s20": (phone_pairs, 1),
-    "icifar": (icifar, 1),
-    "icifar, two processes": (icifar, 2),
-    "iirc": (iirc, 1),
-    "core50 batches": (core50_batches, 1),
-    "core50 static": (core50_static, 1),
-    "facts": (facts, 1),
-    "continual run, two processes": (continual, 2),
-    "digits": (digits, 1),
+    "paper two-camera, rendered": (rendered, 1),
+    "paper two-camera, nus": (nus, 1),
+    "paper two-camera, s20": (phone_pairs, 1),
+    "paper cl-metrics": (cl_metrics, 1),
+    "paper cl-metrics, two processes": (cl_metrics, 2),
+    "paper iirc": (iirc, 1),
+    "paper core50": (core50, 1),
+    "paper core50-static": (core50_static, 1),
+    "paper facts": (facts, 1),
+    "run, two processes": (several_seeds, 2),
+    "run, selecting": (selecting, 1),
     "data prepare core50": (core50_release, 1),
 }
 """By name, and in how many processes at once."""

@@ -27,12 +27,12 @@ from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments import cli
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.many_runs import Unit, _which, train_units
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.common.streaming import channels, stream
+from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")
@@ -106,5 +106,4 @@ def run(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    cli.RUNS["test stream"] = (Settings, run)
-    cli.main(["test", "stream", "--distributed", sys.argv[2]])
+    run_as_command("--distributed", sys.argv[2])

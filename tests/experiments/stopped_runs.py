@@ -5,12 +5,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from everlight_experiments import cli
 from everlight_experiments.common import many_runs
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
+from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
 
 Checkpoints.due = due_every(2)
@@ -46,5 +46,4 @@ def run(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    cli.RUNS["test runs"] = (Settings, run)
-    cli.main(["test", "runs", "--distributed", sys.argv[2]])
+    run_as_command("--distributed", sys.argv[2])

@@ -5,9 +5,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from everlight_experiments import cli
 from everlight_experiments.common.checkpoint import Checkpoints
 from tests.experiments.a_unit import train_unit
+from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
 
 
@@ -31,5 +31,4 @@ def run(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    cli.RUNS["test sequence"] = (Settings, run)
-    cli.main(["test", "sequence"])
+    run_as_command()

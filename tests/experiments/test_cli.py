@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import pytest
 import tyro
 
+from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.run import given_hyperparameters
 from everlight_experiments.common import renamed
-from everlight_experiments.continual.methods import METHODS
 
 TRAINING = {
     "run": "run digits",

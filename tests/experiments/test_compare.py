@@ -64,14 +64,14 @@ def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
     assert "-0.050" in page
 
 
-def test_options_that_differ_are_named(tmp_path):
+def test_settings_that_differ_are_told(tmp_path):
     first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
     config = json.loads((second / "config.json").read_text())
     config["settings"]["seed"] = 7
-    config["settings"]["config"] = {"rate": 0.5, "protocol": {"epochs": 2}}
+    config["settings"]["config"] = {"learning_rate": 0.5, "protocol": {"epochs": 2}}
     (second / "config.json").write_text(json.dumps(config))
     page = compare(tmp_path, first, second)
-    assert "protocol.epochs: None | 2; rate: None | 0.5; seed: 0 | 7" in page
+    assert "learning_rate: None | 0.5; protocol.epochs: None | 2; seed: 0 | 7" in page
 
 
 def test_the_interval_is_students(rng):

@@ -1,21 +1,27 @@
-"""Configurations: changed by name, written as options, and read back from JSON and from files."""
+"""Configurations as options, as JSON, and changed by name; what they refuse."""
 
 import dataclasses
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import pytest
 import tyro
 
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.configs import changed, changed_options, from_json
+from everlight_experiments.common.configs import (
+    changed,
+    changed_options,
+    from_json,
+    full_name,
+    option_names,
+    option_value,
+    read_changes,
+    with_config,
+)
 from everlight_experiments.common.settings import Share
-from everlight_experiments.continual.config import DIGITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,63 +32,92 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    protocol: Annotated[Protocol, tyro.conf.arg(name="")] = Protocol(epochs=3)
-    part: Part = Part()
+    protocol: Protocol = dataclasses.field(default_factory=lambda: Protocol(epochs=3))
+    unnamed: Annotated[Part, tyro.conf.arg(name="")] = Part(rate=0.2)
+    parts: Mapping[str, Part] = dataclasses.field(default_factory=lambda: {"mid-scale": Part()})
     channels: tuple[int, ...] = (4, 8)
-    rate: float = 0.5
+    data: str = "procedural"
     most: int | None = None
     pair: tuple[int, int] = (1, 2)
     kind: Literal["hat", "coat"] = "hat"
     shares: tuple[Share, ...] = (0.5,)
-    grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = dataclasses.field(
-        default_factory=dict
-    )
+    folder: Path = Path("there")
+    augment: bool = True
+    chosen: tyro.conf.Suppress[str] = "On validation."
 
 
-OTHER = Config(
-    Protocol(epochs=5, new_optimizer=False), Part(2), (16,), 1.0, 7, (3, 4), "coat", (0.1, 0.2)
-)
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command."""
+
+    seeds: int = 3
 
 
-def test_values_are_changed_by_name_wherever_they_stand():
+def test_options_of_a_configuration_stand_beside_those_of_the_command():
+    kind = with_config(Command, Config(most=9))
+    found = tyro.cli(kind, args=["--seeds", "2", "--protocol.epochs", "5", "--rate", "1"])
+    assert isinstance(found, Command)
+    expected = Config(Protocol(epochs=5), Part(rate=1.0), most=9)
+    assert (found.seeds, found.config) == (2, expected)
+    assert kind.__doc__ == Command.__doc__
+
+
+def test_names_of_options_are_those_of_the_command_line():
+    names = option_names(Config())
+    assert {"protocol.epochs", "protocol.batch-size", "steps", "rate", "most"} <= set(names)
+    assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
+    assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
+    # The part after the last dot is enough where it has one meaning.
+    assert full_name(names, "epochs") == "protocol.epochs"
+    assert full_name(names, "batch_size") == "protocol.batch-size"
+    assert full_name(names, "rate") == "rate"
+    assert full_name(names, "nothing") == "nothing"
+
+
+def test_values_are_changed_wherever_they_stand():
     changes = {
-        "epochs": "5",
-        "new-optimizer": False,
-        "part.steps": "2",
-        "channels": (16,),
+        "protocol.epochs": "5",
         "rate": "1",
-        "most": 7,
-        "pair": (3, 4),
-        "kind": "coat",
-        "shares": (0.1, 0.2),
+        "parts.mid-scale.steps": "2",
+        "channels": (16,),
+        "data": "cifar100",
+        "most": "7",
+        "shares": ("0.1", 1),
+        "augment": False,
     }
-    assert changed(Config(), changes) == OTHER
-    assert changed(Config(), {"steps": 2}).part.steps == 2
+    expected = Config(
+        Protocol(epochs=5),
+        Part(rate=1.0),
+        {"mid-scale": Part(2)},
+        (16,),
+        "cifar100",
+        7,
+        shares=(0.1, 1.0),
+        augment=False,
+    )
+    found = changed(Config(), changes)
+    assert found == expected
+    assert isinstance(found.unnamed.rate, float)
+    assert changed(Config(), {"epochs": 5}) == Config(Protocol(epochs=5))
     assert changed(Config(), {}) == Config()
-
-
-def test_a_configuration_is_written_as_options_and_read_from_json():
-    words = [word for each in changed_options(Config(), OTHER).values() for word in each]
-    assert tyro.cli(Config, args=words) == OTHER
-    assert changed_options(OTHER, OTHER) == {}
-    config = dataclasses.replace(OTHER, grids={"EWC": (1.0, 2.0)})
-    assert from_json(Config, json.loads(json.dumps(dataclasses.asdict(config)))) == config
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epoch": "5"}, r"no setting --epoch among .*did you mean 'epochs'"),
-        ({"grids": "x"}, r"no setting --grids"),
-        ({"epochs": "many"}, r"--epochs many; give something like 3"),
-        ({"epochs": "0"}, r"--epochs 0: .*; give 1 or more"),
-        ({"rate": "inf"}, r"--rate inf; give a finite number"),
-        ({"pair": "3"}, r"--pair 3; give something like \(1, 2\)"),
+        ({"epoch": "5"}, r"no setting --epoch among 'epoch'"),
+        ({"protocol.epoch": "5"}, r"did you mean .*'protocol\.epochs'"),
+        ({"chosen": "well"}, r"no setting --chosen"),
+        ({"protocol": "5"}, r"no setting --protocol"),
+        ({"parts.large-scale.steps": "2"}, r"did you mean 'parts\.mid-scale\.steps'"),
+        ({"protocol.epochs": "many"}, r"--protocol\.epochs many; give something like 3"),
+        ({"protocol.epochs": "2.5"}, r"--protocol\.epochs 2\.5; give something like 3"),
+        ({"protocol.epochs": "0"}, r"--protocol\.epochs 0; give something like 3"),
+        ({"rate": "high"}, r"--rate high; give something like 0\.2"),
+        ({"rate": "1e999"}, r"--rate inf; give a finite number"),
+        ({"pair": (3,)}, r"--pair 3; give something like \(1, 2\)"),
         ({"kind": "hard"}, r"--kind hard; give something like 'hat'"),
-        ({"shares": (0.5, 2)}, r"--shares 2.0; give 1 or less"),
-        ({"boundaries": "False"}, r"--boundaries False: select='best' needs boundaries"),
-        ({"epochs": "2.5"}, r"give something like 3"),
-        ({"part.size": "2"}, r"no setting --part.size"),
+        ({"shares": ("0.5", "2")}, r"--shares 2\.0; give 1 or less"),
     ],
 )
 def test_what_cannot_be_changed_is_named(changes, message):
@@ -90,78 +125,62 @@ def test_what_cannot_be_changed_is_named(changes, message):
         changed(Config(), changes)
 
 
+def test_an_option_is_named_as_the_caller_writes_it():
+    with pytest.raises(DataError, match=r"^--set digits\.data 1 2; give something like"):
+        changed(Config(), {"data": (1, 2)}, "--set digits.")
+
+
+def test_changed_options_make_one_configuration_of_another():
+    other = Config(
+        Protocol(epochs=3, batch_size=7), Part(rate=0.5), channels=(1, 2, 3), augment=False
+    )
+    words = changed_options(Config(), other)
+    assert words == {
+        "protocol.batch-size": ["--protocol.batch-size", "7"],
+        "rate": ["--rate", "0.5"],
+        "channels": ["--channels", "1", "2", "3"],
+        "augment": ["--no-augment"],
+    }
+    arguments = [word for each in words.values() for word in each]
+    assert tyro.cli(Config, args=arguments, default=Config()) == other
+
+
+def test_json_gives_back_the_same_configuration():
+    kind = with_config(Command, Config())
+    options = kind(config=Config(most=3, folder=Path("a/b"), channels=(1,), shares=(1.0,)))
+    stored = json.loads(json.dumps(dataclasses.asdict(options), default=str))
+    assert from_json(kind, stored) == options
+    # JSON does not tell 1 from 1.0; what is left out is the default.
+    assert from_json(Part, {"rate": 1}) == Part(rate=1.0)
+
+
 @pytest.mark.parametrize(
-    ("stored", "message"),
+    ("stored", "error", "message"),
     [
-        ({"rate": "fast"}, "rate: 'fast' is no float"),
-        ({"most": True}, "most: True is no int"),
-        ({"channels": 3}, "channels: 3 is no list"),
-        ({"part": {"steps": 2.5}}, "part: steps: 2.5 is no int"),
-        ({"part": 3}, "part: 3 is no dict"),
-        ({"kind": "hard"}, "kind: 'hard' is none of 'hat', 'coat'"),
-        ({"pair": [1]}, "pair: "),
-        ({"rates": 1.0}, "no option 'rates'; did you mean 'rate'"),
+        ({"chanels": [1]}, DataError, r"no option 'chanels'; did you mean 'channels'"),
+        ({"channels": [1, "2"]}, ValueError, r"channels: '2' is no int"),
+        ({"channels": 3}, ValueError, r"channels: 3 is no list"),
+        ({"pair": [1]}, ValueError, r"pair: "),
+        ({"kind": "cap"}, ValueError, r"kind: 'cap' is none of 'hat', 'coat'"),
+        ({"most": 2.5}, ValueError, r"most: 2\.5 is no int"),
+        ({"augment": 1}, ValueError, r"augment: 1 is no bool"),
+        ({"parts": {"x": {"steps": None}}}, ValueError, r"parts: steps: None is no int"),
+        ({"protocol": {"epochs": 0}}, ValueError, r"epochs"),
     ],
 )
-def test_json_of_another_type_is_named(stored, message):
-    with pytest.raises((ValueError, DataError), match=message):
+def test_json_that_is_no_configuration_is_refused(stored, error, message):
+    with pytest.raises(error, match=message):
         from_json(Config, stored)
 
 
-TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--methods", "ER")
+def test_changes_of_the_command_line_have_a_name_and_a_value():
+    assert read_changes(["a.rate=0.1", "net=mlp:1"], "--set") == {"a.rate": "0.1", "net": "mlp:1"}
+    for given in ("rate", "=1", "rate="):
+        with pytest.raises(DataError, match=f"--set '{given}'; give NAME=VALUE"):
+            read_changes([given], "--set")
 
 
-def test_a_run_is_repeated_from_its_config_json(tmp_path):
-    def run(*words):
-        report = run_benchmark(options_of("run", [*words, "--runs", str(tmp_path)]))
-        with np.load(report.parent / "results.npz") as results:
-            return {key: results[key] for key in results if not key.endswith("/seconds")}
-
-    first = run(*TINY, "--seeds", "1", "--buffer-size", "30", "--setting", "online")
-    stored = tmp_path / "run-digits-demo" / "config.json"
-    again = run("--config", str(stored), "--tag", "again")
-    assert first.keys() == again.keys()
-    for name, value in first.items():
-        np.testing.assert_array_equal(again[name], value)
-    # A given value is not said to have been chosen.
-    page = (stored.parent / "report.html").read_text()
-    assert "Given by the user: tasks, epochs, batch-size, buffer-size. The rest: " in page
-    content = json.loads(stored.read_text())
-    content["settings"]["config"]["protocol"]["epochs"] = "one"
-    stored.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"protocol: epochs: 'one' is no int") as error:
-        options_of("run", ["--config", str(stored)])
-    assert "\n" not in str(error.value)
-
-
-def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(
-        "from dataclasses import replace\n"
-        "from everlight_experiments.continual.config import DIGITS\n"
-        "MINE = replace(DIGITS, net='mlp:3')\nnumber = 3\n"
-    )
-    found = options_of("run", ["--config", f"{path}:MINE", "--epochs", "2"])
-    assert (found.benchmark, found.config.net) == ("images", "mlp:3")
-    assert found.config.protocol.epochs == 2
-    assert options_of("run", ["digits", "--config", f"{path}:MINE"]).benchmark == "digits"
-    for words, message in (
-        ([f"{path}:number"], "is builtins.int; give the config.json of a run"),
-        ([f"{path}:MIEN"], "has no 'MIEN'. Did you mean 'MINE'"),
-        (["nowhere.json"], "nowhere.json does not exist"),
-    ):
-        with pytest.raises(DataError, match=message):
-            options_of("run", ["--config", *words])
-    with pytest.raises(DataError, match=r"continual.config.Config; iirc takes .*iirc"):
-        options_of("run", ["iirc", "--config", f"{path}:MINE"])
-
-
-def test_values_that_exclude_each_other_are_refused_in_one_line():
-    with pytest.raises(DataError, match=r"^select='best' needs boundaries"):
-        options_of("run", ["icifar", "--no-boundaries"])
-
-
-def test_a_preset_is_a_configuration_too():
-    found = options_of("run", ["--config", "digits", "--seeds", "2"])
-    assert (found.benchmark, found.config, found.seeds) == ("digits", DIGITS, 2)
-    assert options_of("run", ["--config", "iirc:small"]).preset == "small"
+def test_an_option_s_value_is_found_among_arguments():
+    assert option_value(["x", "--preset", "small"], "--preset") == "small"
+    assert option_value(["--preset=paper"], "--preset") == "paper"
+    assert option_value(["x", "--preset"], "--preset") is None

@@ -4,20 +4,22 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from everlight_experiments.cl_metrics.paper_table import CRITERIA as THEIRS
-from everlight_experiments.cl_metrics.paper_table import PAPER_CRITERIA, PRINTED
 
+from everlight.continual.registry import METHODS, Needs
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
+from everlight_experiments.cl_metrics.paper import CRITERIA as THEIRS
+from everlight_experiments.cl_metrics.paper import PAPER_CRITERIA, PRINTED
 from everlight_experiments.common.cells import deviation, percent, spread
 from everlight_experiments.common.report import PAPER
+from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white
-from everlight_experiments.continual.methods import METHODS, Needs
+from everlight_experiments.continual.outcome import BY_TASK, Cost, Outcome
 from everlight_experiments.continual.report import _headline, _sentence
+from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (
     NOTHING_PUBLISHED,
     Published,
     choices_of,
-    class_types_tables,
     costs_table,
     criteria_tables,
     expected_table,
@@ -28,11 +30,12 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
     summarize,
 )
-from everlight_experiments.continual.runner import Cost, Outcome
 from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 TASKS, RUNS = 3, 2
-BENCHMARK = SimpleNamespace(measure="accuracy", tested="all tasks so far")
+SCORE = "accuracy"
+MATRIX = BY_TASK.format(SCORE)
+BENCHMARK = SimpleNamespace(score=SCORE, tested="all tasks so far")
 ACCURACY = np.array(
     [
         [[0.9, 0.1, 0.2], [0.8, 0.6, 0.3], [0.85, 0.5, 0.7]],
@@ -47,18 +50,24 @@ def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
     """Of two runs of three tasks of 20, 20 and 40 samples, as they would have been trained."""
     over_time = np.array([[0.9, 0.7, 0.6], [0.7, 0.75, 0.8]])
     found = Outcome(
-        over_time,
-        ACCURACY,
+        SCORE,
+        {SCORE: over_time, MATRIX: ACCURACY},
         np.full((RUNS, 2), -1),
         np.tile(np.cumsum(steps), (RUNS, 1)),
         np.tile(stored, (RUNS, 1)),
         np.tile([19, 20, 40], (RUNS, 1)),
         np.ones(RUNS),
-        {},
         Cost(1_000, copies, 0, 0, 2, operations),
         fixed_hyperparameter(),
     )
     return found._replace(**changes)
+
+
+def with_metrics(found, **metrics):
+    """Return an outcome with other metrics: `over_time`, `matrices`, or any by name."""
+    names = {"over_time": SCORE, "matrices": MATRIX}
+    changed = {names.get(name, name): values for name, values in metrics.items()}
+    return found._replace(metrics={**found.metrics, **changed})
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +131,7 @@ def test_the_criteria_stand_beside_the_papers(method, naive):
 
 def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
     ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
-    unknown = method._replace(matrices=np.where(ahead, np.nan, ACCURACY))
+    unknown = with_metrics(method, matrices=np.where(ahead, np.nan, ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
@@ -134,7 +143,7 @@ def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
 
 def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method, naive):
     """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
-    blind = method._replace(matrices=np.tril(ACCURACY))
+    blind = with_metrics(method, matrices=np.tril(ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "class-incremental"
     )
@@ -160,7 +169,7 @@ def test_what_learns_all_at_once_forgets_nothing(naive):
 
 def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
     """Tasks whose classes cannot be predicted, and the time before joint training."""
-    blind = naive._replace(matrices=np.tril(ACCURACY))
+    blind = with_metrics(naive, matrices=np.tril(ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
     ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
     assert not np.isnan(drawn_matrix(naive)).any()
@@ -188,9 +197,9 @@ def test_an_expected_order_has_its_source(naive):
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive):
     """Of a run that left nothing neither steps nor stored samples are known."""
-    gone = method._replace(
+    matrices = np.stack([ACCURACY[0], np.full((TASKS, TASKS), np.nan)])
+    gone = with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),
-        matrices=np.stack([ACCURACY[0], np.full((TASKS, TASKS), np.nan)]),
         steps=method.steps * [[1], [0]],
         stored_samples=method.stored_samples * [[1], [0]],
     )
@@ -199,7 +208,7 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive)
     table = costs_table({"x": gone})
     row = dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
     assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
-    blind = gone._replace(matrices=np.tril(gone.matrices))
+    blind = with_metrics(gone, matrices=np.tril(gone.matrices))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
@@ -209,7 +218,7 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive)
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     made = METHODS["DER++"].settings(Needs(tasks=2, classes=10, exemplars_per_class=20))
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "seen"}
-    der = naive._replace(settings=made, drawn=32)
+    der = naive._replace(settings=made, replayed=32)
     told, not_told = (
         {"hyperparameter": 1e3, "online": True},
         {"hyperparameter": 1e5, "online": True},
@@ -231,7 +240,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
 
 
 def test_ones_own_strategy_is_compared_with_every_other(naive):
-    best = naive._replace(over_time=naive.over_time + 0.1)
+    best = with_metrics(naive, over_time=naive.over_time + 0.1)
     own = METHODS["ER"]._replace(name="mine", version="12ab")
     outcomes = {
         "task-incremental": {"naive": naive, "mine": best},
@@ -242,19 +251,23 @@ def test_ones_own_strategy_is_compared_with_every_other(naive):
     assert not own_table(outcomes, [NAIVE]).rows
 
 
-def test_types_of_classes_are_a_table_where_there_are_any(method):
-    benchmark = SimpleNamespace(by_type=print, measure="pw-JS")
-    typed = method._replace(by_type={"fine": np.array([0.1, 0.3]), "none": np.full(2, np.nan)})
-    gone = method._replace(by_type={})
-    (table,) = class_types_tables(benchmark, {"a": typed, "gone": gone})
-    assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "nan", "nan"]]
-    assert class_types_tables(SimpleNamespace(by_type=None), {"a": method}) == []
+def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(method, tmp_path):
+    types = Metric("pw-JS by type", print, (("fine", "none"),), meaning="By type of class.")
+    unsaid = Metric("seconds", print)
+    benchmark = SimpleNamespace(metrics=(SCORE, MATRIX, types, unsaid))
+    values = np.array([[0.1, np.nan], [0.3, np.nan]])
+    typed = with_metrics(method, **{types.name: values})
+    gone = with_metrics(method, **{types.name: np.full((RUNS, 2), np.nan)})
+    (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": gone})
+    assert [column.name for column in table.columns] == ["method", "fine", "none"]
+    assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "–", "–"]]
+    assert metric_items(tmp_path, "NI", SimpleNamespace(metrics=()), {"a": method}) == []
 
 
 def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
-    benchmark = SimpleNamespace(measure="accuracy")
-    best = naive._replace(over_time=naive.over_time + 0.1)
-    joint = naive._replace(over_time=naive.over_time + 0.2)
+    benchmark = SimpleNamespace(score=SCORE)
+    best = with_metrics(naive, over_time=naive.over_time + 0.1)
+    joint = with_metrics(naive, over_time=naive.over_time + 0.2)
     by_name = {"naive": naive, "ER": best, "joint": joint}
     rows = [NAIVE, METHODS["ER"], JOINT]
     assert _sentence(benchmark, "class-incremental", by_name, rows) == (
@@ -270,7 +283,7 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     )
     # By seed .18 and 0: in the mean no more than the deviation of .127. A second value of the
     # best is not the next method.
-    near = naive._replace(over_time=best.over_time - [[0.18], [0.0]])
+    near = with_metrics(naive, over_time=best.over_time - [[0.18], [0.0]])
     many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
     published = METHODS["EWC"]._replace(name="EWC, published")
     assert _sentence(benchmark, "task-incremental", many, [*rows, METHODS["EWC"], published]) == (
@@ -278,7 +291,7 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
         "0.710 ± 0.269 (paired difference +0.090 ± 0.127, no more than its standard deviation). "
         "References: naive 0.700 ± 0.141."
     )
-    one = {name: each._replace(over_time=each.over_time[:1]) for name, each in by_name.items()}
+    one = {name: with_metrics(each, over_time=each.over_time[:1]) for name, each in by_name.items()}
     assert "Second is naive with 0.600 (one seed). References: joint" in _sentence(
         benchmark, "task-incremental", one, rows
     )
@@ -291,7 +304,7 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
         benchmark, "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
     )
     assert bounded.startswith("Task-incremental: naive has the highest")
-    nan = best._replace(over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
+    nan = with_metrics(best, over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
     assert _sentence(benchmark, "task-incremental", {"naive": naive, "ER": nan}, rows).startswith(
         "Task-incremental: naive has the highest"
     )

@@ -11,13 +11,13 @@ from PIL import Image
 
 from everlight.continual import Batch
 from everlight.continual.engine.tasks import init_learner
+from everlight.continual.registry import METHODS, Needs
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.run import given_hyperparameters, rows_of, run_benchmark
 from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.methods import METHODS, Needs
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")

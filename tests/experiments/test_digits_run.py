@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import everlight.continual.strategies as strategies
+from everlight.continual.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.options import SETTINGS
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.methods import METHODS
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("digits run")

@@ -6,8 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-# X run_continual
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -122,7 +120,7 @@ def test_the_one_runner_has_it_for_any_method(tmp_path):
             # Five of 24 facts are right by chance alone.
             assert 0.05 < curve[0, -1] < 1
     assert GENERALISED in report.read_text()
-    with pytest.raises(DataError, match="LwF works on scores of classes; here outputs are"):
+    with pytest.raises(DataError, match="LwF needs class scores, but outputs are embeddings here"):
         run_benchmark(options_of("run", ["facts", *small, "--methods", "LwF"]))
 
 

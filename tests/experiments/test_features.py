@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from everlight.continual.registry import METHODS, why_not
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images import registry
 from everlight_data.images.efficientnet import load_efficientnet_lite0
@@ -16,7 +17,6 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual import features
 from everlight_experiments.continual.benchmark import Draw, RunData
 from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
-from everlight_experiments.continual.methods import METHODS, why_not
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")

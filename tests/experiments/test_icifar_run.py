@@ -1,34 +1,34 @@
-"""The run of the continual-learning criteria, on a tiny plan of the procedural world."""
+"""The paper of the continual-learning criteria, on a tiny configuration of the procedural world."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from everlight_experiments.cl_metrics.icifar import ICifarRun, run_icifar
-from everlight_experiments.cl_metrics.record import Plan
 
-from everlight.continual.engine.protocol import Protocol
+from everlight.continual import Protocol
 from everlight_data.errors import DataError
+from everlight_experiments.cl_metrics.config import DEMO, PaperConfig
+from everlight_experiments.cl_metrics.paper import run
+from everlight_experiments.cli import options_of
 
-TINY = Plan(
-    data="procedural",
-    tasks=2,
-    classes=4,
-    side=8,
-    channels=(2, 4),
-    hidden=8,
-    protocol=Protocol(epochs=2, batch_size=16),
-    seeds=2,
-    chosen="not chosen",
+TINY = PaperConfig(
+    replace(
+        DEMO,
+        classes=4,
+        per_class=(20, 10),
+        side=8,
+        tasks=(2,),
+        net="small-cnn:2,4,8",
+        protocol=Protocol(epochs=2, batch_size=16),
+    ),
     methods=("Naive", "EWC"),
-    hyperparameters_tried=2,
-    per_class=(20, 10),
+    seeds=2,
 )
 
 
-def test_it_reports_both_scenarios_and_continues_from_finished_parts(tmp_path):
-    settings = ICifarRun(runs=tmp_path)
-    report = run_icifar(settings, {"demo": TINY})
+def test_it_reports_both_settings_and_continues_from_finished_parts(tmp_path):
+    options = replace(options_of("paper cl-metrics", ["--runs", str(tmp_path)]), config=TINY)
+    report = run(options)
     page = report.read_text()
     for wanted in (
         "Task-incremental",
@@ -40,7 +40,7 @@ def test_it_reports_both_scenarios_and_continues_from_finished_parts(tmp_path):
         assert wanted in page
     with np.load(report.parent / "results.npz") as results:
         first = dict(results)
-    matrices = first["task-incremental/EWC/matrices"]
+    matrices = first["task-incremental/EWC/accuracy by task"]
     assert matrices.shape == (2, 2, 2)
     assert np.all(np.isfinite(matrices))
     np.testing.assert_array_equal(first["class-incremental/Naive/steps"], [[6, 12]] * 2)
@@ -49,10 +49,12 @@ def test_it_reports_both_scenarios_and_continues_from_finished_parts(tmp_path):
     units = sorted((report.parent / "units").iterdir())
     assert not list((report.parent / "checkpoints").iterdir()), "finished parts leave no nets"
     units[0].unlink()
-    again = run_icifar(settings, {"demo": TINY})
+    again = run(options)
     with np.load(again.parent / "results.npz") as results:
         for name, array in results.items():
             if not name.endswith("seconds"):
                 np.testing.assert_array_equal(array, first[name])
-    with pytest.raises(DataError, match="hidden: 8 there, 9 now"):
-        run_icifar(settings, {"demo": replace(TINY, hidden=9)})
+    changed = replace(TINY, benchmark=replace(TINY.benchmark, learning_rate=0.01))
+    differs = r"\(config\.benchmark\.learning_rate: 0\.003 there, 0\.01 now\)"
+    with pytest.raises(DataError, match=differs):
+        run(replace(options, config=changed))

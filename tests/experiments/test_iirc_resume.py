@@ -72,7 +72,7 @@ def run_of(name):
         train, test, CLASSES, HIERARCHY, TaskConfiguration(TASKS), valid_fraction=0.2
     ).sequence
     classes = len(CLASSES) + len(HIERARCHY)
-    begin = beginning(CONFIG, Network(TinyNet("linear")), classes, len(TASKS))
+    begin = beginning(CONFIG, Network(TinyNet("linear"), "a tiny net"), classes, len(TASKS))
 
     def build(data):
         setup, needs = begin(FORMS[name], data)

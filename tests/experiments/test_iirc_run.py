@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS, why_not
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
@@ -18,7 +19,6 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.benchmark import Draw, Request, RunData, Trained
-from everlight_experiments.continual.methods import METHODS, why_not
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc_module
 from everlight_experiments.iirc.benchmark import (

@@ -131,7 +131,7 @@ def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_pa
     for reached, number in enumerate((signal.SIGTERM, signal.SIGHUP), 1):
         stopped = run_child(tmp_path, "stopped", int(number), 1)
         assert stopped.returncode == -number, stopped.stderr
-        assert f"stopped by {signal.Signals(number).name}; a run's same command goes on" in (
+        assert f"stopped by {signal.Signals(number).name}; the same command continues" in (
             stopped.stderr
         )
         assert "Traceback" not in stopped.stderr

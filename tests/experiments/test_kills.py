@@ -11,17 +11,17 @@ from tests.experiments.killed_runs import RUNS
 
 KILLS = {
     "data prepare core50": 6,
-    "icifar": 6,
-    "icifar, two processes": 6,
-    "continual run, two processes": 6,
-    "digits": 5,
-    "facts": 4,
-    "iirc": 4,
-    "core50 batches": 4,
-    "core50 static": 3,
-    "nus": 2,
-    "s20": 2,
-    "radiometric": 2,
+    "paper cl-metrics": 6,
+    "paper cl-metrics, two processes": 6,
+    "run, two processes": 6,
+    "run, selecting": 5,
+    "paper facts": 4,
+    "paper iirc": 4,
+    "paper core50": 4,
+    "paper core50-static": 3,
+    "paper two-camera, nus": 2,
+    "paper two-camera, s20": 2,
+    "paper two-camera, rendered": 2,
 }
 
 

@@ -1,15 +1,27 @@
-"""A user's own strategy: what its function gets, and what is refused."""
+"""A user's own strategy: what it gets, how it is trained, what is refused."""
 
 import numpy as np
 import pytest
 
+from everlight.continual.registry import Needs
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.own_strategy import load_strategy
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.methods import Needs
 
-TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--seeds", "1")
+SMALLEST = [
+    "--epochs",
+    "1",
+    "--batch-size",
+    "64",
+    "--validation-seeds",
+    "1",
+    "--tasks",
+    "2",
+    "--seeds",
+    "1",
+]
+NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
 
@@ -19,11 +31,11 @@ def mine(setup):
 def held(setup, buffer_size, hyperparameter, other=3):
     raise RuntimeError(f"{buffer_size}, {hyperparameter}, {other}")
 
-def replaying(setup, replay_batch_size=5):
-    raise RuntimeError(f"{replay_batch_size}")
-
 def sized(setup, buffer_size=7):
     raise RuntimeError(buffer_size)
+
+def replaying(setup, replay_batch_size=5):
+    raise RuntimeError(f"{replay_batch_size}")
 
 def pulled(setup, hyperparameter):
     return naive(setup)
@@ -39,7 +51,8 @@ number = 3
 
 
 def run(runs, *words):
-    return run_benchmark(options_of("run", [*TINY, *words, "--runs", str(runs)]))
+    words = ["digits", *SMALLEST, "--methods", "naive", *words, "--runs", str(runs)]
+    return run_benchmark(options_of("run", words))
 
 
 @pytest.fixture
@@ -49,9 +62,9 @@ def own_file(tmp_path):
     return path
 
 
-def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
+def test_it_is_one_more_method(tmp_path, own_file):
     """It is naive's, and so are its numbers; units are of one version of the file."""
-    report = run(tmp_path, "--methods", "naive", "--strategy", f"{own_file}:mine")
+    report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
     with np.load(report.parent / "results.npz") as results:
         mine, naive = (
             results[f"class-incremental/{name}/accuracy by task"] for name in ("mine", "naive")
@@ -63,22 +76,25 @@ def test_a_strategy_of_ones_own_is_one_more_method(tmp_path, own_file):
     assert load_strategy(f"{own_file}:mine").version != version
 
 
-def test_its_function_gets_the_arguments_that_it_names(own_file):
+def test_it_gets_what_it_names(own_file):
     own_file.write_text(OWN + "HYPERPARAMETERS = (1.0, 10.0)\n")
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
-    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
     with pytest.raises(RuntimeError, match=r"^200, 10\.0, 3$"):
-        method.make(None, needs._replace(hyperparameter=10.0))
+        method.make(None, NEEDS._replace(hyperparameter=10.0))
     assert load_strategy(f"{own_file}:mine").hyperparameters == ()
-    # A default stays where nothing was given.
-    for name, field, cases in (
-        ("replaying", "replay_batch_size", {None: 5, 64: 64}),
-        ("sized", "buffer_size", {None: 200, 60: 60}),
-    ):
-        for given, expected in cases.items():
-            with pytest.raises(RuntimeError, match=f"^{expected}$"):
-                load_strategy(f"{own_file}:{name}").make(None, needs._replace(**{field: given}))
+    # Its default stays where nothing was given.
+    for size, said in ((None, 5), (64, 64)):
+        with pytest.raises(RuntimeError, match=f"^{said}$"):
+            load_strategy(f"{own_file}:replaying").make(
+                None, NEEDS._replace(replay_batch_size=size)
+            )
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
+def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
+    with pytest.raises(RuntimeError, match=f"^{expected}$"):
+        load_strategy(f"{own_file}:sized").make(None, NEEDS._replace(buffer_size=size))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +103,7 @@ def test_its_function_gets_the_arguments_that_it_names(own_file):
         ("own.py", r"give --strategy my_file.py:my_strategy, a function from a Setup"),
         ("none.py:mine", r"none.py does not exist"),
         ("own.py:mime", r"has no 'mime'\. Did you mean 'mine'"),
-        ("own.py:number", r"own.py:number is int; give --strategy"),
+        ("own.py:number", r"own\.py:number is int; give --strategy"),
         ("own.py:nothing", r"gave NoneType; it must give a Strategy"),
         (
             "own.py:pulled",
@@ -99,24 +115,31 @@ def test_its_function_gets_the_arguments_that_it_names(own_file):
         ("own.txt:mine", r"own.txt is no Python file"),
     ],
 )
-def test_a_strategy_that_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, message):
+def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def mine(:")
     (tmp_path / "own.txt").write_text(OWN)
     with pytest.raises(DataError, match=message):
-        run(tmp_path / "runs", "--strategy", asked, "--methods", "naive")
+        run(tmp_path / "runs", "--strategy", asked)
+
+
+def test_two_of_one_name_are_refused(tmp_path, own_file):
+    with pytest.raises(DataError, match="two --strategy of one name; rename one"):
+        run(tmp_path / "runs", "--strategy", f"{own_file}:mine", f"{own_file}:mine")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("old", "new"),
     [
-        ("def mine(setup, capacity=7): ...", "parameter 'capacity' is now 'buffer_size'"),
-        ("def mine(setup, exemplars=7): ...", "'exemplars' is now 'exemplars_per_class'"),
-        ("def mine(setup, strength=7): ...", "'strength' is now 'hyperparameter'"),
-        ("STRENGTHS = (1,)\ndef mine(setup): ...", "STRENGTHS is now HYPERPARAMETERS"),
+        ("capacity", "buffer_size"),
+        ("exemplars", "exemplars_per_class"),
+        ("strength", "hyperparameter"),
     ],
 )
-def test_an_old_name_is_refused_with_the_new_one(own_file, text, message):
-    own_file.write_text(text)
-    with pytest.raises(DataError, match=message):
+def test_an_old_parameter_is_refused_with_the_new_name(own_file, old, new):
+    own_file.write_text(f"def mine(setup, {old}=7):\n    return None\n")
+    with pytest.raises(DataError, match=f"the parameter '{old}' is now '{new}'"):
+        load_strategy(f"{own_file}:mine")
+    own_file.write_text("STRENGTHS = (1, 2)\ndef mine(setup):\n    return None\n")
+    with pytest.raises(DataError, match="the tuple STRENGTHS is now HYPERPARAMETERS"):
         load_strategy(f"{own_file}:mine")

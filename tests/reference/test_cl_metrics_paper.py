@@ -5,12 +5,6 @@ import itertools
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.cl_metrics.paper import CRITERIA as PAPER_COLUMNS
-from everlight_experiments.cl_metrics.paper import (
-    PAPER_CRITERIA,
-    PAPER_SCORES,
-    PAPER_STABILITIES,
-)
 from scipy.optimize import linprog
 
 from everlight.metrics.cl_score import (
@@ -21,6 +15,12 @@ from everlight.metrics.cl_score import (
     counted_sample_memory,
     model_size_efficiency,
     samples_storage_efficiency,
+)
+from everlight_experiments.cl_metrics.paper import CRITERIA as PAPER_COLUMNS
+from everlight_experiments.cl_metrics.paper import (
+    PAPER_CRITERIA,
+    PAPER_SCORES,
+    PAPER_STABILITIES,
 )
 
 PRINTED_W2 = {"A": 0.4, "MS": 0.1, "SSS": 0.1, "CE": 0.1, "BWT+": 0.2, "REM": 0.05, "FWT": 0.05}

@@ -13,9 +13,9 @@ from typing import Annotated
 import tyro
 
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS, Method
 from everlight_experiments.common.settings import Count, Preset
 from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.methods import METHODS, Method
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {
@@ -32,7 +32,7 @@ PAPER_METHODS: dict[str, Method] = {
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)

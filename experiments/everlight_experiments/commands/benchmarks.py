@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     make: Callable[[Request], Benchmarks]
     """Benchmarks by setting."""
     own_settings: bool = False
-    """Whether it has settings of its own."""
+    """True if it has settings of its own."""
 
 
 def composed(request: Request) -> Benchmarks:

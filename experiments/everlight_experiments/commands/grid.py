@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import rankdata
 
+from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, load, named
 from everlight_experiments.commands.columns import (
@@ -44,7 +45,6 @@ from everlight_experiments.common.settings import check_methods, check_name
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
-from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report_tables import (
     choices_of,

@@ -20,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from everlight.continual import Build, Learner, TaskSequence
 from everlight.continual.base import Memory, Samples
 from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.registry import Method
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
 from everlight_experiments.commands.benchmarks import load
@@ -35,7 +36,6 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.runner import Runner, are_images, stored_images
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."

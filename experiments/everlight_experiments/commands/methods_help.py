@@ -4,7 +4,7 @@ import math
 import shlex
 import textwrap
 
-from everlight_experiments.continual.methods import METHODS, Method, Needs
+from everlight.continual.registry import METHODS, Method, Needs
 
 WIDTH = 78
 INDENT = "  "

@@ -5,9 +5,9 @@ import inspect
 from typing import Any
 
 from everlight.continual import Setup, Strategy
+from everlight.continual.registry import METHODS, Method, Needs
 from everlight_data.errors import DataError
 from everlight_experiments.common.python_files import load_object
-from everlight_experiments.continual.methods import METHODS, Method, Needs
 
 _FORM = "give --strategy my_file.py:my_strategy, a function from a Setup to a Strategy"
 HYPERPARAMETERS = "HYPERPARAMETERS"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from everlight.continual.registry import METHODS, Method, why_not, with_published
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import load, named
 from everlight_experiments.commands.options import WIDENING, RunOptions
@@ -20,7 +21,6 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods, check_name
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.kept_nets import NETS
-from everlight_experiments.continual.methods import METHODS, Method, why_not, with_published
 from everlight_experiments.continual.report import report_sections, report_summary
 from everlight_experiments.continual.train import (
     Training,

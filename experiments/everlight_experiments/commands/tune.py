@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import default_config, load, named
 from everlight_experiments.commands.columns import (
@@ -34,7 +35,6 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.intervals import paired_interval
-from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.report_tables import hyperparameters_table
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.selection import (
@@ -67,7 +67,7 @@ class Tried(NamedTuple):
     found: Mapping[str, Float[np.ndarray, "draws"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
     choices: Mapping[str, Mapping[str, Choice]]
-    """By setting and method."""
+    """Selections by setting and method."""
 
     @property
     def label(self) -> str:

@@ -116,12 +116,11 @@ def changed(config: C, changes: Mapping[str, Any], option: str = "--") -> C:
                     default=config,
                     config=(tyro.conf.FlagConversionOff,),
                 )
-        except SystemExit as error:
-            now = _value(config, name)
+        # A part's own checks raise ValueError.
+        except (SystemExit, ValueError) as error:
+            now = _options(config)[name]
             said = f"{option}{name} {' '.join(texts)}; give something like {now!r}"
             raise DataError(said) from error
-        except ValueError as error:
-            raise DataError(f"{option}{name} {' '.join(texts)}: {error}") from error
     check_settings(config)
     return config
 
@@ -135,10 +134,9 @@ def full_name(names: Sequence[str], given: str) -> str:
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
     """Return the words that make one configuration of another on the command line, by option."""
-    words = {}
-    for name in option_names(config):
-        value = _value(config, name)
-        if value == _value(default, name):
+    words, defaults = {}, _options(default)
+    for name, value in _options(config).items():
+        if value == defaults[name]:
             continue
         before, dot, last = name.rpartition(".")
         if value is False:
@@ -152,9 +150,14 @@ def _texts(value: Any) -> list[str]:
     return [str(each) for each in (value if isinstance(value, tuple) else (value,))]
 
 
-def option_names(config: Any, before: str = "") -> list[str]:
+def option_names(config: Any) -> list[str]:
     """Return the names of a configuration's options as the command line writes them."""
-    names = []
+    return list(_options(config))
+
+
+def _options(config: Any, before: str = "") -> dict[str, Any]:
+    """Return the values of a configuration's options by name."""
+    found: dict[str, Any] = {}
     parts = config if isinstance(config, Mapping) else _fields(config)
     for name, value in parts.items():
         written = name.replace("_", "-")
@@ -162,10 +165,10 @@ def option_names(config: Any, before: str = "") -> list[str]:
             continue
         if dataclasses.is_dataclass(value) or (isinstance(value, Mapping) and value):
             inner = before if _is_unnamed(config, name) else f"{before}{written}."
-            names += option_names(value, inner)
+            found |= _options(value, inner)
         else:
-            names.append(before + written)
-    return names
+            found[before + written] = value
+    return found
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -183,17 +186,6 @@ def _has_mark(config: Any, name: str, holds: Callable[[Any], bool]) -> bool:
         return False
     hint = typing.get_type_hints(type(config), include_extras=True)[name]
     return any(map(holds, getattr(hint, "__metadata__", ())))
-
-
-def _value(config: Any, name: str) -> Any:
-    for part in name.split("."):
-        values = config if isinstance(config, Mapping) else _fields(config)
-        spelled = {key.replace("_", "-"): each for key, each in values.items()}
-        nested = [each for each in values.values() if dataclasses.is_dataclass(each)]
-        if part not in spelled and nested:
-            spelled |= {key.replace("_", "-"): x for key, x in _fields(nested[0]).items()}
-        config = spelled[part]
-    return config
 
 
 def read_changes(given: Sequence[str], option: str) -> dict[str, str]:

@@ -28,8 +28,8 @@ class ExportSettings:
     """Folder of the run, where the exported files are written."""
     to: Form = "csv"
     """Format to write: csv is `scores.csv`, a line per number; matrices is `matrices.json` and a
-    csv per method; tensorboard writes event files by tensorboardX; wandb writes an offline run, which `wandb
-    sync` uploads."""
+    csv per method; tensorboard writes event files by tensorboardX; wandb writes an offline run,
+    which `wandb sync` uploads."""
 
 
 def export(settings: ExportSettings) -> Path:

@@ -92,8 +92,8 @@ def refuse_old_names(arguments: Sequence[str], kind: type) -> None:
             if preset in VALUES["--preset"]:
                 raise DataError(f"{option} {value}: give {benchmark}:{VALUES['--preset'][preset]}")
         if option == "--vary" and "=" in value:
-            name = value.partition("=")[0].replace("_", "-")
-            if _renamed(name) != name:
+            name = value.partition("=")[0]
+            if _renamed(name) != name.replace("_", "-"):
                 raise DataError(f"--vary {name} is now --vary {_renamed(name)}")
 
 

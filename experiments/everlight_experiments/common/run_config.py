@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
@@ -26,13 +26,21 @@ def as_json(values: dict) -> dict:
 
 
 def name_differences(stored: dict, chosen: dict) -> str:
-    """Return the differences of two descriptions, for an error message; empty where they agree."""
-    chosen = as_json(chosen)
-    return "; ".join(
-        f"{name}: {stored.get(name)!r} there, {chosen.get(name)!r} now"
-        for name in sorted(set(stored) | set(chosen))
-        if stored.get(name) != chosen.get(name)
-    )
+    """Return the differences of two descriptions, for an error message; empty where they agree.
+
+    Values of nested descriptions are named with dots.
+    """
+    return "; ".join(_differences(stored, as_json(chosen)))
+
+
+def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
+    """Yield a text for every value that differs."""
+    for name in sorted(set(stored) | set(chosen)):
+        there, now = stored.get(name), chosen.get(name)
+        if isinstance(there, dict) and isinstance(now, dict):
+            yield from _differences(there, now, f"{before}{name}.")
+        elif there != now:
+            yield f"{before}{name}: {there!r} there, {now!r} now"
 
 
 def state_of(config: Path) -> tuple[int, int]:

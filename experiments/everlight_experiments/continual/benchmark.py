@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
+from everlight.continual.registry import Demand, Method, Needs
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.common.report import Section
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.methods import Demand, Method, Needs
 
 VALIDATION_SEED = 1_000
 """Validation seeds begin at the run's seed plus this number and are never evaluated on."""
@@ -199,7 +199,7 @@ Benchmarks = Mapping[str, Benchmark]
 
 
 class Request(NamedTuple):
-    """What is asked of a benchmark."""
+    """Options from which benchmarks are made."""
 
     name: str
     config: Any

@@ -19,6 +19,7 @@ from everlight.continual import (
     flax_setup,
     softmax_objective,
 )
+from everlight.continual.registry import Demand, Method, Needs
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight.scenarios import (
     class_incremental,
@@ -52,7 +53,6 @@ from everlight_experiments.continual.features import (
     load_features,
     stored_features,
 )
-from everlight_experiments.continual.methods import Demand, Method, Needs
 from everlight_experiments.continual.metrics import (
     MATRIX,
     PREDICTED,

@@ -8,9 +8,9 @@ import jax
 
 from everlight.continual import Learner, SequenceResult
 from everlight.continual.base import Memory
+from everlight.continual.registry import Method
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.many_runs import AfterTask, Unit
-from everlight_experiments.continual.methods import Method
 
 NETS = "models"
 """Folder of the networks that a run keeps."""

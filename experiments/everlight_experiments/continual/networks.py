@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import flax.linen as nn
 
+from everlight.continual.registry import Method
 from everlight.models import MLP, PlainCNN, ReducedResNet, ResNet50
 from everlight.models.small_cnn import SmallCNN
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.common.python_files import load_object
 from everlight_experiments.common.settings import check_name
-from everlight_experiments.continual.methods import Method
 
 
 class Wanted(NamedTuple):
@@ -24,7 +24,7 @@ class Wanted(NamedTuple):
     dtype: str = "float32"
     dropout: tuple[float, ...] = ()
     remat: bool = False
-    """Whether activations are recomputed in the backward pass."""
+    """True if activations are recomputed in the backward pass."""
 
 
 class Network(NamedTuple):
@@ -86,6 +86,9 @@ def small_cnn(numbers: tuple[int, ...], wanted: Wanted) -> Network:
     """Return the four-convolution network of Zenke et al. 2017."""
     first, second, hidden = numbers or (32, 64, 512)
     dropout = wanted.dropout or (0.25, 0.25, 0.5)
+    if len(dropout) != 3:
+        given = " ".join(map(str, dropout))
+        raise DataError(f"--dropout {given}; give 3 values, after both blocks and the dense layer")
     shape = SmallCNN(wanted.classes, (first, second), hidden, dropout, dtype=wanted.dtype)
     note = f"small CNN, channels {(first, second)}, {hidden} hidden units, dropout {dropout}"
     return Network(shape, note, named=False)

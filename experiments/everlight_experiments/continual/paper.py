@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
+from everlight.continual.registry import Method
 from everlight_data.errors import DataError
 from everlight_experiments.common.configs import option_value, with_config
 from everlight_experiments.common.report import (
@@ -24,7 +25,6 @@ from everlight_experiments.common.report import (
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import Preset, RunSettings
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import report_sections, report_summary
 from everlight_experiments.continual.report_tables import NOTHING_PUBLISHED, Published

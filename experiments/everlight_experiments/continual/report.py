@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from everlight.continual.registry import METHODS, Method
 from everlight_experiments.common.cells import deviation, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
@@ -16,7 +17,6 @@ from everlight_experiments.continual.matrix_scores import (
     forgetting_cell,
     why_white,
 )
-from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report_metrics import metric_items
 from everlight_experiments.continual.report_tables import (

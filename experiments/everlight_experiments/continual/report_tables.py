@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import TaskSequence
+from everlight.continual.registry import Demand, Method, why_not
 from everlight.metrics import (
     CRITERIA,
     WEIGHTINGS,
@@ -41,7 +42,6 @@ from everlight_experiments.continual.matrix_scores import (
     names_ahead,
     of_runs,
 )
-from everlight_experiments.continual.methods import Demand, Method, why_not
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.selection import Choice
 

@@ -22,6 +22,7 @@ from everlight.continual import (
     initial_state,
     operations_per_step,
 )
+from everlight.continual.registry import METHODS, Method
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
@@ -40,7 +41,6 @@ from everlight_experiments.continual.benchmark import (
     Use,
 )
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
-from everlight_experiments.continual.methods import METHODS, Method
 from everlight_experiments.continual.outcome import Cost, Outcome, measured
 from everlight_experiments.continual.selection import (
     Choice,

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from everlight.continual.registry import METHODS, Method, why_not
 from everlight_data.writing import amount
 from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
 from everlight_experiments.continual.kept_nets import NETS, bytes_of_nets
-from everlight_experiments.continual.methods import METHODS, Method, why_not
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
 

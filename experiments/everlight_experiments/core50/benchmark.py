@@ -22,6 +22,7 @@ from everlight.continual import (
     fixed_test_objective,
     flax_setup,
 )
+from everlight.continual.registry import Method, Needs
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50, category_of
@@ -34,7 +35,6 @@ from everlight_experiments.continual.benchmark import (
     Use,
 )
 from everlight_experiments.continual.features import load_features, stored_features
-from everlight_experiments.continual.methods import Method, Needs
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.metrics import METRICS
 from everlight_experiments.core50.pretraining import (

@@ -19,10 +19,10 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.checks import Between
+from everlight.continual.registry import METHODS, Method
 from everlight.scenarios.core50 import Level
 from everlight_experiments.common.settings import Count, Preset, Rate
 from everlight_experiments.continual.config import Dtype, Side
-from everlight_experiments.continual.methods import METHODS, Method
 
 CITATION = (
     "Lomonaco and Maltoni 2017, "
@@ -152,7 +152,7 @@ class Config(Base):
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Options of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     scenarios: tuple[Scenario, ...] = SCENARIOS
@@ -170,7 +170,7 @@ class PaperConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StaticConfig(Base):
-    """What the command of the static benchmark trains."""
+    """Options of the static benchmark's command."""
 
     levels: tuple[Level, ...] = ("object", "category")
     """Classes to predict: the 50 objects or the 10 categories."""

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from everlight.continual import Build, Learner, Samples, SequenceResult, predict_samples
+from everlight.continual.registry import Method
 from everlight.metrics.open_set import partial_test_accuracy, rejection_curve, roc_area
 from everlight_experiments.continual.benchmark import Benchmark, Draw, Metric, RunData, Trained
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.runner import build_with
 

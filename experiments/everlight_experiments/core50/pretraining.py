@@ -1,4 +1,4 @@
-"""What all methods begin with: frames, a network's weights, and features of its frozen trunk."""
+"""Beginnings that all methods share: frames, a network's weights, its frozen trunk's features."""
 
 import dataclasses
 import zlib

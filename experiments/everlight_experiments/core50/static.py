@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from sklearn.svm import LinearSVC
 
 from everlight.continual import SequenceResult
+from everlight.continual.registry import Method
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS
 from everlight_experiments.common.plots import COLORS, new_canvas, save
 from everlight_experiments.common.report import (
@@ -26,8 +27,6 @@ from everlight_experiments.common.report import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.methods import Method
-from everlight_experiments.continual.outcome import arrays_of
 from everlight_experiments.continual.paper import PaperOptions, paper_options
 from everlight_experiments.continual.train import Job, Training, runners_of, train_jobs
 from everlight_experiments.core50.benchmark import (
@@ -55,11 +54,10 @@ FUSED = 8
 LEARNED = (1, 2, 4, 6, 8, 10)
 """Numbers of sessions, the first ones, that the SVM learns; it is tested on the others."""
 SCRATCH, SVM, TUNING = "from scratch", "frozen + SVM", "fine-tuning"
-STRATEGIES = (SCRATCH, SVM, TUNING)
-FUSION = "accuracy by fused frames"
+FUSION, SESSIONS = "accuracy by fused frames", "sessions"
 
-Accuracies = Mapping[str, Mapping[str, Mapping[int, float]]]
-"""Accuracy by level, strategy and number of fused frames."""
+Accuracies = Mapping[str, Mapping[str, Float[np.ndarray, "windows"]]]
+"""Accuracies by level and strategy, for each of the first `WINDOWS`."""
 
 static_options = partial(
     paper_options, PAPER._replace(name="core50-static", presets=STATIC_PRESETS)
@@ -93,29 +91,22 @@ def run_static(options: PaperOptions) -> Path:
         level: _svm(folder, material, np.asarray(features.values), facts)
         for level, material in materials.items()
     }
-    learned = {f"{level}/{SVM}/{name}": x for level in svm for name, x in svm[level].items()}
-    folder.save_results(**arrays_of(outcomes), **learned)
     accuracies = {
         level: {
-            name: dict(
-                zip(
-                    windows_of(material),
-                    (
-                        svm[level][FUSION]
-                        if name == SVM
-                        else outcomes[f"{level}, {name}"]["naive"].metrics[FUSION][0]
-                    ).tolist(),
-                    strict=True,
-                )
-            )
-            for name in STRATEGIES
+            SCRATCH: outcomes[f"{level}, {SCRATCH}"]["naive"].metrics[FUSION][0],
+            SVM: found[FUSION],
+            TUNING: outcomes[f"{level}, {TUNING}"]["naive"].metrics[FUSION][0],
         }
-        for level, material in materials.items()
-    }
-    sessions = {
-        level: dict(zip(LEARNED, found["sessions"].tolist(), strict=True))
         for level, found in svm.items()
     }
+    sessions = {level: found[SESSIONS] for level, found in svm.items()}
+    folder.save_results(
+        **{
+            f"{level}/{name}": values
+            for level, by_name in accuracies.items()
+            for name, values in (*by_name.items(), (SESSIONS, sessions[level]))
+        }
+    )
     benchmark = next(iter(benchmarks.values()))
     fine, scratch = config.fine_tuning, config.scratch
     summary = [
@@ -227,7 +218,7 @@ def _svm(
         later = session >= count
         chosen = svm_confidence(features, labels, later).argmax(axis=1)
         sessions.append(np.mean(chosen == labels[later]))
-    found["sessions"] = np.array(sessions)
+    found[SESSIONS] = np.array(sessions)
     folder.save_unit(name, facts, **found)
     return found
 
@@ -256,13 +247,13 @@ def _sections(
     path: Path,
     config: StaticConfig,
     accuracies: Accuracies,
-    sessions: Mapping[str, Mapping[int, float]],
+    sessions: Mapping[str, Float[np.ndarray, "counts"]],
     remark: str,
 ) -> tuple[FirstScreen, list[Section]]:
     """Return the first screen and the section on the number of training sessions."""
     paper = STATIC[published_net(config.net)]
     here = {
-        level: {name: values[1] for name, values in by_name.items()}
+        level: {name: float(values[0]) for name, values in by_name.items()}
         for level, by_name in accuracies.items()
     }
     published = {level: {name: paper[name][level] for name in paper} for level in accuracies}
@@ -285,8 +276,7 @@ def _sections(
     )
     columns = [Column("level"), *(Column(str(count), "sessions, %") for count in LEARNED)]
     rows = [
-        [level, *(f"{100 * value:.1f}" for value in values.values())]
-        for level, values in sessions.items()
+        [level, *(f"{100 * value:.1f}" for value in values)] for level, values in sessions.items()
     ]
     table = Table("Accuracy in percent by the number of training sessions.", columns, rows)
     name = published_name(config)
@@ -311,23 +301,23 @@ def _order(accuracy: Mapping[str, float]) -> str:
 
 
 def _table(accuracies: Accuracies, paper: Mapping[str, Mapping[str, float]], marked: str) -> Table:
-    windows = next(iter(next(iter(accuracies.values())).values()))
-    fused = max(window for window in windows if window <= FUSED)
+    windows = len(next(iter(next(iter(accuracies.values())).values())))
+    place = min(windows - 1, WINDOWS.index(FUSED))
     rows = []
     for name, published in paper.items():
         own = [accuracies[level][name] for level in accuracies]
         rows.append(
             [
                 name,
-                *(f"{100 * values[1]:.1f}" for values in own),
-                *(f"{100 * values[fused]:.1f}" for values in own),
+                *(f"{100 * values[0]:.1f}" for values in own),
+                *(f"{100 * values[place]:.1f}" for values in own),
                 *(f"{published[level]:.1f}" for level in accuracies),
             ]
         )
     columns = [
         Column("strategy"),
         *(Column(level, "single frames, %") for level in accuracies),
-        *(Column(level, f"{fused} frames fused, %") for level in accuracies),
+        *(Column(level, f"{WINDOWS[place]} frames fused, %") for level in accuracies),
         *(Column(level, PUBLISHED_GROUP) for level in accuracies),
     ]
     caption = f"50 objects and 10 categories (table 2). Paper: {marked}, single frames."
@@ -339,11 +329,11 @@ def _plot_fusion(path: Path, accuracies: Accuracies) -> Path:
     canvas, axes = new_canvas(len(accuracies), 4.6, 3.4)
     for axis, (level, by_name) in zip(axes, accuracies.items(), strict=True):
         for color, (name, values) in zip(COLORS, by_name.items(), strict=False):
-            percent = [100 * value for value in values.values()]
-            axis.plot(list(values), percent, color=color, marker="o", markersize=3, label=name)
+            windows = WINDOWS[: len(values)]
+            axis.plot(windows, 100 * values, color=color, marker="o", markersize=3, label=name)
         axis.set(title=f"{level} level", xlabel="frames fused", ylim=(0, 100))
         axis.set_xscale("log", base=2)
-        axis.set_xticks(list(values), list(map(str, values)))
+        axis.set_xticks(windows, list(map(str, windows)))
     axes[0].set_ylabel("accuracy, %")
     canvas.legend(*axes[-1].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return save(canvas, path)

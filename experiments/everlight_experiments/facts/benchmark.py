@@ -29,6 +29,7 @@ from everlight.continual import (
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import begin_state
+from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import fact_sequence, same_shapes
@@ -60,7 +61,6 @@ from everlight_experiments.continual.benchmark import (
     own_data,
 )
 from everlight_experiments.continual.features import Features, load_features, stored_features
-from everlight_experiments.continual.methods import METHODS, Method, Needs
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.facts.config import GRIDS, Config, Data, Network, Scale
 from everlight_experiments.facts.metrics import (

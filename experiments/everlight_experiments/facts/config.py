@@ -18,11 +18,11 @@ import tyro
 
 from everlight.checks import Between
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS, Method, with_published
 from everlight_data.facts.divided import DataSet
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import Dtype, Side
-from everlight_experiments.continual.methods import METHODS, Method, with_published
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
@@ -131,7 +131,7 @@ class PaperScale:
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Configuration of the paper's command."""
 
     data: Annotated[Data, tyro.conf.arg(name="")]
     """Facts, images and word vectors."""

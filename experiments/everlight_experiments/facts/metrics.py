@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from everlight.continual.registry import METHODS
 from everlight.metrics import gem_backward_transfer, gem_forward_transfer
 from everlight.metrics.ranking import (
     Facts,
@@ -37,7 +38,6 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     once_per_run,
 )
-from everlight_experiments.continual.methods import METHODS
 from everlight_experiments.continual.outcome import BY_TASK, measured
 
 TOP = 5
@@ -110,7 +110,7 @@ SPO_TOP5 = {
         "MAS": (10.02, 23.28, 5.61, 14.78, 18.56, 14.46, 21.9),
     },
 }
-"""By least examples of a part, in the order of `ranking_groups.SPO_CASES` (tables 14 to 17)."""
+"""Top-5 by least examples of a part, in the order of `SPO_CASES` (tables 14 to 17)."""
 SIMILARITY = {
     "mid-scale, semantic": (0.02, 0.25),
     "mid-scale, random": (0.22, 0.84),

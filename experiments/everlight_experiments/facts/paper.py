@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight.continual.registry import Method
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.divided import SPLITS
 from everlight_data.facts.published import are_published, split_folders
@@ -14,7 +15,6 @@ from everlight_experiments.common.report import Section
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Draw
-from everlight_experiments.continual.methods import Method
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -305,12 +305,11 @@ def scales_of(config: PaperConfig) -> list[str]:
     splits = config.data.splits
     if splits is None:
         return list(config.scales)
-    found = [
-        name for name, each in config.scales.items() if are_published(splits, each.scale.tasks)
-    ]
+    tasks = {name: each.scale.tasks for name, each in config.scales.items()}
+    found = [name for name, count in tasks.items() if are_published(splits, count)]
     if not found:
-        name, count = next(iter(tasks.items()))
-        needed = " and ".join(map(str, split_folders(splits, count).values()))
+        name, each = next(iter(config.scales.items()))
+        needed = " and ".join(map(str, split_folders(splits, each.scale.tasks).values()))
         raise MissingDataError(f"{needed}: {name} needs both, and the others' are missing too")
     return found
 

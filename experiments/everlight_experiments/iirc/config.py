@@ -18,10 +18,10 @@ from typing import Annotated, Literal
 import tyro
 
 from everlight.continual import Protocol
+from everlight.continual.registry import METHODS, Method, Needs
 from everlight_data.images.iirc_sets import IIRCName
 from everlight_experiments.common.settings import Bytes, Count, Preset, Rate, Share
 from everlight_experiments.continual.config import Dtype, Side
-from everlight_experiments.continual.methods import METHODS, Method, Needs
 
 _AS_THEY_ARE = (
     *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
@@ -93,7 +93,7 @@ class Config:
 
 @dataclass(frozen=True)
 class PaperConfig:
-    """What the paper's command trains."""
+    """Benchmark, methods and numbers of runs of the paper's command."""
 
     benchmark: Annotated[Config, tyro.conf.arg(name="")]
     configurations: Count

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.continual import TaskSequence, multi_hot
+from everlight.continual.registry import METHODS
 from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.images.iirc_sets import IIRCData, is_imagenet
@@ -19,7 +20,6 @@ from everlight_experiments.common.report import Column, Figure, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods, check_name
 from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.methods import METHODS
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import (
     Experiment,

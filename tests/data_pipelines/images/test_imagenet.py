@@ -9,8 +9,8 @@ import pytest
 from everlight.scenarios.iirc import iirc
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.iirc_metadata import imagenet_listing
+from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 from everlight_data.images.imagenet import leave_out, list_imagenet
-from everlight_experiments.iirc.streaming import load_imagenet
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")
@@ -61,7 +61,9 @@ QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
 )
 def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, benchmark, number):
     monkeypatch.setenv("EVERLIGHT_DATA", str(whole))
-    files, (hierarchy, configurations, fraction) = load_imagenet(benchmark, number + 1)
+    # More images per class than any class has.
+    request = IIRCRequest(benchmark, 224, (100, 100), number + 1)
+    files, (hierarchy, configurations, fraction) = load_iirc(request)
     assert files.remarks == ()
     place = {os.fsdecode(name): index for index, name in enumerate(files.images)}
     splits, shares = package._get_dataset(benchmark, str(whole / "imagenet"))

@@ -1,0 +1,187 @@
+"""The papers' benchmarks: sequences, scores and refusals, by hand."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from everlight.continual.registry import METHODS, WHY_NOT, why_not, with_published
+from everlight.models import MLP
+from everlight_data.errors import DataError
+from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
+from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmarks import BENCHMARKS, load
+from everlight_experiments.common.configs import changed
+from everlight_experiments.continual.benchmark import Draw, Trained
+from everlight_experiments.continual.metrics import mean_so_far
+from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.core50 import benchmark as core50_benchmark
+from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
+from everlight_experiments.core50.config import PRESETS as CORE50
+from everlight_experiments.core50.config import STATIC_PRESETS
+from everlight_experiments.core50.pretraining import make_net
+from everlight_experiments.facts import benchmark as facts_benchmark
+from everlight_experiments.facts.config import PAPER_PRESETS as FACTS_PAPER
+from everlight_experiments.facts.config import PRESETS as FACTS
+from everlight_experiments.iirc.benchmark import network_of
+from everlight_experiments.iirc.config import IMAGENET
+from everlight_experiments.iirc.config import PRESETS as IIRC
+
+NAIVE = METHODS["naive"]
+
+
+@pytest.fixture(scope="module")
+def frames():
+    """Four of every object in every session, each a pixel."""
+    session, number, time = (axis.ravel() for axis in np.indices((11, 50, 4)))
+    images = np.zeros((len(number), 1, 1, 3), np.uint8)
+    return Core50("frames", images, session, number, 75 * time, OBJECTS, CATEGORIES)
+
+
+@pytest.fixture(scope="module")
+def core50(frames):
+    """The three scenarios on these frames."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core50_benchmark, "load_frames", lambda config, seed: frames)
+        # Places in the sequences are then places in the frames.
+        patch.setattr(core50_benchmark, "thin_test", lambda frames, count: frames)
+        parts = CORE50["demo"], "object", ("NI", "NC", "NIC"), 0, Path("runs")
+        return core50_benchmark.batch_benchmarks(*parts)
+
+
+@pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
+def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, scenario, batches):
+    """Two training sessions test them, thinned as the test set is, and are not learnt."""
+    sequence = core50[scenario].sequence(NAIVE, Draw("validation", 0, 0))
+    assert sequence.tasks.id.shape[0] == batches
+    train = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]
+    tested = np.asarray(sequence.test.index)
+    assert (
+        sorted(train.tolist())
+        == np.flatnonzero(np.isin(frames.session, [0, 1, 3, 4, 7, 8])).tolist()
+    )
+    assert set(frames.session[tested]) == {5, 10}
+    assert len(set(tested.tolist())) == len(tested)
+    np.testing.assert_array_equal(np.bincount(frames.object[tested]), 2 * 2)
+    np.testing.assert_array_equal(np.asarray(sequence.test.labels)[:, 0], frames.object[tested])
+    assert sequence.test_member.shape == (batches, len(tested))
+    # Its order is the last published one, and evaluation begins with the first.
+    if scenario == "NC":
+        last = core50[scenario].sequence(NAIVE, Draw("evaluation", 0, 9))
+        np.testing.assert_array_equal(sequence.class_task, last.class_task)
+
+
+def core50_metrics(benchmark, accuracy):
+    """Return the score over time and by task of a run with these accuracies of classes."""
+    draw = Draw("evaluation", 0, 0)
+    sequence = benchmark.sequence(NAIVE, draw)
+    arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
+    run = Trained(arrays, sequence, draw, NAIVE, len(accuracy))
+    return [metric.compute(run) for metric in benchmark.metrics[:2]]
+
+
+def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50, rng):
+    accuracy = rng.random((8, 50))
+    over_time, matrix = core50_metrics(core50["NI"], accuracy)
+    # In NI the first batch brings all of them.
+    np.testing.assert_allclose(matrix[:, 0], accuracy.mean(axis=1))
+    assert np.isnan(matrix[:, 1:]).all()
+    np.testing.assert_array_equal(over_time, accuracy[:, 0])
+    accuracy = rng.random((9, 50))
+    _, matrix = core50_metrics(core50["NC"], accuracy)
+    # One object of each category comes first.
+    np.testing.assert_allclose(matrix[:, 0], accuracy[:, ::5].mean(axis=1))
+
+
+def test_scores_over_time_are_means_of_the_tasks_so_far():
+    found = mean_so_far(np.array([[0.8, 0.1], [0.4, 0.9]]))
+    np.testing.assert_allclose(found, [0.8, 0.65])
+
+
+def test_methods_that_make_no_sense_say_why(core50):
+    def refused(offers):
+        return {name for name, row in METHODS.items() if why_not(row, offers) is not None}
+
+    several = {"incremental joint", "iCaRL-CNN", "iCaRL-norm"}
+    several |= {name for name in METHODS if name.startswith("BiC-")}
+    assert refused(core50["NC"].capabilities) == several | {"LUCIR", "HAT", "PackNet", "ER-ACE"}
+    again = {"iCaRL", "BiC"}
+    assert refused(core50["NI"].capabilities) == refused(core50["NC"].capabilities) | again
+    assert why_not(METHODS["iCaRL"], core50["NI"].capabilities) == WHY_NOT["own classes"]
+
+
+def test_a_published_hyperparameter_is_a_row_of_its_own():
+    rows = with_published([METHODS["LwF"], METHODS["naive"]])
+    assert [(row.name, row.hyperparameters) for row in rows] == [
+        ("LwF", METHODS["LwF"].hyperparameters),
+        ("LwF, published", (1,)),
+        ("naive", ()),
+    ]
+
+
+def test_more_seeds_than_there_are_orders_are_refused():
+    message = r"--seeds 9; core50 has 10 published orders.* give 8 or less"
+    with pytest.raises(DataError, match=message):
+        load(options_of("run", ["core50-nc", "--seeds", "9"]))
+
+
+CONFIGS = {
+    **{name: entry.configs for name, entry in BENCHMARKS.items()},
+    "facts of the paper": FACTS_PAPER,
+    "core50 at once": STATIC_PRESETS,
+    "core50 of the paper": {name: each.benchmark for name, each in CORE50_PAPER.items()},
+    "iirc on ImageNet": {"paper": IMAGENET.benchmark},
+    "features": {"demo": options_of("run", ["digits", "--features", "efficientnet-lite0"]).config},
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(config, id=f"{name}-{preset}")
+        for name, configs in CONFIGS.items()
+        for preset, config in configs.items()
+    ],
+)
+def test_every_configuration_says_how_it_was_chosen(config):
+    """As published, on no data, or on what is not evaluated."""
+    known = ("published", "not chosen on any data", "validation seed", "validation configuration")
+    known += ("Nothing was tuned.",)
+    assert any(word in config.chosen for word in known)
+    assert "by hand" not in config.chosen
+
+
+def classes_net(config):
+    wanted = Wanted(config.classes, config.side, config.dtype, config.dropout)
+    return network(config.net, wanted).make(NAIVE)
+
+
+def facts_net(config):
+    """Return the module with which the benchmark's setup is made."""
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facts_benchmark, "JointEmbedding", lambda *fields: made.append(fields))
+        facts_benchmark.beginning(config, 5, 6)
+    return facts_benchmark.JointEmbedding(*made[0])
+
+
+NETS = {
+    "icifar": (ICIFAR, classes_net),
+    "core50": (CORE50, lambda config: make_net(config, 3)),
+    "facts": (FACTS, facts_net),
+    "iirc": (IIRC, lambda config: network_of(config, 5).make(NAIVE)),
+}
+
+
+@pytest.mark.parametrize("preset", ["demo", "paper"])
+@pytest.mark.parametrize("name", NETS)
+def test_every_network_computes_in_the_configured_dtype(name, preset):
+    configs, made = NETS[name]
+    for dtype in ("float32", "bfloat16"):
+        net = made(changed(configs[preset], {"dtype": dtype}))
+        assert not isinstance(net, MLP)
+        assert jnp.dtype(net.dtype) == dtype
+    with pytest.raises(DataError, match=r"dtype float16; .*'float32'"):
+        changed(configs[preset], {"dtype": "float16"})
