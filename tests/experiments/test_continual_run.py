@@ -94,7 +94,9 @@ def test_the_report_says_what_was_used(widened):
 
 
 def test_what_changes_results_is_refused(narrow):
-    with pytest.raises(DataError, match=r"other settings \(config: .*'learning_rate': 0\.1"):
+    with pytest.raises(
+        DataError, match=r"other settings \(config.learning_rate: 0\.02 there, 0\.1 now"
+    ):
         run(narrow[0], "--methods", "naive", "--learning-rate", "0.1")
 
 
