@@ -1,4 +1,4 @@
-"""Kept nets: what they predict is what the run scored; what is not there is named."""
+"""Kept networks: what they predict is what the run scored; what is not there is named."""
 
 import numpy as np
 import pytest
@@ -13,30 +13,18 @@ from everlight_experiments.continual.kept_nets import BESIDE
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")
 
-WORDS = [
-    "digits",
-    "--seed",
-    "3",
-    "--seeds",
-    "1",
-    "--epochs",
-    "1",
-    "--batch-size",
-    "64",
-    "--tasks",
-    "2",
-    "--keep-nets",
-]
+TINY = ("digits", "--seed", "3", "--epochs", "1", "--batch-size", "64", "--tasks", "2")
 
 
 def run(runs, *words):
-    return run_benchmark(options_of("run", [*WORDS, "--keep-nets", *words, "--runs", str(runs)]))
+    return run_benchmark(options_of("run", [*TINY, *words, "--keep-nets", "--runs", str(runs)]))
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    settings = ("--setting", "task-incremental", "class-incremental")
-    report = run(tmp_path_factory.mktemp("runs"), "--methods", "nearest mean", *settings)
+    runs = tmp_path_factory.mktemp("runs")
+    both = ("--setting", "task-incremental", "class-incremental")
+    report = run(runs, "--methods", "nearest mean", "--seeds", "2", *both)
     with np.load(report.parent / "results.npz") as results:
         return report.parent, dict(results)
 
@@ -50,22 +38,24 @@ def tests():
 
 @pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
-def test_a_net_predicts_what_the_run_scored(finished, tests, setting, method):
+def test_a_network_predicts_what_the_run_scored(finished, tests, setting, method):
+    """Also of each seed its own."""
     run, results = finished
     images, labels = tests
-    for after in (0, 1):
-        net = load_net(run, method, 3, after, setting)
+    for seed, after in ((3, 0), (3, 1), (4, 1)):
+        net = load_net(run, method, seed, after, setting)
         assert net.class_names == tuple("0123456789")
         of_task = net.task_classes.argmax(axis=0)[labels]
         found = []
         for task in (0, 1):
-            told = task if setting == "task-incremental" else None
+            given = task if setting == "task-incremental" else None
             own = of_task == task
-            found.append(np.mean(net.predict(images[own], told).argmax(axis=1) == labels[own]))
-        matrix = results[f"{setting}/{method}/accuracy by task"][0]
-        # Of the task to come no class is seen, and where it is told none is left.
+            found.append(np.mean(net.predict(images[own], given).argmax(axis=1) == labels[own]))
+        matrix = results[f"{setting}/{method}/accuracy by task"][seed - 3]
+        # No class of the task to come is seen, and where the task is given none is left.
         np.testing.assert_allclose(found[: after + 1], matrix[after, : after + 1], atol=1e-6)
-    scores = load_net(run, method, 3, 0, setting).predict(images[:5])
+    net = load_net(run, method, 3, 0, setting)
+    scores = net.predict(images[:5])
     np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.task_classes[1], (5, 1)))
 
 
@@ -76,7 +66,7 @@ def test_a_net_predicts_what_the_run_scored(finished, tests, setting, method):
             ("nearest men", 3, 0, "task-incremental"),
             r"no net of method 'nearest men'; did you mean 'nearest m",
         ),
-        (("naive", 0, 0, "task-incremental"), r"no seed '0'\. There are '3'"),
+        (("naive", 0, 0, "task-incremental"), r"no seed '0'.* There are '3', '4'"),
         (("naive", 3, 2, "task-incremental"), r"no task '2'\. There are '0', '1'"),
         (("naive", 3, 0), r"has several settings; give one: class-incremental, task-incremental"),
         (
@@ -94,10 +84,7 @@ def test_images_of_another_kind_are_refused(finished, tests):
     net = load_net(finished[0], "naive", 3, 1, "task-incremental")
     images = tests[0]
     for wrong, message in (
-        (
-            images[..., 0],
-            r"images are uint8 of \(\d+, 8, 8\); this network takes uint8 of \(n, 8, 8, 1",
-        ),
+        (images[..., 0], r"images are uint8 of \(\d+, 8, 8\); this network takes uint8 of \(n, 8"),
         (images / 16, r"images are float64 of"),
         (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
     ):
@@ -107,7 +94,7 @@ def test_images_of_another_kind_are_refused(finished, tests):
         net.predict(images, task=2)
 
 
-def test_a_run_without_nets_says_so(finished, tmp_path):
+def test_a_run_without_networks_says_so(finished, tmp_path):
     with pytest.raises(MissingDataError, match=r"config.json does not exist\. Name the folder of"):
         load_net(tmp_path, "naive", 0, 0)
     (tmp_path / "config.json").write_bytes((finished[0] / "config.json").read_bytes())
@@ -115,16 +102,16 @@ def test_a_run_without_nets_says_so(finished, tmp_path):
         load_net(tmp_path, "naive", 0, 0)
 
 
-def test_the_nets_size_is_told_and_joined_processes_are_refused(tmp_path, capsys):
+def test_the_size_of_networks_is_printed_and_joined_processes_are_refused(tmp_path, capsys):
     """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
-    report = run(tmp_path, "--methods", "naive")
+    report = run(tmp_path, "--methods", "naive", "--seeds", "1")
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
-    told = 2 * (4 * floats + 10 + BESIDE) / 1e6
-    assert f"--keep-nets: about {told:.1f} MB in all" in capsys.readouterr().out
+    size = 2 * (4 * floats + 10 + BESIDE) / 1e6
+    assert f"--keep-nets: about {size:.1f} MB in all" in capsys.readouterr().out
     every = (report.parent / "models").rglob("*")
     on_disk = sum(path.stat().st_blocks * 512 for path in every) / 1e6
-    assert 0.5 < told / on_disk < 2
+    assert 0.5 < size / on_disk < 2
     kept = sorted((report.parent / "models" / "class-incremental" / "naive" / "3").iterdir())
     assert [path.name for path in kept] == ["0", "1"]
     with pytest.raises(DataError, match="--keep-nets is for runs of one process"):
-        run(tmp_path, "--methods", "naive", "--distributed", "0/2@localhost:1")
+        run(tmp_path, "--distributed", "0/2@localhost:1")

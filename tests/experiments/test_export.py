@@ -1,0 +1,67 @@
+"""Exported numbers: a line each, and where every one belongs."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_data.writing import save_sealed
+from everlight_experiments.common.export import ExportSettings, export
+
+MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])
+ARRAYS = {
+    "draws": np.array([11, 12]),
+    "class-incremental/ER/accuracy": np.array([[0.9, 0.65], [0.7, 0.675]]),
+    "class-incremental/ER/accuracy by task": MATRICES,
+    "class-incremental/ER/accuracy by class": np.zeros((2, 2, 3)),
+    "class-incremental/ER/seconds": np.array([1.5, 2.5]),
+    "class-incremental/ER/steps": np.array([[4, 8], [4, 8]]),
+    "class-incremental/ER/parameters": np.array(7),
+    "class-incremental/ER/tried": np.array([0.1, 0.2]),
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    save_sealed(tmp_path / "results.npz", **ARRAYS)
+    (tmp_path / "config.json").write_text(json.dumps({"settings": {"seed": 5}}))
+    return tmp_path
+
+
+def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
+    with export(ExportSettings(run)).open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    assert len(lines) == sum(array.size for array in ARRAYS.values())
+    assert set(lines[0]) == {"method", "setting", "seed", "task", "tested on", "metric", "value"}
+
+    def value(metric, seed="", task="", tested="", method="ER"):
+        names = ("method", "metric", "seed", "task", "tested on")
+        asked = dict(zip(names, (method, metric, seed, task, tested), strict=True))
+        (found,) = [line for line in lines if asked.items() <= line.items()]
+        assert found["setting"] == ("class-incremental" if method else "")
+        return float(found["value"])
+
+    assert value("accuracy", "6", "1") == 0.675
+    assert value("accuracy by task", "5", "1", "0") == 0.5
+    assert np.isnan(value("accuracy by task", "6", "0", "1"))
+    assert value("accuracy by class[2]", "5", "1") == 0
+    assert value("seconds", "6") == 2.5
+    assert value("parameters") == 7
+    # Not one per seed, although there are as many.
+    assert value("tried[1]") == 0.2
+    assert value("draws[0]", method="") == 11
+
+
+def test_matrices_are_nested_lists_and_tables(run):
+    found = json.loads(export(ExportSettings(run, "matrices")).read_text())
+    assert list(found) == ["class-incremental/ER/accuracy by task"]
+    assert found["class-incremental/ER/accuracy by task"][1] == [[0.7, None], [0.6, 0.75]]
+    (table,) = (run / "matrices").glob("*.csv")
+    assert table.read_text().splitlines()[2] == "0,1,0.5,0.8"
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"results.npz does not exist"):
+        export(ExportSettings(tmp_path))

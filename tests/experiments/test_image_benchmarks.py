@@ -1,0 +1,109 @@
+"""Benchmarks of images: sizes of presets, networks that methods look into, order of training."""
+
+from types import SimpleNamespace
+from typing import get_args
+
+import jax
+import numpy as np
+import pytest
+
+from everlight.continual.registry import METHODS, Demand
+from everlight_data.errors import DataError
+from everlight_data.images import registry
+from everlight_data.images.image_set import ImageSet
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.runner import Runner
+from everlight_experiments.continual.train import jobs_of, train_jobs
+
+
+@pytest.fixture
+def pictures(monkeypatch, rng):
+    """A hundred classes of four training and four test images."""
+    labels = np.tile(np.arange(100), 4)
+    images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
+    every = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
+    monkeypatch.setattr(registry, "load_cifar100", lambda: every)
+    return every
+
+
+def loaded(*words):
+    (benchmark,) = load(options_of("run", ["cifar100", *words])).values()
+    return benchmark
+
+
+def test_a_data_set_is_taken_in_its_presets_size(pictures):
+    """At demo: the first 20 classes at 16x16, or as given."""
+    small = loaded("--tasks", "3")
+    images = small.shared(METHODS["naive"]).images
+    assert images.shape == (160, 16, 16, 3)
+    sequence = small.sequence(METHODS["naive"], Draw("evaluation", 0, 0))
+    np.testing.assert_array_equal(np.bincount(sequence.class_task), [7, 7, 6])
+    # Each is the mean of four pixels.
+    block = pictures.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
+    np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
+    whole = loaded("--preset", "paper")
+    assert whole.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
+    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
+        loaded("--side", "12")
+
+
+TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
+
+
+@pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
+def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
+    """Traced alone: a layer that they do not find is refused there."""
+    runner = Runner(None, loaded(*TINY, "--setting", "task-incremental"), 0)
+    assert jax.tree.leaves(runner.net(METHODS[name]).learner.params)
+
+
+def test_a_reduced_resnet_has_six_layers_per_block_and_two(pictures):
+    """By the shapes of its kernels."""
+    deep = loaded(*TINY, "--net", "resnet:1", "--setting", "task-incremental")
+    params = Runner(None, deep, 0).net(METHODS["LUCIR"]).learner.params
+    kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
+    three = [shape for shape in kernels if shape[:2] == (3, 3)]
+    assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
+    assert deep.training.startswith("reduced ResNet of 8 layers")
+    # So that HAT and PackNet are left out.
+    assert "hidden layers" not in deep.capabilities
+
+
+def test_features_before_a_cosine_head_keep_their_sign(pictures):
+    """LUCIR's published networks end without a ReLU; other runs are not taken for theirs."""
+    images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
+    net, benchmark = network("mlp:5", Wanted(10, 8)), loaded(*TINY)
+    for name, signed in (("naive", False), ("LUCIR", True)):
+        made = net.make(METHODS[name])
+        outputs, _ = made.init_with_output(jax.random.key(1), images, False)
+        assert (float(outputs.features.min()) < 0) == signed
+        assert ("last_relu" in benchmark.facts(METHODS[name])) == signed
+
+
+def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
+    """The order of classes in the configuration is no seed."""
+    assert "order" not in loaded(*TINY).facts(METHODS["naive"])
+
+
+def test_what_other_processes_train_comes_last():
+    """They train ER and EWC; EWC is free again once naive is trained."""
+    taken, order = {"EWC", "ER"}, []
+
+    class Shared:
+        def is_elsewhere(self, method, seeds):
+            return method.name in taken
+
+        def outcome(self, method, seeds):
+            order.append(method.name)
+            taken.discard("EWC")
+            return SimpleNamespace(final=np.zeros(seeds), score="accuracy")
+
+    benchmark = SimpleNamespace(capabilities=frozenset(get_args(Demand)), row=lambda method: method)
+    rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
+    column = "task-incremental"
+    outcomes = train_jobs({column: Shared()}, jobs_of({column: benchmark}, rows, 2))
+    assert order == ["naive", "EWC", "joint", "ER"]
+    assert list(outcomes[column]) == ["naive", "EWC", "ER", "joint"]

@@ -1,0 +1,69 @@
+"""`--config`: a run's config.json, a preset or a user's own file gives all options."""
+
+import json
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.config import DIGITS
+
+TINY = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "2", "--methods", "ER")
+
+
+def test_a_run_is_repeated_from_its_config_json(tmp_path):
+    def run(*words):
+        report = run_benchmark(options_of("run", [*words, "--runs", str(tmp_path)]))
+        with np.load(report.parent / "results.npz") as results:
+            return {key: results[key] for key in results if not key.endswith("/seconds")}
+
+    first = run(*TINY, "--seeds", "1", "--buffer-size", "30", "--setting", "online")
+    stored = tmp_path / "run-digits-demo" / "config.json"
+    again = run("--config", str(stored), "--tag", "again")
+    assert first.keys() == again.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(again[name], value)
+    # A given value is not said to have been chosen.
+    page = (stored.parent / "report.html").read_text()
+    assert "Given by the user: tasks, epochs, batch-size, buffer-size. The rest: " in page
+    content = json.loads(stored.read_text())
+    content["settings"]["config"]["protocol"]["epochs"] = "one"
+    stored.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"protocol: epochs: 'one' is no int") as error:
+        options_of("run", ["--config", str(stored)])
+    assert "\n" not in str(error.value)
+
+
+def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from dataclasses import replace\n"
+        "from everlight_experiments.continual.config import DIGITS\n"
+        "MINE = replace(DIGITS, net='mlp:3')\nnumber = 3\n"
+    )
+    found = options_of("run", ["--config", f"{path}:MINE", "--epochs", "2"])
+    assert (found.benchmark, found.config.net) == ("images", "mlp:3")
+    assert found.config.protocol.epochs == 2
+    assert options_of("run", ["digits", "--config", f"{path}:MINE"]).benchmark == "digits"
+    for words, message in (
+        ([f"{path}:number"], "is builtins.int; give the config.json of a run"),
+        ([f"{path}:MIEN"], "has no 'MIEN'. Did you mean 'MINE'"),
+        (["nowhere.json"], "nowhere.json does not exist"),
+    ):
+        with pytest.raises(DataError, match=message):
+            options_of("run", ["--config", *words])
+    with pytest.raises(DataError, match=r"continual.config.Config; iirc takes .*iirc"):
+        options_of("run", ["iirc", "--config", f"{path}:MINE"])
+
+
+def test_values_that_exclude_each_other_are_refused_in_one_line():
+    with pytest.raises(DataError, match=r"^select='best' needs boundaries"):
+        options_of("run", ["icifar", "--no-boundaries"])
+
+
+def test_a_preset_is_a_configuration_too():
+    found = options_of("run", ["--config", "digits", "--seeds", "2"])
+    assert (found.benchmark, found.config, found.seeds) == ("digits", DIGITS, 2)
+    assert options_of("run", ["--config", "iirc:small"]).preset == "small"

@@ -1,0 +1,55 @@
+"""Imports go one way: experiments over data over lib, and packages without a cycle."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LAYERS = {
+    "everlight": ROOT / "lib",
+    "everlight_data": ROOT / "data_pipelines",
+    "everlight_experiments": ROOT / "experiments",
+}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, also within functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: give the whole name of what is imported"
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+@pytest.mark.parametrize("package", LAYERS)
+def test_a_layer_imports_itself_and_those_below(package):
+    above = list(LAYERS)[list(LAYERS).index(package) + 1 :]
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in (LAYERS[package] / package).rglob("*.py")
+        for name in imported(path)
+        if name.split(".")[0] in above
+    ]
+    assert found == []
+
+
+def test_packages_of_the_experiments_have_no_cycle():
+    """A package is a folder, or a file beside them; the command line itself imports by name."""
+    folder = LAYERS["everlight_experiments"] / "everlight_experiments"
+    packages = {path.stem for path in folder.iterdir() if path.stem[:2] != "__"}
+    needs: dict[str, set[str]] = defaultdict(set)
+    for path in folder.rglob("*.py"):
+        package = path.relative_to(folder).parts[0].removesuffix(".py")
+        for name in imported(path):
+            root, *parts = name.split(".")
+            if root == folder.name and parts and parts[0] != package:
+                needs[package].add(parts[0])
+    assert needs["continual"] <= {"common"}
+    assert "continual" in needs["commands"]
+    assert set(needs) - {"__init__", "__main__"} <= packages
+    assert set(TopologicalSorter(needs).static_order()) >= set(needs)
