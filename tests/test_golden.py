@@ -51,7 +51,7 @@ def test_arrays_are_named_by_command_and_times_left_out(tmp_path):
 
 def test_a_command_is_recorded_once(tmp_path, request):
     """A small command, whose second recording runs nothing."""
-    words = ("continual", "digits", "--seeds", "1", "--methods", "naive", "--epochs", "1")
+    words = ("run", "digits", "--seeds", "1", "--methods", "naive", "--epochs", "1")
     record(tmp_path, request.config.rootpath, {"small": words})
     first = arrays_of(tmp_path)
     record(tmp_path, request.config.rootpath, {"small": ("no", "command")})

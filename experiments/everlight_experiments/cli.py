@@ -6,7 +6,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
@@ -133,10 +133,31 @@ COMMANDS: dict[str, Command] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def command() -> None:
+    """Run the command line of this process; the entry point of the console script."""
+    main(prepare=prepare_jax)
+
+
+def prepare_jax() -> None:
+    """Set the compiler and the devices as experiments need them, before JAX computes anything."""
+    from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
+    from everlight_experiments.common.devices import one_device_a_core
+
+    compile_faster()
+    keep_compiled_programs()
+    one_device_a_core()
+
+
+def main(
+    arguments: Sequence[str] | None = None, prepare: Callable[[], None] = lambda: None
+) -> None:
     """Parse the command and run it; an error in its input ends it with one line.
 
     A signal to stop ends the process as that signal does, after a checkpoint.
+
+    Args:
+      arguments: of the command line; None takes those of this process.
+      prepare: called before a command's modules are imported, but not for help.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -145,23 +166,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             stream.reconfigure(errors="backslashreplace")
     with stopping_on_signals():
         try:
-            _run(arguments)
+            _run(arguments, prepare)
             sys.stdout.flush()
         except BaseException as error:
             _end(error)
             raise
 
 
-def _run(arguments: Sequence[str]) -> None:
+def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
     name, rest = _split(arguments)
     if not name:
         return
-    from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
-    from everlight_experiments.common.devices import one_device_a_core
-
-    compile_faster()
-    keep_compiled_programs()
-    one_device_a_core()
+    prepare()
     options = options_of(name, rest)
     from everlight_experiments.common.processes import join_processes
 

@@ -243,7 +243,7 @@ def test_names_that_are_no_text_are_told(somewhere, monkeypatch):
         ("run images --images mine", "--images is now --data"),
         ("run digits --exemplars 5", "--exemplars is now --exemplars-per-class"),
         ("run digits --tuning_orders 1", "--tuning-orders is now --validation-seeds"),
-        ("run digits --epochs 5", "--epochs is now --epochs"),
+        ("run digits --plan.protocol.epochs 5", "--plan.protocol.epochs is now --epochs"),
         ("illuminant dataset --scale cpu", "--scale is now --preset"),
         ("illuminant dataset --preset cpu", "--preset cpu: give small"),
         ("grid --benchmarks digits iirc:cpu", "--benchmarks iirc:cpu: give iirc:small"),

@@ -340,7 +340,7 @@ def test_c5_sees_images_by_the_asked_camera(monkeypatch, camera):
 
 def test_dmcc_learns_the_asked_cameras_lights(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
-    monkeypatch.setattr(methods, "fit_dual_mapping", lambda *given: given[4])
+    monkeypatch.setattr(methods, "fit_dual_mapping", lambda *given: given[3])
     monkeypatch.setattr(methods, "dual_mapping_estimate", lambda model, shares: model[3])
     lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
     images = jnp.ones((4, 2, 2, 4))

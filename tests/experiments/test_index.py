@@ -78,19 +78,6 @@ def test_a_folder_without_runs_is_refused(tmp_path):
         write_index(ReportsSettings(tmp_path))
 
 
-def test_every_number_of_the_results_is_a_line(tmp_path):
-    values = np.array([[0.25, np.nan], [1.5, -2.0]], np.float32)
-    save_sealed(tmp_path / "results.npz", **{"task-incremental/EWC": values, "count": np.int32(7)})
-    with export(ExportSettings(tmp_path)).open(newline="") as stream:
-        lines = list(csv.reader(stream))
-    assert lines[0] == ["array", "place", "value"]
-    found = {(name, place): float(value) for name, place, value in lines[1:]}
-    assert len(found) == 5
-    assert found["count", ""] == 7
-    assert found["task-incremental/EWC", "1 0"] == 1.5
-    assert np.isnan(found["task-incremental/EWC", "0 1"])
-
-
 def test_damaged_results_are_not_exported(tmp_path):
     save_sealed(tmp_path / "results.npz", a=np.zeros(3))
     content = bytearray((tmp_path / "results.npz").read_bytes())

@@ -1,6 +1,5 @@
 """One device a core where the CPU computes, so that independent runs share nothing but memory."""
 
-import contextlib
 import os
 
 import jax
@@ -13,6 +12,4 @@ def one_device_a_core() -> None:
     """
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if "JAX_NUM_CPU_DEVICES" not in os.environ and not forced:
-        # A caller in whose process JAX has computed before keeps its devices.
-        with contextlib.suppress(RuntimeError):
-            jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
