@@ -1,6 +1,6 @@
 """Draws the pictures of `guide/pictures.md` from a finished run of `everlight paper cl-metrics`.
 
-python docs/make_pictures.py runs/cl_metrics-icifar-demo
+python docs/make_pictures.py runs/paper-cl-metrics-demo
 """
 
 import sys
