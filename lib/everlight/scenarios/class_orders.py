@@ -76,7 +76,11 @@ def largest_class_incremental(
     `same_shapes` of it and of `seeded_class_incremental` gives the same shapes for every seed.
 
     Args:
-      train_labels, test_labels, tasks, classes, valid_fraction: as in `seeded_class_incremental`.
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`.
+      tasks: number of tasks, or the number of classes of every task, as in `divide_classes`.
+      classes: number of outputs of the head.
+      valid_fraction: validation fraction, one value or one per class, `[c]`.
     """
     counts = np.bincount(train_labels, minlength=classes)
     cut = divide_classes(np.argsort(-counts, kind="stable").tolist(), tasks)
