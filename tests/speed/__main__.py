@@ -4,8 +4,9 @@ import os
 
 # OpenMP's idle threads would spin after each of PyTorch's turns and slow the next contestant; set
 # before anything loads OpenMP. Devices are as many as the commands of everlight take.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(os.cpu_count() or 1))
 
 import argparse
 import importlib.metadata
