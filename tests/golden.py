@@ -26,7 +26,8 @@ import numpy as np
 
 SEEDS = ("--seeds", "1")
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "digits": ("run", "digits", *SEEDS, "--methods", "EWC", "ER", "LUCIR", "HAT", "iCaRL"),
+    "digits": ("run", "digits", *SEEDS, "--methods", "EWC", "ER", "LUCIR", "iCaRL"),
+    "tasks": ("run", "digits", *SEEDS, "--setting", "task-incremental", "--methods", "HAT", "SI"),
     "procedural": ("run", "procedural", *SEEDS, "--methods", "EWC", "ER", "DER++"),
     "grid": ("grid", "--benchmarks", "digits", *SEEDS, "--methods", "EWC", "ER"),
     "tune": ("tune", "digits", "--vary", "learning-rate=0.01,0.1"),
