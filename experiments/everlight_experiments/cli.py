@@ -135,17 +135,7 @@ COMMANDS: dict[str, Command] = {
 
 def command() -> None:
     """Run the command line of this process; the entry point of the console script."""
-    main(prepare=prepare_jax)
-
-
-def prepare_jax() -> None:
-    """Set the compiler and the devices as experiments need them, before JAX computes anything."""
-    from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
-    from everlight_experiments.common.devices import one_device_a_core
-
-    compile_faster()
-    keep_compiled_programs()
-    one_device_a_core()
+    main(prepare=lambda: _imported("common.compilation:prepare_jax")())
 
 
 def main(

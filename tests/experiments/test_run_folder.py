@@ -94,18 +94,6 @@ def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
     }
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_plan_in_force_stands_beside_the_settings(settings, shared):
-    folder = RunFolder("paper", "run", settings, shared)
-    before = config_of(folder)
-    folder.tell_plan({"epochs": 3, "channels": (4, 8)})
-    assert config_of(folder) == {**before, "plan": {"epochs": 3, "channels": [4, 8]}}
-    # It is no setting, by which a folder would be refused.
-    folder.log(step=0)
-    del folder
-    RunFolder("paper", "run", settings, shared)
-
-
 def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert config_of(RunFolder("paper", "run", settings))["made_with"]["commit"] is None
@@ -180,7 +168,7 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     empty = RunFolder("paper", "empty", settings, shared)
-    empty.tell_plan({"epochs": 3})
+    empty.tell_method("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
     # As a start that was killed leaves it; the next one did not make it.
@@ -203,7 +191,7 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
     """Here the other one is played by this one: its object writes config.json anew."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
-    first.tell_plan({})
+    first.tell_method("EWC", {})
     first.remove_empty()
     second.remove_empty()
     assert config_of(second)["settings"]["rate"] == 0.1
@@ -235,37 +223,16 @@ def test_what_makes_no_folder_is_named(settings, change, message):
         RunFolder("illuminant", "dataset", replace(settings, **change))
 
 
-def test_log_lines_are_json_in_order(settings):
-    folder = RunFolder("paper", "run", settings)
-    folder.log(step=0, loss=np.float32(0.5), split="é\nnew line")
-    folder.log(step=np.int64(1), losses=jnp.array([1.0, 2.0]), matrix=np.eye(2))
-    folder.log(seconds=np.nan, losses=np.array([1, np.inf]))
-    first, second, third = (folder.path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(first) == {"step": 0, "loss": 0.5, "split": "é\nnew line"}
-    assert json.loads(second) == {"step": 1, "losses": [1, 2], "matrix": [[1, 0], [0, 1]]}
-    assert third == '{"seconds": null, "losses": [1.0, null]}'
-
-
-def test_what_was_told_before_is_not_told_again_by_a_run_that_goes_on(settings):
+def test_a_run_that_goes_on_logs_nothing_twice_and_reads_it_back(settings):
     for _ in range(2):
         folder = RunFolder("paper", "run", settings)
-        folder.log(method="GW", error=[1.0, np.nan])
-        folder.log(method="WP", error=[2.0])
+        folder.log(unit="GW", error=[1.0, np.nan])
+        folder.log(unit="WP", error=[2.0])
+        assert folder.logged() == [
+            {"unit": "GW", "error": [1.0, None]},
+            {"unit": "WP", "error": [2.0]},
+        ]
         del folder
-    lines = (settings.runs / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["method"] for line in lines] == ["GW", "WP"]
-
-
-def test_what_was_logged_is_read_back_but_for_a_line_cut_short(settings):
-    folder = RunFolder("paper", "run", settings)
-    assert folder.logged() == []
-    folder.log(unit="a", seconds=1.5)
-    with (folder.path / "metrics.jsonl").open("a") as stream:
-        stream.write('{"unit": "b", "sec')
-    assert folder.logged() == [{"unit": "a", "seconds": 1.5}]
-    for _ in range(2):
-        folder.log(unit="c", seconds=3.0)
-    assert [event["unit"] for event in folder.logged()] == ["a", "c"]
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):

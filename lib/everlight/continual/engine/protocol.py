@@ -71,6 +71,10 @@ class Protocol:
         """Return the number of epochs of a task, counted from 0."""
         return self.epochs if task or self.first_epochs is None else self.first_epochs
 
+    def epochs_before(self, task: int) -> int:
+        """Return the number of epochs before a task begins; with the number of tasks, of all."""
+        return sum(map(self.epochs_of, range(task)))
+
 
 @checked
 def online_protocol(batch_size: PositiveInt = 10) -> Protocol:
