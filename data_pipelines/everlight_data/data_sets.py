@@ -22,7 +22,7 @@ from everlight_data.color.thumbnails_release import (
 from everlight_data.errors import DataError
 from everlight_data.facts import vrd, word_vectors
 from everlight_data.facts.releases import VECTORS, glove, vrd_annotations, vrd_vectors
-from everlight_data.images import cifar100, tiny_imagenet
+from everlight_data.images import cifar100, idx, tiny_imagenet
 from everlight_data.images.core50 import FOLDER as CORE50_FOLDER
 from everlight_data.images.core50 import MANIFEST as CORE50_MANIFEST
 from everlight_data.images.core50 import prepare_core50
@@ -81,6 +81,25 @@ class DataSet(NamedTuple):
             if name in noted and (folder / name).is_file()
             if (folder / name).stat().st_size != noted[name]
         ]
+
+    def state(self, root: Path | None) -> str:
+        """Return the state of the data set: present, missing, incomplete or altered.
+
+        Args:
+          root: folder of the data sets; None if there is none.
+
+        Raises:
+          DataError: the data set's manifest is damaged.
+        """
+        missing = self.files if root is None else self.missing(root)
+        if len(missing) == len(self.files):
+            return "missing"
+        if missing:
+            return f"incomplete, {', '.join(missing)} missing"
+        altered = self.altered(root)
+        if altered:
+            return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
+        return "present"
 
 
 def file_by_file(recipe: Callable[[Source], Files]) -> Prepare:
@@ -210,6 +229,24 @@ DATA_SETS: dict[str, DataSet] = {
         60_000_000,
         file_by_file(tiny_imagenet_files),
         TINY_IMAGENET_ORIGINAL,
+    ),
+    "fashion-mnist": DataSet(
+        "Fashion-MNIST: 60,000 training and 10,000 test images of 28x28",
+        "fashion_mnist",
+        tuple(f"{file}.gz" for file in idx.FILES),
+        "Xiao et al. 2017 (github.com/zalandoresearch/fashion-mnist), MIT",
+        "its four .gz files, or these unpacked",
+        31_000_000,
+        alternatives=(f"fashion_mnist/{idx.FILES[0]}",),
+    ),
+    "mnist": DataSet(
+        "MNIST: 60,000 training and 10,000 test images of 28x28",
+        "mnist",
+        tuple(f"{file}.gz" for file in idx.FILES),
+        "LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
+        "its four .gz files, or these unpacked",
+        12_000_000,
+        alternatives=(f"mnist/{idx.FILES[0]}",),
     ),
     "imagenet": DataSet(
         "ImageNet (ILSVRC 2012): <wnid>/*.JPEG in the folders train and val",

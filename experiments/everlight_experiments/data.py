@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from everlight_data.data_sets import DATA_SETS, DataSet
+from everlight_data.data_sets import DATA_SETS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.locations import data_root
 from everlight_data.writing import amount
@@ -73,7 +73,7 @@ def list_data(settings: ListSettings) -> None:
     """
     root = data_root()
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
-    states = {name: state(data, root) for name, data in DATA_SETS.items()}
+    states = {name: data.state(root) for name, data in DATA_SETS.items()}
     for name, data in DATA_SETS.items():
         size = "size unknown" if data.bytes is None else amount(data.bytes)
         how = f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
@@ -84,20 +84,3 @@ def list_data(settings: ListSettings) -> None:
         print(f"  preparation: {how}")
     missing = [name for name, found in states.items() if found != "present"]
     print(f"\nnot present: {', '.join(missing) or 'none'}")
-
-
-def state(data: DataSet, root: Path | None) -> str:
-    """Return the state of a data set: present, missing, incomplete or altered.
-
-    Raises:
-      DataError: the data set's manifest is damaged.
-    """
-    missing = data.files if root is None else data.missing(root)
-    if len(missing) == len(data.files):
-        return "missing"
-    if missing:
-        return f"incomplete, {', '.join(missing)} missing"
-    altered = data.altered(root)
-    if altered:
-        return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
-    return "present"
