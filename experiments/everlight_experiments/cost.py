@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
-from everlight.continual.engine.cost import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
 from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from everlight.continual.engine.cost import count_steps, estimate_run
+from everlight.continual.engine.estimate import count_steps, estimate_run
 from everlight.continual.registry import METHODS, Needs
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import cost

@@ -20,7 +20,7 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
 from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
-from everlight_experiments.commands.run import rows_of
+from everlight_experiments.commands.training import rows_of
 from everlight_experiments.common.checkpoint import open_existing
 from everlight_experiments.common.run_config import name_differences
 from everlight_experiments.common.run_folder import RunFolder

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.engine.cost import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
 from everlight.continual.engine.run import Run
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.driving import drive_run
