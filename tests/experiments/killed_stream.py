@@ -25,10 +25,10 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.images.as_inputs import channels, stream
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.many_runs import Unit, train_units, wave_name
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings

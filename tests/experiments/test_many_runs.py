@@ -14,8 +14,8 @@ import pytest
 
 from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.many_runs import (
     DivergedRunError,
     Unit,

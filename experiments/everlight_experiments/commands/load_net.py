@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import Method
+from everlight_data.checkpoints import open_existing
+from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
 from everlight_experiments.commands.benchmarks import load
@@ -21,8 +23,6 @@ from everlight_experiments.commands.options import WIDENING, GridOptions, RunOpt
 from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.training import rows_of
-from everlight_experiments.common.checkpoint import open_existing
-from everlight_experiments.common.run_config import name_differences
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData

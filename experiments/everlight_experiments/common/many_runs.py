@@ -36,11 +36,11 @@ from everlight.continual.engine.run_states import (
 )
 from everlight.continual.engine.runs import Join, shared_alone
 from everlight.meshes import RUNS_AXIS
+from everlight.processes import is_first
 from everlight.trees import stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.interruption import saving_when_stopped, uninterrupted
-from everlight_experiments.common.processes import is_first
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.run_folder import RunFolder
 

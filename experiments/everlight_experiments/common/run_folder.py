@@ -13,16 +13,22 @@ from typing import Any
 import jax
 import numpy as np
 
+from everlight.processes import is_first
 from everlight_data.claims import Claims
+from everlight_data.descriptions import (
+    as_json,
+    name_differences,
+    read_described,
+    save_described,
+)
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.events import append_event, whole_events
-from everlight_data.files import read_json, refusing
+from everlight_data.files import read_json
 from everlight_data.writing import (
     LOCK,
     UNFINISHED,
     lock_folder,
     make_folder,
-    read_sealed,
     remove,
     remove_unfinished,
     save_sealed,
@@ -30,14 +36,8 @@ from everlight_data.writing import (
     written_whole,
 )
 from everlight_experiments.common.interruption import stop_if_asked
-from everlight_experiments.common.processes import is_first, told_by_first
-from everlight_experiments.common.run_config import (
-    as_json,
-    name_differences,
-    read_config,
-    state_of,
-    write_config,
-)
+from everlight_experiments.common.processes import told_by_first
+from everlight_experiments.common.run_config import read_config, state_of, write_config
 from everlight_experiments.common.settings import FolderSettings, check_settings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
@@ -232,10 +232,7 @@ class RunFolder:
         stop_if_asked()
         if not is_first():
             return
-        path = self._unit(name)
-        make_folder(path.parent)
-        described = {"unit": name, "facts": facts}
-        save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
+        save_described(self._unit(name), name, facts, **arrays)
         self.give_up_unit(name)
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
@@ -251,17 +248,13 @@ class RunFolder:
     def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         path = self._unit(name)
         try:
-            arrays = read_sealed(path, "It is computed again.")
-            with refusing(path, "It is computed again."):
-                described = json.loads(arrays.pop("facts").item())
-                if described["unit"] != name:
-                    raise ValueError(f"a copy of {described['unit']}")
+            stored, arrays = read_described(path, name, "It is computed again.")
         except MissingDataError:
             return None
         except DataError as error:
             print(error, flush=True)
             return None
-        changed = name_differences(described["facts"], facts)
+        changed = name_differences(stored, facts)
         if changed:
             raise DataError(
                 f"{path} is of another configuration ({changed}). Delete {self.path}, or give "

@@ -24,7 +24,7 @@ from everlight.models.illuminant_interval import (
 )
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from everlight.trees import stacked
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import (
     PARAMETERS,
     TrainedNetworks,

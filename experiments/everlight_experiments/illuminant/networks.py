@@ -22,8 +22,8 @@ from everlight.models.illuminant_training import (
     predict_chromaticity,
 )
 from everlight.trees import checksums_of, rows_of, stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.interruption import uninterrupted
 from everlight_experiments.common.progress import progress
 

@@ -6,10 +6,8 @@ processes' devices each process writes its own part, and checks it; the folder i
 """
 
 import contextlib
-import json
 import shutil
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +16,12 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from everlight.processes import from_all, is_first, meet
 from everlight.trees import array_checksum, describe_array, named_leaves, tree_bytes
+from everlight_data.descriptions import as_json, json_checksum, name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
 from everlight_data.writing import check_room
-from everlight_experiments.common.processes import from_all, is_first, meet
-from everlight_experiments.common.run_config import as_json, name_differences
 
 SECONDS_AT_STAKE = 10.0
 """Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
@@ -89,7 +87,7 @@ class Checkpoints:
         record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
-            facts=ocp.args.JsonSave({"record": record, "crc32": _checksum_of(record)}),
+            facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
         )
         try:
             written = self._manager.save(step, args=args)
@@ -196,7 +194,7 @@ class Checkpoints:
             raise DamagedCheckpointError(
                 f"{path} is damaged, or of an earlier version ({one_line(error)})"
             ) from error
-        if checksum != _checksum_of(record):
+        if checksum != json_checksum(record):
             raise DamagedCheckpointError(f"{path} is damaged: its record's checksum differs")
         if record["step"] != step:
             raise DamagedCheckpointError(f"{path} is a copy of checkpoint {record['step']}")
@@ -296,7 +294,3 @@ def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
     count, number = jax.local_device_count(), jax.process_index()
     own = slice(number * count, (number + 1) * count)
     return {name: [shape, parts[own]] for name, (shape, parts) in checksums.items()}
-
-
-def _checksum_of(record: dict) -> int:
-    return zlib.crc32(json.dumps(record, sort_keys=True).encode())
