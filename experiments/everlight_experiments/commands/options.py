@@ -73,9 +73,8 @@ class RunOptions(TrainOptions):
     """
 
     benchmark: Name = ""
-    """Name of the benchmark, with an optional preset as in tiny-imagenet:small: digits,
-    fashion-mnist, mnist, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc,
-    core50-nic, facts, or images for your own --data."""
+    """Name of the benchmark from the list above, with an optional preset as in tiny-imagenet:small;
+    images is for your own --data."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
     `Strategy` (docs/guide/strategy.md)."""
@@ -88,9 +87,8 @@ class GridOptions(TrainOptions):
     """Rank methods over several benchmarks in one table."""
 
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks, each with an optional preset of its own, as in icifar:small: digits,
-    fashion-mnist, mnist, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc,
-    core50-nic, facts."""
+    """Names of benchmarks from the list above, but for images, each with an optional preset of its
+    own, as in icifar:small."""
     set: tuple[str, ...] = ()
     """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,
     as in epochs=2; BENCHMARK.NAME=VALUE changes one, as in icifar:small.learning-rate=0.01. Quote
@@ -105,8 +103,8 @@ class TuneOptions(MethodOptions):
     """Grid-search values of the configuration on validation seeds."""
 
     benchmark: Name = ""
-    """Name of the benchmark, with an optional preset as in tiny-imagenet:small; `everlight run
-    --help` lists them."""
+    """Name of the benchmark from the list above, with an optional preset as in
+    tiny-imagenet:small."""
     vary: tuple[str, ...] = ()
     """Values of options to combine, joined by commas, as in learning-rate=0.01,0.03 epochs=5,10.
     Put texts that contain commas in quotes: net="'mlp:100,100','cnn'"."""

@@ -35,7 +35,7 @@ from everlight_experiments.common.report import Column, Figure, FirstScreen, Sec
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.intervals import paired_interval
+from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.report_tables import hyperparameters_table
 from everlight_experiments.continual.selection import (
     Choice,
@@ -282,11 +282,9 @@ def _first_screen(
     shown = {f"{name[2]}, {name[0]}": each for name, each in scores.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
     caption = f"{measure}; bars are one standard deviation over validation seeds."
-    mean, half = paired_interval(tried[best].by_draw)
-    interval = "" if np.isnan(half) else f" [{mean - half:.3f}, {mean + half:.3f}]"
     said = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {labels[best]}, {mean:.3f}{interval}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
     ]
     if best:
         said.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
