@@ -1,5 +1,6 @@
 """Options whose defaults depend on the benchmark, preset or configuration that is named."""
 
+import inspect
 from dataclasses import field as defaulted
 from dataclasses import fields, make_dataclass
 from pathlib import Path
@@ -100,7 +101,8 @@ def _with_defaults(kind: type, options: Any) -> type:
         for field in fields(options)
     ]
     found = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
-    found.__doc__ = f"{kind.__doc__}\n\nBenchmarks: {', '.join(BENCHMARKS)}\n\n{list_methods()}"
+    benchmarks = f"Benchmarks: {', '.join(BENCHMARKS)}."
+    found.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, list_methods()))
     return found
 
 
