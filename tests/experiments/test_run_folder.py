@@ -45,7 +45,7 @@ def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):
     assert plain.checkpoints == plain.path / "checkpoints"
 
 
-def test_config_holds_settings_versions_and_commit(settings):
+def test_config_holds_settings_versions_and_commit(settings, monkeypatch):
     folder = RunFolder("paper", "run", settings)
     config = config_of(folder)
     expected = {"runs": str(settings.runs), "preset": "demo", "seed": 0, "tag": ""}
@@ -57,6 +57,8 @@ def test_config_holds_settings_versions_and_commit(settings):
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     commit = config["made_with"]["commit"]
     assert (commit and commit.partition(",")[0]) == (git.stdout.strip() or None)
+    monkeypatch.setenv("PATH", "")  # without git
+    assert config_of(RunFolder("paper", "other", settings))["made_with"]["commit"] is None
     assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
 
 
@@ -88,11 +90,6 @@ def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
         "task-incremental-EWC": {"hyperparameter": 1.0, "layers": ["a", "b"]},
         "task-incremental-ER": {"per_class": 5},
     }
-
-
-def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert config_of(RunFolder("paper", "run", settings))["made_with"]["commit"] is None
 
 
 def test_the_same_settings_continue(settings, capsys):
@@ -132,6 +129,13 @@ def test_other_settings_are_refused_by_their_difference(settings, change, differ
     assert (folder.path / "config.json").read_text() == before
 
 
+def test_a_run_that_left_nothing_claims_no_folder(settings):
+    """As one that was refused for its settings or for missing data."""
+    RunFolder("paper", "run", settings)
+    folder = RunFolder("paper", "run", replace(settings, rate=0.2))
+    assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
+
+
 def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
     RunFolder("paper", "run", settings, widening=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
@@ -139,7 +143,7 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(setti
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
         RunFolder("paper", "run", replace(wider, rate=0.2), widening=("seeds",))
-    # Who does not say so compares them.
+    # A start that does not say so compares them.
     with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
         RunFolder("paper", "run", settings)
 
@@ -152,13 +156,6 @@ def test_a_setting_that_came_or_went_is_named(settings):
     RunFolder("paper", "run", settings).log(step=0)
     with pytest.raises(DataError, match="width: None there, 9 now"):
         RunFolder("paper", "run", Newer(runs=settings.runs))
-
-
-def test_a_run_that_left_nothing_claims_no_folder(settings):
-    """As one that was refused for its settings or for missing data."""
-    RunFolder("paper", "run", settings)
-    folder = RunFolder("paper", "run", replace(settings, rate=0.2))
-    assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -241,9 +238,6 @@ def test_results_are_read_without_pickle_to_the_bit(settings, rng):
     np.testing.assert_array_equal(stored["errors"], errors)
     assert stored["errors"].dtype == np.float32
     assert stored["names"].tolist() == ["a", "bc"]
-
-
-# ---- Damage, and two writers
 
 
 ARRAYS = {"accuracy": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
