@@ -19,7 +19,7 @@ from everlight_data.color.thumbnails_release import (
     cube_thumbnails,
     nus_thumbnails,
 )
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.facts import vrd, word_vectors
 from everlight_data.facts.releases import VECTORS, glove, vrd_annotations, vrd_vectors
 from everlight_data.images import cifar100, idx, tiny_imagenet
@@ -30,6 +30,7 @@ from everlight_data.images.core50_release import FRAME_COUNTS, SIDE
 from everlight_data.images.tiny_imagenet_release import ORIGINAL as TINY_IMAGENET_ORIGINAL
 from everlight_data.images.tiny_imagenet_release import ZIP as TINY_IMAGENET_ZIP
 from everlight_data.images.tiny_imagenet_release import tiny_imagenet as tiny_imagenet_files
+from everlight_data.locations import data_root
 from everlight_data.preparing import Files, Original, Source, copies, prepare_files, read_manifest
 
 Prepare = Callable[[Path, Path, "DataSet", bool], str]
@@ -312,3 +313,36 @@ DATA_SETS: dict[str, DataSet] = {
         ),
     ),
 }
+
+
+def prepare_data_set(name: str, source: Path, partial: bool = False) -> tuple[Path, str]:
+    """Prepare a data set below EVERLIGHT_DATA; return its folder and a sentence about the result.
+
+    An interrupted preparation continues.
+
+    Args:
+      name: name of a row of `DATA_SETS`.
+      source: the publisher's file, or the folder with it.
+      partial: prepare an incomplete release too.
+
+    Raises:
+      MissingDataError: EVERLIGHT_DATA is not set, or the source does not exist.
+      DataError: the data set needs no preparation, or the source is incomplete or damaged.
+    """
+    data, root = DATA_SETS[name], data_root()
+    if data.prepare is None:
+        raise DataError(
+            f"{name} needs no preparation: put {data.source} ({data.owner}) at "
+            f"EVERLIGHT_DATA/{data.folder}"
+        )
+    if root is None:
+        raise MissingDataError(
+            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
+            f"sets; {name} is prepared in <folder>/{data.folder}."
+        )
+    if not source.exists():
+        raise MissingDataError(
+            f"{source} does not exist. Download {data.source} from: {data.owner}."
+        )
+    folder = root / data.folder
+    return folder, data.prepare(source, folder, data, partial)

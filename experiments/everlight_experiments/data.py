@@ -11,8 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from everlight_data.data_sets import DATA_SETS
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.data_sets import DATA_SETS, prepare_data_set
 from everlight_data.locations import data_root
 from everlight_data.writing import amount
 from everlight_experiments.common.settings import check_name
@@ -43,24 +42,7 @@ def prepare(settings: PrepareSettings) -> Path:
         incomplete or damaged; the message names it.
     """
     check_name("data set", settings.name, list(DATA_SETS))
-    data = DATA_SETS[settings.name]
-    if data.prepare is None:
-        raise DataError(
-            f"{settings.name} needs no preparation: put {data.source} ({data.owner}) at "
-            f"EVERLIGHT_DATA/{data.folder}"
-        )
-    root = data_root()
-    if root is None:
-        raise MissingDataError(
-            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
-            f"sets; {settings.name} is prepared in <folder>/{data.folder}."
-        )
-    if not settings.source.exists():
-        raise MissingDataError(
-            f"{settings.source} does not exist. Download {data.source} from: {data.owner}."
-        )
-    folder = root / data.folder
-    found = data.prepare(settings.source, folder, data, settings.partial)
+    folder, found = prepare_data_set(settings.name, settings.source, settings.partial)
     print(f"{settings.source}: {found}\nprepared: {folder}")
     return folder
 
