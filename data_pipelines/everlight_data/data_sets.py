@@ -19,10 +19,10 @@ from everlight_data.color.thumbnails_release import (
     cube_thumbnails,
     nus_thumbnails,
 )
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.facts import vrd, word_vectors
 from everlight_data.facts.releases import VECTORS, glove, vrd_annotations, vrd_vectors
-from everlight_data.images import cifar100, tiny_imagenet
+from everlight_data.images import cifar100, idx, tiny_imagenet
 from everlight_data.images.core50 import FOLDER as CORE50_FOLDER
 from everlight_data.images.core50 import MANIFEST as CORE50_MANIFEST
 from everlight_data.images.core50 import prepare_core50
@@ -30,6 +30,7 @@ from everlight_data.images.core50_release import FRAME_COUNTS, SIDE
 from everlight_data.images.tiny_imagenet_release import ORIGINAL as TINY_IMAGENET_ORIGINAL
 from everlight_data.images.tiny_imagenet_release import ZIP as TINY_IMAGENET_ZIP
 from everlight_data.images.tiny_imagenet_release import tiny_imagenet as tiny_imagenet_files
+from everlight_data.locations import data_root
 from everlight_data.preparing import Files, Original, Source, copies, prepare_files, read_manifest
 
 Prepare = Callable[[Path, Path, "DataSet", bool], str]
@@ -81,6 +82,25 @@ class DataSet(NamedTuple):
             if name in noted and (folder / name).is_file()
             if (folder / name).stat().st_size != noted[name]
         ]
+
+    def state(self, root: Path | None) -> str:
+        """Return the state of the data set: present, missing, incomplete or altered.
+
+        Args:
+          root: folder of the data sets; None if there is none.
+
+        Raises:
+          DataError: the data set's manifest is damaged.
+        """
+        missing = self.files if root is None else self.missing(root)
+        if len(missing) == len(self.files):
+            return "missing"
+        if missing:
+            return f"incomplete, {', '.join(missing)} missing"
+        altered = self.altered(root)
+        if altered:
+            return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
+        return "present"
 
 
 def file_by_file(recipe: Callable[[Source], Files]) -> Prepare:
@@ -211,6 +231,24 @@ DATA_SETS: dict[str, DataSet] = {
         file_by_file(tiny_imagenet_files),
         TINY_IMAGENET_ORIGINAL,
     ),
+    "fashion-mnist": DataSet(
+        "Fashion-MNIST: 60,000 training and 10,000 test images of 28x28",
+        "fashion_mnist",
+        tuple(f"{file}.gz" for file in idx.FILES),
+        "Xiao et al. 2017 (github.com/zalandoresearch/fashion-mnist), MIT",
+        "its four .gz files, or these unpacked",
+        31_000_000,
+        alternatives=(f"fashion_mnist/{idx.FILES[0]}",),
+    ),
+    "mnist": DataSet(
+        "MNIST: 60,000 training and 10,000 test images of 28x28",
+        "mnist",
+        tuple(f"{file}.gz" for file in idx.FILES),
+        "LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
+        "its four .gz files, or these unpacked",
+        12_000_000,
+        alternatives=(f"mnist/{idx.FILES[0]}",),
+    ),
     "imagenet": DataSet(
         "ImageNet (ILSVRC 2012): <wnid>/*.JPEG in the folders train and val",
         "imagenet",
@@ -275,3 +313,36 @@ DATA_SETS: dict[str, DataSet] = {
         ),
     ),
 }
+
+
+def prepare_data_set(name: str, source: Path, partial: bool = False) -> tuple[Path, str]:
+    """Prepare a data set below EVERLIGHT_DATA; return its folder and a sentence about the result.
+
+    An interrupted preparation continues.
+
+    Args:
+      name: name of a row of `DATA_SETS`.
+      source: the publisher's file, or the folder with it.
+      partial: prepare an incomplete release too.
+
+    Raises:
+      MissingDataError: EVERLIGHT_DATA is not set, or the source does not exist.
+      DataError: the data set needs no preparation, or the source is incomplete or damaged.
+    """
+    data, root = DATA_SETS[name], data_root()
+    if data.prepare is None:
+        raise DataError(
+            f"{name} needs no preparation: put {data.source} ({data.owner}) at "
+            f"EVERLIGHT_DATA/{data.folder}"
+        )
+    if root is None:
+        raise MissingDataError(
+            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
+            f"sets; {name} is prepared in <folder>/{data.folder}."
+        )
+    if not source.exists():
+        raise MissingDataError(
+            f"{source} does not exist. Download {data.source} from: {data.owner}."
+        )
+    folder = root / data.folder
+    return folder, data.prepare(source, folder, data, partial)

@@ -135,17 +135,7 @@ COMMANDS: dict[str, Command] = {
 
 def command() -> None:
     """Run the command line of this process; the entry point of the console script."""
-    main(prepare=prepare_jax)
-
-
-def prepare_jax() -> None:
-    """Set the compiler and the devices as experiments need them, before JAX computes anything."""
-    from everlight_experiments.common.compilation import compile_faster, keep_compiled_programs
-    from everlight_experiments.common.devices import one_device_a_core
-
-    compile_faster()
-    keep_compiled_programs()
-    one_device_a_core()
+    main(prepare=lambda: _imported("common.compilation:prepare_jax")())
 
 
 def main(
@@ -266,7 +256,9 @@ def _end(error: BaseException) -> None:
     """End the process with one line if the error is in the input, the system or a signal's."""
     number = signal_received()
     begin_stopping()
-    _remove_empty_folders()
+    folders = sys.modules.get(f"{PACKAGE}common.run_folder")
+    if folders is not None:
+        folders.remove_empty_folders()
     if number is not None:
         print(
             f"stopped by {signal.Signals(number).name}; the same command continues after what is "
@@ -304,12 +296,6 @@ def _is_of_joined_processes(error: BaseException) -> bool:
     if jax is None or not isinstance(error, Exception):
         return False
     return isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1
-
-
-def _remove_empty_folders() -> None:
-    folders = sys.modules.get(f"{PACKAGE}common.run_folder")
-    if folders is not None:
-        folders.remove_empty_folders()
 
 
 def _give_up_output() -> None:

@@ -7,30 +7,18 @@
 Data are shapes alone.
 """
 
-import math
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import SingleDeviceSharding
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-from everlight.continual import (
-    Build,
-    Protocol,
-    Run,
-    Setup,
-    StoredImages,
-    Strategy,
-    TaskSequence,
-    initial_state,
-    lower_step,
-)
+from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
+from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
 from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
@@ -41,6 +29,7 @@ from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.images import beginning as images_beginning
 from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.runner import build_with
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts import benchmark as facts_benchmark
@@ -51,17 +40,12 @@ from everlight_experiments.iirc.config import PRESETS as IIRC
 FRAMES = 300
 """Frames per object and session of CORe50, about."""
 Device = Literal["here", "tpu-v5e"]
-V5E = "TPU v5 lite"
-"""Name of the chip in JAX."""
-V5E_BYTES = 16_000_000_000
-"""High-bandwidth memory of a chip, by its maker."""
-V5E_OPERATIONS, V5E_BANDWIDTH = 197e12, 819e9
-"""Operations in bfloat16 and bytes from memory that a chip manages in a second, by its maker."""
 TIMED_STEPS = 3
 COLUMNS = (
     *("run", "parameters", "data", "state", "step's memory", "GFLOP a step", "steps", "h"),
     "runs at once",
 )
+_NUMBER = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 @dataclass(frozen=True)
@@ -87,37 +71,11 @@ class Work(NamedTuple):
     """Exemplars of every earlier class that an epoch also passes over."""
 
     @property
-    def parts(self) -> tuple[Build, Protocol, RunData, TaskSequence]:
-        """Return the engine's arguments but for the key."""
-        method, begin = self.method, self.begin
-
-        def build(data: RunData) -> tuple[Setup, Strategy]:
-            setup, needs = begin(method, data)
-            return setup, method.make(setup, needs._replace(hyperparameter=data.own.hyperparameter))
-
-        data = RunData(self.shared, Own(self.sequence.class_task, _number()))
-        return build, self.protocol, data, self.sequence
-
-
-class Estimate(NamedTuple):
-    """Costs of one sequence, by the compiler's own analysis."""
-
-    parameters: int
-    data_bytes: int
-    """Bytes on the device, once for all runs."""
-    state_bytes: int
-    """Bytes of a run between steps."""
-    working_bytes: int
-    """Bytes of a run within a step."""
-    operations: float
-    """Floating-point operations of a step."""
-    steps: int
-    step_seconds: float | None
-    """None where no peaks are known, and none was timed."""
-
-    def at_once(self, memory: int) -> int:
-        """Return the number of runs that a device of so many bytes holds."""
-        return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
+    def run(self) -> Run:
+        """Return the engine's argument."""
+        data = RunData(self.shared, Own(self.sequence.class_task, _NUMBER))
+        build = build_with(self, self.method)
+        return Run(build, self.protocol, data, self.sequence, jax.random.key(0))
 
 
 def run_cost(options: CostOptions) -> None:
@@ -129,95 +87,21 @@ def run_cost(options: CostOptions) -> None:
     """
     if options.timed and options.device != "here":
         raise DataError("--timed is for --device here, where a step can run")
-    device = _device(options.device)
+    device = (jax.devices() if options.device == "here" else chips_of_a_v5e())[0]
     memory = _memory(device)
     ran = "only zeros are learnt from" if options.timed else "nothing is run"
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
-    print(_row(*COLUMNS))
+    print(_row(COLUMNS))
     for make in WORKS:
         work = make()
-        print(
-            _cells(
-                f"{work.benchmark}: {work.method.name}",
-                estimate(work, device, options.timed),
-                memory,
-            ),
-            flush=True,
-        )
+        found = estimate_run(work.run, device, TIMED_STEPS if options.timed else 0)
+        print(_row(_cells(work, found, memory)), flush=True)
     least = "the least that a step's operations and bytes can take at the peaks of a TPU v5e"
     clock = "a step timed here" if options.timed else least
     print(
         f"state: parameters, optimizer, best epoch and the strategy's memory. h: {clock} times "
         "steps, evaluation apart; – where neither is known (--timed). Several runs at once share "
         f"the data and take state and step's memory each: so many hold {memory / 1e9:.0f} GB."
-    )
-
-
-def estimate(work: Work, device: jax.Device, timed: bool = False) -> Estimate:
-    """Return the costs of a sequence on a device, which must exist only if steps are timed."""
-    sharding = SingleDeviceSharding(device)
-
-    def placed(tree: PyTree) -> PyTree:
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
-        )
-
-    build, protocol, data, sequence = work.parts
-    data, sequence, key = placed((data, sequence, jax.random.key(0)))
-    run = Run(build, protocol, data, sequence, key)
-    state = initial_state(run)
-    compiled = lower_step(run).compile()
-    cost, memory = compiled.cost_analysis(), compiled.memory_analysis()
-    seconds = least_seconds(cost) if V5E in device.device_kind else None
-    return Estimate(
-        sum(leaf.size for leaf in jax.tree.leaves(state.result.learner.params)),
-        _bytes(data),
-        _bytes(state),
-        memory.temp_size_in_bytes,
-        float(cost["flops"]),
-        steps_of(work),
-        _seconds(compiled) if timed else seconds,
-    )
-
-
-def least_seconds(cost: Mapping[str, float]) -> float:
-    """Return the seconds of a step on a TPU v5e: the longer of operations and bytes.
-
-    The compiler's own "optimal_seconds" counts an operation that it cannot judge as -1.
-    """
-    return max(cost["flops"] / V5E_OPERATIONS, cost["bytes accessed"] / V5E_BANDWIDTH)
-
-
-def _seconds(compiled: jax.stages.Compiled) -> float:
-    """Return the least seconds of some steps on zeros, after one that is not counted."""
-
-    def zeros(of: Any) -> Array:
-        if jnp.issubdtype(of.dtype, jax.dtypes.prng_key):
-            return jnp.broadcast_to(jax.random.key(0), of.shape)
-        return jnp.zeros(of.shape, of.dtype)
-
-    (*given, learned, opened), _ = jax.tree.map(
-        zeros, compiled.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated")
-    )
-    found = []
-    for _ in range(1 + TIMED_STEPS):
-        start = time.perf_counter()
-        learned, _ = jax.block_until_ready(compiled(*given, learned, opened))
-        found.append(time.perf_counter() - start)
-    return min(found[1:])
-
-
-def steps_of(work: Work) -> int:
-    """Return the steps of a sequence, whose epochs pass over a task's samples and exemplars."""
-    protocol, tasks = work.protocol, work.sequence.tasks
-    if protocol.epoch_steps is not None:
-        return sum(protocol.epochs_of(task) * protocol.epoch_steps for task in range(len(tasks.id)))
-    own = np.asarray(tasks.train.mask).sum(axis=1)
-    new = np.asarray(tasks.classes).sum(axis=1)
-    kept = work.replayed * (np.cumsum(new) - new)
-    return sum(
-        protocol.epochs_of(task) * math.ceil(count / protocol.batch_size)
-        for task, count in enumerate(own + kept)
     )
 
 
@@ -266,7 +150,7 @@ def core50_nc(net: str) -> Work:
     tasks = sequence.tasks.id.shape[0]
     begin = core50_benchmark.core50_begin(config, course, 50, tasks)
     protocol = core50_benchmark.protocol_of(length, config.batch_size)
-    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _number(), _number())
+    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _NUMBER, _NUMBER)
     return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
 
 
@@ -306,14 +190,6 @@ def _images(count: int, side: int) -> StoredImages:
     return jax.eval_shape(StoredImages.of, images, channel, channel)
 
 
-def _number() -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct((), jnp.float32)
-
-
-def _device(wanted: Device) -> jax.Device:
-    return jax.devices()[0] if wanted == "here" else chips_of_a_v5e()[0]
-
-
 def chips_of_a_v5e() -> Sequence[jax.Device]:
     """Return four chips of a TPU v5e to compile for, which need not exist.
 
@@ -339,33 +215,26 @@ def chips_of_a_v5e() -> Sequence[jax.Device]:
 
 def _memory(device: jax.Device) -> int:
     """Return a device's bytes of memory; a CPU's is the machine's."""
-    if V5E in device.device_kind:
-        return V5E_BYTES
+    if device.device_kind in PEAKS:
+        return PEAKS[device.device_kind].memory
     if device.platform == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return device.memory_stats()["bytes_limit"]
 
 
-def _bytes(tree: PyTree) -> int:
-    return sum(leaf.size * _width(leaf) for leaf in jax.tree.leaves(tree))
-
-
-def _width(leaf: Any) -> int:
-    return leaf.dtype.itemsize
-
-
-def _cells(name: str, found: Estimate, memory: int) -> str:
-    seconds = found.step_seconds
-    return _row(
-        name,
+def _cells(work: Work, found: Estimate, memory: int) -> list[str]:
+    """Return the cells of a row of `COLUMNS`."""
+    steps, seconds = count_steps(work.protocol, work.sequence, work.replayed), found.step_seconds
+    return [
+        f"{work.benchmark}: {work.method.name}",
         f"{found.parameters:,}",
         *(f"{size / 1e6:,.0f} MB" for size in found[1:4]),
         f"{found.operations / 1e9:,.1f}",
-        f"{found.steps:,}",
-        "–" if seconds is None else f"{seconds * found.steps / 3600:.2f}",
+        f"{steps:,}",
+        "–" if seconds is None else f"{seconds * steps / 3600:.2f}",
         f"{found.at_once(memory):,}",
-    )
+    ]
 
 
-def _row(name: str, *cells: str) -> str:
-    return f"{name:<44}" + "".join(f"{cell:>16}" for cell in cells)
+def _row(cells: Sequence[str]) -> str:
+    return f"{cells[0]:<44}" + "".join(f"{cell:>16}" for cell in cells[1:])

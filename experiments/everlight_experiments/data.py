@@ -11,8 +11,7 @@ from pathlib import Path
 
 import tyro
 
-from everlight_data.data_sets import DATA_SETS, DataSet
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.data_sets import DATA_SETS, prepare_data_set
 from everlight_data.locations import data_root
 from everlight_data.writing import amount
 from everlight_experiments.common.settings import check_name
@@ -43,24 +42,7 @@ def prepare(settings: PrepareSettings) -> Path:
         incomplete or damaged; the message names it.
     """
     check_name("data set", settings.name, list(DATA_SETS))
-    data = DATA_SETS[settings.name]
-    if data.prepare is None:
-        raise DataError(
-            f"{settings.name} needs no preparation: put {data.source} ({data.owner}) at "
-            f"EVERLIGHT_DATA/{data.folder}"
-        )
-    root = data_root()
-    if root is None:
-        raise MissingDataError(
-            "EVERLIGHT_DATA is not set. Set EVERLIGHT_DATA=<folder> to the folder of the data "
-            f"sets; {settings.name} is prepared in <folder>/{data.folder}."
-        )
-    if not settings.source.exists():
-        raise MissingDataError(
-            f"{settings.source} does not exist. Download {data.source} from: {data.owner}."
-        )
-    folder = root / data.folder
-    found = data.prepare(settings.source, folder, data, settings.partial)
+    folder, found = prepare_data_set(settings.name, settings.source, settings.partial)
     print(f"{settings.source}: {found}\nprepared: {folder}")
     return folder
 
@@ -73,7 +55,7 @@ def list_data(settings: ListSettings) -> None:
     """
     root = data_root()
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
-    states = {name: state(data, root) for name, data in DATA_SETS.items()}
+    states = {name: data.state(root) for name, data in DATA_SETS.items()}
     for name, data in DATA_SETS.items():
         size = "size unknown" if data.bytes is None else amount(data.bytes)
         how = f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
@@ -84,20 +66,3 @@ def list_data(settings: ListSettings) -> None:
         print(f"  preparation: {how}")
     missing = [name for name, found in states.items() if found != "present"]
     print(f"\nnot present: {', '.join(missing) or 'none'}")
-
-
-def state(data: DataSet, root: Path | None) -> str:
-    """Return the state of a data set: present, missing, incomplete or altered.
-
-    Raises:
-      DataError: the data set's manifest is damaged.
-    """
-    missing = data.files if root is None else data.missing(root)
-    if len(missing) == len(data.files):
-        return "missing"
-    if missing:
-        return f"incomplete, {', '.join(missing)} missing"
-    altered = data.altered(root)
-    if altered:
-        return f"altered since it was prepared: {', '.join(altered)}; prepare it again"
-    return "present"

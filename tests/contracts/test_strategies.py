@@ -63,7 +63,7 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
 from everlight.models.heads import cosines
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.cost import chips_of_a_v5e
 from tests.driving import drive_run

@@ -12,7 +12,7 @@ import numpy as np
 
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.many_runs import Unit, train_units
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings

@@ -21,12 +21,12 @@ import numpy as np
 
 from everlight.continual import Protocol
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.cl_metrics.config import PaperConfig
 from everlight_experiments.cl_metrics.paper import run as run_cl_metrics
 from everlight_experiments.commands.benchmarks import default_config
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.configs import with_config
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.paper import PaperOptions

@@ -25,13 +25,13 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
+from everlight_data.checkpoints import Checkpoints
+from everlight_data.images.as_inputs import channels, stream
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.many_runs import Unit, _which, train_units
+from everlight_experiments.common.many_runs import Unit, train_units, wave_name
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.common.streaming import channels, stream
 from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
 
@@ -95,8 +95,7 @@ def run(settings: Settings) -> None:
         # It computes where it is imported, before which processes must have been joined.
         from tests.experiments.killed_sequence import kill_at
 
-        wave = "ER-0 and 1 more" + _which(units(files))
-        killed = shared.checkpoints / wave, int(moment[0])
+        killed = shared.checkpoints / wave_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
     build = make_build(partial(stream, store))

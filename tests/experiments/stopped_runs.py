@@ -5,8 +5,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common import many_runs
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings

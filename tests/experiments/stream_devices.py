@@ -19,9 +19,9 @@ from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
+from everlight_data.images.as_inputs import channels, naming_files, stream_centers
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.streaming import channels, naming_files, stream_centers
 from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")

@@ -15,7 +15,7 @@ import tyro
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.commands.run import given_hyperparameters
+from everlight_experiments.commands.training import given_hyperparameters
 from everlight_experiments.common import renamed
 
 TRAINING = {
@@ -141,9 +141,12 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
 def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys, command):
     with pytest.raises(SystemExit):
         cli.main([*command.split(), "--help"])
-    head = capsys.readouterr().out.partition("Methods:")[2].partition(" -h, ")[0]
-    words = shlex.split(head)
-    assert set(METHODS) <= {word.rstrip(",") for word in words}
+    head = capsys.readouterr().out.partition("Methods, by name:")[2].partition(" -h, ")[0]
+    listed, _, values = head.partition("Values tried")
+    lines = [line for line in listed.splitlines() if line.strip()]
+    assert [shlex.split(line[:23])[0] for line in lines] == list(METHODS)
+    assert all(len(line[23:].split()) > 1 and len(line) <= 100 for line in lines)
+    words = shlex.split(values)
     candidates = given_hyperparameters([word for word in words if "=" in word], METHODS.values())
     tuned = {name: each.hyperparameters for name, each in METHODS.items() if each.hyperparameters}
     assert candidates == tuned

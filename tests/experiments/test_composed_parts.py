@@ -19,7 +19,7 @@ from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
-from everlight_experiments.commands.run import rows_of
+from everlight_experiments.commands.training import rows_of
 from everlight_experiments.continual.benchmark import Draw, RunData, own_data
 from everlight_experiments.continual.config import CONFIGS, DIGITS
 from everlight_experiments.continual.images import image_benchmarks

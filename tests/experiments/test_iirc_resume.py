@@ -16,7 +16,7 @@ from everlight.continual.engine.sequence import initial_state
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import RunData, own_data
 from everlight_experiments.continual.networks import Network
 from everlight_experiments.iirc.benchmark import beginning, protocol_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.illuminant import cross_validation
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.cross_validation import MOMENTS, CameraPairs

@@ -13,8 +13,8 @@ from everlight.models.illuminant_interval import IntervalScale
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel
 from everlight.models.out_of_distribution import calibrate_distances
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant.model_files import (
     PairModel,
     ViewModel,

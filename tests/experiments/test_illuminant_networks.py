@@ -22,8 +22,8 @@ from everlight.models.illuminant_training import (
     TrainingSettings,
     chromaticity_loss,
 )
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant.networks import (
     BLOCKS,
     TrainedNetworks,

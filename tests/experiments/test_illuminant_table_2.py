@@ -11,6 +11,7 @@ import pytest
 
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.image_sets import (
     ImageSet,
     draw_folds,
@@ -19,7 +20,6 @@ from everlight_data.color.image_sets import (
 )
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, make_problem

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.interruption import (
     SIGNALS,
     StoppedError,

@@ -8,17 +8,25 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.many_runs import Unit, has_diverged, refuse_diverged, train_units
+from everlight_experiments.common.many_runs import (
+    DivergedRunError,
+    Unit,
+    has_diverged,
+    refuse_diverged,
+    train_units,
+)
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.sequences import DivergedRunError
 from everlight_experiments.common.settings import RunSettings
 from tests.continual.engine.test_runs import DATA, PROTOCOL, build, join, some_runs
+from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
 
 
 def units(hyperparameters=(1.0, 3.0, 0.3)):
@@ -223,3 +231,51 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
     # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
     assert epochs_in(tmp_path, "killed") in (54, 56)
+
+
+# ---- One run alone
+
+
+def run_sequence_child(tmp_path, folder, *moment):
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    command = [sys.executable, "-m", "tests.experiments.killed_sequence", str(tmp_path / folder)]
+    command += [str(tmp_path / f"{folder}.npz"), *map(str, moment)]
+    environment = os.environ | cache
+    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
+
+
+@pytest.mark.slow
+def test_a_single_run_that_is_killed_anywhere_ends_with_the_same_bits(tmp_path):
+    """Twenty times, every other one while a checkpoint is being written."""
+    kills = 20
+    assert run_sequence_child(tmp_path, "whole") == 0
+    killed = sum(run_sequence_child(tmp_path, "killed", moment) == -9 for moment in range(kills))
+    assert killed >= 0.75 * kills, "few processes lived to their kill"
+    assert run_sequence_child(tmp_path, "killed") == 0
+    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as resumed:
+        assert len(whole.files) > 10
+        for name in whole.files:
+            np.testing.assert_array_equal(whole[name], resumed[name])
+
+
+def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
+    folder_in(tmp_path)
+    other = {"strategy": "ewc", "hyperparameter": 10.0}
+    Checkpoints(checkpoints_of(tmp_path)).save(4, {"a": jnp.zeros(2)}, {"runs": [other]})
+    with pytest.raises(DataError, match=r"runs: .*'hyperparameter': 10.0.* there, .* now"):
+        train_unit(tmp_path, tmp_path / "result.npz")
+
+
+def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_path):
+    train_unit(tmp_path, tmp_path / "whole.npz")
+    checkpoints = checkpoints_of(tmp_path)
+    left = checkpoints / "20" / "state"
+    left.mkdir(parents=True)
+    (left / "array").write_bytes(b"half removed")
+    other = checkpoints.parent / "EWC-1" / "10"
+    other.mkdir(parents=True)
+    train_unit(tmp_path, tmp_path / "again.npz")
+    assert list(checkpoints.parent.iterdir()) == [other.parent]

@@ -1,3 +1,5 @@
+"""A run's folder: begun, continued or refused, shared, damaged, and removed where it is empty."""
+
 import gc
 import importlib.metadata
 import json
@@ -43,17 +45,11 @@ def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):
     assert plain.checkpoints == plain.path / "checkpoints"
 
 
-def test_config_holds_settings_versions_and_commit(settings):
+def test_config_holds_settings_versions_and_commit(settings, monkeypatch):
     folder = RunFolder("paper", "run", settings)
     config = config_of(folder)
-    expected = {
-        "runs": str(settings.runs),
-        "preset": "demo",
-        "seed": 0,
-        "tag": "",
-        "seeds": [0, 1],
-        "rate": 0.1,
-    }
+    expected = {"runs": str(settings.runs), "preset": "demo", "seed": 0, "tag": ""}
+    expected |= {"seeds": [0, 1], "rate": 0.1}
     assert config["settings"] == expected
     packages = config["made_with"]["packages"]
     assert packages["jax"] == importlib.metadata.version("jax")
@@ -61,6 +57,8 @@ def test_config_holds_settings_versions_and_commit(settings):
     git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     commit = config["made_with"]["commit"]
     assert (commit and commit.partition(",")[0]) == (git.stdout.strip() or None)
+    monkeypatch.setenv("PATH", "")  # without git
+    assert config_of(RunFolder("paper", "other", settings))["made_with"]["commit"] is None
     assert {path.name for path in folder.path.iterdir()} == {"config.json", ".lock"}
 
 
@@ -92,23 +90,6 @@ def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
         "task-incremental-EWC": {"hyperparameter": 1.0, "layers": ["a", "b"]},
         "task-incremental-ER": {"per_class": 5},
     }
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_the_plan_in_force_stands_beside_the_settings(settings, shared):
-    folder = RunFolder("paper", "run", settings, shared)
-    before = config_of(folder)
-    folder.tell_plan({"epochs": 3, "channels": (4, 8)})
-    assert config_of(folder) == {**before, "plan": {"epochs": 3, "channels": [4, 8]}}
-    # It is no setting, by which a folder would be refused.
-    folder.log(step=0)
-    del folder
-    RunFolder("paper", "run", settings, shared)
-
-
-def test_without_git_there_is_a_run_but_no_commit(settings, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert config_of(RunFolder("paper", "run", settings))["made_with"]["commit"] is None
 
 
 def test_the_same_settings_continue(settings, capsys):
@@ -148,6 +129,13 @@ def test_other_settings_are_refused_by_their_difference(settings, change, differ
     assert (folder.path / "config.json").read_text() == before
 
 
+def test_a_run_that_left_nothing_claims_no_folder(settings):
+    """As one that was refused for its settings or for missing data."""
+    RunFolder("paper", "run", settings)
+    folder = RunFolder("paper", "run", replace(settings, rate=0.2))
+    assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
+
+
 def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
     RunFolder("paper", "run", settings, widening=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
@@ -155,7 +143,7 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(setti
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     with pytest.raises(DataError, match=r"other settings \(rate: 0\.1 there, 0\.2 now\)"):
         RunFolder("paper", "run", replace(wider, rate=0.2), widening=("seeds",))
-    # Who does not say so compares them.
+    # A start that does not say so compares them.
     with pytest.raises(DataError, match=r"\(seeds: \[0, 1, 2\] there, \[0, 1\] now\)"):
         RunFolder("paper", "run", settings)
 
@@ -170,17 +158,10 @@ def test_a_setting_that_came_or_went_is_named(settings):
         RunFolder("paper", "run", Newer(runs=settings.runs))
 
 
-def test_a_run_that_left_nothing_claims_no_folder(settings):
-    """As one that was refused for its settings or for missing data."""
-    RunFolder("paper", "run", settings)
-    folder = RunFolder("paper", "run", replace(settings, rate=0.2))
-    assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     empty = RunFolder("paper", "empty", settings, shared)
-    empty.tell_plan({"epochs": 3})
+    empty.tell_method("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
     # As a start that was killed leaves it; the next one did not make it.
@@ -203,7 +184,7 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
     """Here the other one is played by this one: its object writes config.json anew."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
-    first.tell_plan({})
+    first.tell_method("EWC", {})
     first.remove_empty()
     second.remove_empty()
     assert config_of(second)["settings"]["rate"] == 0.1
@@ -227,6 +208,8 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     [
         ({"seed": -1}, "--seed -1; give 0 or more"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
+        *(({"tag": tag}, "--tag") for tag in ("a/../../b", "a\nb", "a\0b", "\udcff")),
+        ({"tag": "x" * 300}, "cannot be written"),
         ({"runs": Path("/dev/null/runs")}, "cannot be written .*choose another folder"),
     ],
 )
@@ -235,37 +218,16 @@ def test_what_makes_no_folder_is_named(settings, change, message):
         RunFolder("illuminant", "dataset", replace(settings, **change))
 
 
-def test_log_lines_are_json_in_order(settings):
-    folder = RunFolder("paper", "run", settings)
-    folder.log(step=0, loss=np.float32(0.5), split="é\nnew line")
-    folder.log(step=np.int64(1), losses=jnp.array([1.0, 2.0]), matrix=np.eye(2))
-    folder.log(seconds=np.nan, losses=np.array([1, np.inf]))
-    first, second, third = (folder.path / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(first) == {"step": 0, "loss": 0.5, "split": "é\nnew line"}
-    assert json.loads(second) == {"step": 1, "losses": [1, 2], "matrix": [[1, 0], [0, 1]]}
-    assert third == '{"seconds": null, "losses": [1.0, null]}'
-
-
-def test_what_was_told_before_is_not_told_again_by_a_run_that_goes_on(settings):
+def test_a_run_that_goes_on_logs_nothing_twice_and_reads_it_back(settings):
     for _ in range(2):
         folder = RunFolder("paper", "run", settings)
-        folder.log(method="GW", error=[1.0, np.nan])
-        folder.log(method="WP", error=[2.0])
+        folder.log(unit="GW", error=[1.0, np.nan])
+        folder.log(unit="WP", error=[2.0])
+        assert folder.logged() == [
+            {"unit": "GW", "error": [1.0, None]},
+            {"unit": "WP", "error": [2.0]},
+        ]
         del folder
-    lines = (settings.runs / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["method"] for line in lines] == ["GW", "WP"]
-
-
-def test_what_was_logged_is_read_back_but_for_a_line_cut_short(settings):
-    folder = RunFolder("paper", "run", settings)
-    assert folder.logged() == []
-    folder.log(unit="a", seconds=1.5)
-    with (folder.path / "metrics.jsonl").open("a") as stream:
-        stream.write('{"unit": "b", "sec')
-    assert folder.logged() == [{"unit": "a", "seconds": 1.5}]
-    for _ in range(2):
-        folder.log(unit="c", seconds=3.0)
-    assert [event["unit"] for event in folder.logged()] == ["a", "c"]
 
 
 def test_results_are_read_without_pickle_to_the_bit(settings, rng):
@@ -276,9 +238,6 @@ def test_results_are_read_without_pickle_to_the_bit(settings, rng):
     np.testing.assert_array_equal(stored["errors"], errors)
     assert stored["errors"].dtype == np.float32
     assert stored["names"].tolist() == ["a", "bc"]
-
-
-# ---- Damage, and two writers
 
 
 ARRAYS = {"accuracy": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
@@ -316,17 +275,11 @@ def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
         assert folder.read_unit("EWC-0", FACTS) is None
     np.savez(path, **ARRAYS)
     assert folder.read_unit("EWC-0", FACTS) is None
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    assert folder.read_unit("EWC-0", FACTS) is not None
-
-
-def test_a_copy_of_another_unit_is_not_believed(settings, capsys):
-    folder = RunFolder("paper", "run", settings)
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    units = folder.path / "units"
-    (units / "EWC-1.npz").write_bytes((units / "EWC-0.npz").read_bytes())
+    path.with_name("EWC-1.npz").write_bytes(content)
     assert folder.read_unit("EWC-1", FACTS) is None
     assert "a copy of EWC-0" in capsys.readouterr().out
+    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    assert folder.read_unit("EWC-0", FACTS) is not None
 
 
 @pytest.mark.parametrize(
@@ -377,18 +330,24 @@ time.sleep(100)
 """
 
 
-def test_two_processes_do_not_write_into_one_folder(tmp_path):
+def open_elsewhere(runs):
+    """Open the folder in another process, which holds it until it is killed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
-    command = [sys.executable, "-c", OPENER, str(tmp_path)]
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    assert "writes to" in first.stdout.readline()
-    assert first.stdout.readline() == "held\n"
+    command = [sys.executable, "-c", OPENER, str(runs)]
+    other = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    assert "writes to" in other.stdout.readline()
+    return other
+
+
+def test_two_processes_do_not_write_into_one_folder(tmp_path):
+    other = open_elsewhere(tmp_path)
+    assert other.stdout.readline() == "held\n"
     mine = RunSettings(runs=tmp_path)
     with pytest.raises(DataError, match=r"paper-run-demo is in use by another process\. .*--tag"):
         RunFolder("paper", "run", mine)
     RunFolder("paper", "run", replace(mine, tag="other"))
-    first.kill()
-    first.wait()
+    other.kill()
+    other.wait()
     assert len((RunFolder("paper", "run", mine).path / "metrics.jsonl").read_text()) > 5
 
 
@@ -396,17 +355,7 @@ def test_a_folder_that_is_done_with_can_be_opened_by_another_process(tmp_path):
     folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
     del folder
     gc.collect()
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([".", *sys.path])}
-    command = [sys.executable, "-c", OPENER, str(tmp_path)]
-    second = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
-    assert "writes to" in second.stdout.readline()
-    second.kill()
-
-
-@pytest.mark.parametrize("tag", ["a/../../b", "a\nb", "a\0b", "\udcff", "x" * 300])
-def test_tags_that_make_no_folder_are_refused(tmp_path, tag):
-    with pytest.raises(DataError, match=r"--tag|cannot be written"):
-        RunFolder("paper", "run", RunSettings(runs=tmp_path / "runs", tag=tag))
+    open_elsewhere(tmp_path).kill()
 
 
 @dataclass(frozen=True)
@@ -443,8 +392,6 @@ def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
     others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
     others[0].acquire()
     assert folder.are_elsewhere(names) is False
-    # Who looks for work meanwhile finds what is free.
-    assert not (folder.path / "units" / "second.npz.lock").exists()
     assert folder.claim_unit("second")
     assert folder.are_elsewhere(names) is False
     folder.give_up_unit("second")

@@ -15,11 +15,11 @@ from everlight.continual.engine.protocol import Protocol
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.errors import DataError
 from everlight_data.images import iirc_sets
+from everlight_data.images.as_inputs import channels, naming_files, stream
 from everlight_data.images.iirc_metadata import Metadata
 from everlight_data.images.iirc_sets import IIRCRequest, load_iirc
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.common.configs import with_config
-from everlight_experiments.common.streaming import channels, naming_files, stream
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
 from everlight_experiments.iirc.paper import run

@@ -21,6 +21,7 @@ from everlight_data.facts.word_vectors import (
     load_word_vectors,
 )
 from everlight_data.images.image_set import ImageSet
+from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
 
 DataSet = Literal["procedural", "vrd"]
@@ -104,6 +105,7 @@ class DividedFacts(NamedTuple):
         return self.train.scene % HELD_OUT == HELD_OUT - 1
 
 
+@loaded_once
 def load_source(data: DataSet, scenes: tuple[int, int], seed: int) -> BoxedFacts:
     """Return a data set's facts with their boxes.
 

@@ -34,6 +34,7 @@ from everlight_data.images.core50_release import (
     opened_release,
 )
 from everlight_data.images.image_set import block_means
+from everlight_data.loading import loaded_once
 from everlight_data.locations import locate
 from everlight_data.writing import (
     cannot_write,
@@ -144,6 +145,7 @@ def _prepare_in(folder: Path, manifest: Manifest, block: Block) -> None:
         raise
 
 
+@loaded_once
 def load_core50(
     side: int = SIDE, folder: Path | str | None = None, partial: bool = False
 ) -> Core50:

@@ -27,7 +27,8 @@ FASHION_CLASSES = (
     *("T-shirt or top", "trouser", "pullover", "dress", "coat"),
     *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
-_FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
+FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
+"""Names of the four files, without .gz."""
 _BYTES_TYPE = 8
 """Code of unsigned bytes in the third byte of a header."""
 _WAY_OUT = "Download it again, or remove it."
@@ -58,7 +59,7 @@ def load_mnist() -> ImageSet:
 
 def is_idx_folder(folder: Path) -> bool:
     """Return True if a folder holds at least one of the four files."""
-    return any(os.path.lexists(folder / f"{file}{end}") for file in _FILES for end in ("", ".gz"))
+    return any(os.path.lexists(folder / f"{file}{end}") for file in FILES for end in ("", ".gz"))
 
 
 def load_idx(
@@ -119,7 +120,7 @@ def _find(folder: Path, file: str) -> Path:
         if path.exists():
             return path
     raise MissingDataError(
-        f"{folder} lacks {file} or {file}.gz. Put it there, beside {', '.join(_FILES)}."
+        f"{folder} lacks {file} or {file}.gz. Put it there, beside {', '.join(FILES)}."
     )
 
 

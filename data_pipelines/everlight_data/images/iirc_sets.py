@@ -22,6 +22,7 @@ from everlight_data.images.iirc_metadata import (
 from everlight_data.images.image_set import Channels, ImageSet, first_per_class, shrink_images
 from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
+from everlight_data.loading import loaded_once
 from everlight_data.procedural.world import World, load_procedural
 
 IIRCName = Literal["procedural", "tiny-imagenet"] | OfficialName
@@ -91,6 +92,7 @@ def is_imagenet(name: str) -> bool:
     return name in get_args(OfficialName) and "imagenet" in name
 
 
+@loaded_once
 def load_iirc(request: IIRCRequest) -> IIRCData:
     """Return a data set's images, or the listing of its files, with its task configurations.
 

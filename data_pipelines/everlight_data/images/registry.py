@@ -22,6 +22,7 @@ from everlight_data.images.image_set import (
 )
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.images.user_images import FORMS, TFDS, load_user_images
+from everlight_data.loading import loaded_once
 
 PROCEDURAL_CLASSES, PROCEDURAL_PER_CLASS = 20, (100, 50)
 """Default size of the procedural world: classes, and training and test images per class."""
@@ -93,6 +94,7 @@ IMAGE_SETS: dict[str, Callable[[ImageRequest], ImageSet]] = {
 """Functions from a request to a set by name; a function may return more than the request needs."""
 
 
+@loaded_once
 def load_images(request: ImageRequest) -> LoadedImages:
     """Load the requested images at the requested size, with a note for the report.
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50
+from everlight_data.loading import loaded_once
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, render_frames
@@ -25,6 +26,7 @@ ones. A small network trained from scratch for 480 steps reaches 67%. All values
 """
 
 
+@loaded_once
 def load_procedural_core50(frames: int = 30, world: World = WORLD) -> Core50:
     """Render frames of every object in every session, in the format of `load_core50`.
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.commands.options import SETTINGS, BenchmarkOptions, RunOptions
+from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.common.configs import changed_options
 from everlight_experiments.common.settings import Preset, check_name
 from everlight_experiments.continual.benchmark import Benchmarks, Request
@@ -68,7 +68,7 @@ def default_config(text: str, preset: Preset = "demo") -> Any:
     return BENCHMARKS[name].configs[preset]
 
 
-def load(options: BenchmarkOptions, config: Any = None) -> Benchmarks:
+def load(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
     """Return the benchmarks that options ask for, by setting.
 
     Args:

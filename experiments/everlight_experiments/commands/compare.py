@@ -83,7 +83,8 @@ def run_compare(options: CompareOptions) -> Path:
     first = runs[0]
     for other in runs[1:]:
         # Images of another size are others, and those that a seed makes.
-        made = other.data[0] != first.data[0] and _seed(other) != _seed(first)
+        seeds = {run.options.get("seed") for run in (first, other)}
+        made = other.data[0] != first.data[0] and len(seeds) > 1
         if other.data[1:] != first.data[1:] or other.score != first.score or made:
             raise DataError(f"{other.name} is on other data than {first.name}; nothing is paired")
         if not len(np.intersect1d(other.draws, first.draws)):
@@ -155,10 +156,6 @@ def _read(folder: Path) -> Finished:
     return Finished(name, data, arrays["draws"], score, finals, options)
 
 
-def _seed(run: Finished) -> Any:
-    return run.options.get("seed")
-
-
 def _flat(name: str, part: Any) -> dict[str, Any]:
     """Return options by name, those of parts after a dot and those of the configuration alone."""
     if not isinstance(part, dict):
@@ -189,10 +186,11 @@ def _compared(folder: Path, setting: str, runs: Sequence[Finished]) -> tuple[Tab
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
     columns = [Cells(Column(name, final), score_cells(each)) for name, each in scores.items()]
     for other in others:
-        found = _differences(first, other, setting)
-        for place, title in enumerate(("difference", "seeds above")):
-            cells = {name: cell[place] for name, cell in found.items()}
-            columns.append(Cells(Column(title, f"{other.name} − {first.name}"), cells))
+        found, group = _differences(first, other, setting), f"{other.name} − {first.name}"
+        signed = {name: _signed(values) for name, values in found.items()}
+        above = {name: f"{np.sum(each > 0)} of {len(each)}" for name, each in found.items()}
+        columns += [Cells(Column("difference", group), signed)]
+        columns += [Cells(Column("seeds above", group), above)]
     caption = (
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
@@ -203,19 +201,23 @@ def _compared(folder: Path, setting: str, runs: Sequence[Finished]) -> tuple[Tab
     return table, Figure(below, plot_columns(path, names, scores, final))
 
 
-def _differences(first: Finished, other: Finished, setting: str) -> dict[str, tuple[str, str]]:
-    """Return mean and interval of the difference, and where it is positive, by method."""
+def _differences(
+    first: Finished, other: Finished, setting: str
+) -> dict[str, Float[np.ndarray, "seeds"]]:
+    """Return the differences on the seeds that both have, by method."""
     ours, theirs = (run.finals.get(setting, {}) for run in (first, other))
-    cells = {}
+    found = {}
     for name in ours.keys() & theirs.keys():
         # A method of a paper's run may have fewer seeds than the others.
         draws = first.draws[: len(ours[name])], other.draws[: len(theirs[name])]
         _, here, there = np.intersect1d(*draws, return_indices=True)
-        if not len(here):
-            continue
-        differences = theirs[name][there] - ours[name][here]
-        mean, half = paired_interval(differences)
-        interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
-        above = f"{np.sum(differences > 0)} of {len(differences)}"
-        cells[name] = f"{mean:+.3f}{interval}", above
-    return cells
+        if len(here):
+            found[name] = theirs[name][there] - ours[name][here]
+    return found
+
+
+def _signed(differences: Float[np.ndarray, "seeds"]) -> str:
+    """Return mean and interval of differences, with signs."""
+    mean, half = paired_interval(differences)
+    interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
+    return f"{mean:+.3f}{interval}"

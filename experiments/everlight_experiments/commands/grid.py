@@ -7,6 +7,7 @@ Benchmarks, methods, settings and seeds can be added to a finished grid: what wa
 back.
 """
 
+import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,21 +17,15 @@ from scipy.stats import rankdata
 
 from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
-from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, load, named
+from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
 from everlight_experiments.commands.columns import (
     Cells,
     columns_table,
     plot_columns,
     score_cell,
 )
-from everlight_experiments.commands.options import GridOptions, RunOptions
-from everlight_experiments.commands.run import (
-    NETS_KEPT,
-    given_hyperparameters,
-    opened_benchmarks,
-    refuse_joined_nets,
-    rows_of,
-)
+from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
+from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
 from everlight_experiments.common.cells import dash
 from everlight_experiments.common.configs import (
     changed,
@@ -39,10 +34,17 @@ from everlight_experiments.common.configs import (
     read_changes,
     with_config,
 )
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
+from everlight_experiments.common.report import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.settings import check_methods, check_name
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
+from everlight_experiments.common.settings import check_name
+from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
@@ -52,14 +54,6 @@ from everlight_experiments.continual.report_tables import (
     left_out_table,
 )
 from everlight_experiments.continual.selection import RULE
-from everlight_experiments.continual.train import (
-    Job,
-    Training,
-    jobs_of,
-    print_size_of_nets,
-    runners_of,
-    train_jobs,
-)
 
 WIDENING = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that say which runs there are; --set stands in the fingerprint of every run."""
@@ -72,33 +66,16 @@ def run_grid(options: GridOptions) -> Path:
     Raises:
       DataError: a benchmark, preset or method that does not exist, or data that cannot be used.
     """
-    check_methods(options.methods, METHODS)
-    refuse_joined_nets(options.keep_nets, options.distributed)
     asked = runs_of(options)
     if not asked:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load(each) for name, each in asked.items()}
+    loaded = {name: load_asked(each) for name, each in asked.items()}
     folder = RunFolder("grid", "", options, True, WIDENING)
-    benchmarks: dict[str, Benchmark] = {}
-    firsts: dict[str, Benchmark] = {}
-    parts: dict[str, str] = {}
-    jobs: list[Job] = []
-    for name, each in asked.items():
-        firsts[name] = next(iter(loaded[name].values()))
-        print(f"{name}: {firsts[name].note}{firsts[name].counts}", flush=True)
-        rows = rows_of(firsts[name], each)
-        grids = given_hyperparameters(each.hyperparameters, rows)
-        opened = opened_benchmarks(loaded[name], folder, grids)
-        columns = {f"{name}, {setting}": benchmark for setting, benchmark in opened.items()}
-        benchmarks |= columns
-        parts |= dict.fromkeys(columns, name)
-        jobs += jobs_of(columns, rows, options.seeds)
-    training = Training(folder, options.seed, options.validation_seeds, options.keep_nets)
-    runners = runners_of(training, benchmarks, parts)
-    if options.keep_nets:
-        print_size_of_nets(runners, jobs, str(folder.path))
-    outcomes = train_jobs(runners, jobs)
+    firsts = {name: each.first for name, each in loaded.items()}
+    for name, benchmark in firsts.items():
+        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
+    benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     names = {"naive", *(METHODS if options.methods is None else options.methods)}
     rows = [method for name, method in METHODS.items() if name in names]
@@ -122,18 +99,12 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         value = tuple(shlex.split(text))
         for name, setting in _changed_by(key, configs).items():
             configs[name] = changed(configs[name], {setting: value}, SET)
+    shared = {each.name: getattr(options, each.name) for each in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(
-            benchmark=benchmark,
-            preset=preset,
-            seed=options.seed,
-            methods=options.methods,
-            setting=None if BENCHMARKS[benchmark].own_settings else options.setting,
-            hyperparameters=options.hyperparameters,
-            seeds=options.seeds,
-            validation_seeds=options.validation_seeds,
-            published=False,
-            runs=options.runs,
+            **shared
+            | {"benchmark": benchmark, "preset": preset, "published": False}
+            | ({"setting": None} if BENCHMARKS[benchmark].own_settings else {})
         )
         for name, (benchmark, preset) in presets.items()
     }
@@ -198,29 +169,25 @@ def _sections(
         if (own := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
     }
     order = sorted(found, key=lambda name: np.mean(found[name]))
+    means = {name: f"{np.mean(own):.2f}" for name, own in found.items()}
     counts = {name: str(len(own)) for name, own in found.items()}
+    cells = [
+        Cells(
+            Column(f"{column}: {benchmarks[column].score}"),
+            {
+                name: score_cell(values, f" ({ranks[column][name]:g})")
+                for name, values in by_name.items()
+            },
+        )
+        for column, by_name in scores.items()
+    ]
     table = columns_table(
         "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
         "ran.",
         "method",
         order,
-        [
-            *(
-                Cells(
-                    Column(f"{column}: {benchmarks[column].score}"),
-                    {
-                        name: score_cell(values, f" ({ranks[column][name]:g})")
-                        for name, values in by_name.items()
-                    },
-                )
-                for column, by_name in scores.items()
-            ),
-            Cells(
-                Column("mean", "rank"), {name: f"{np.mean(own):.2f}" for name, own in found.items()}
-            ),
-            Cells(Column("benchmarks", "rank"), counts),
-        ],
+        [*cells, Cells(Column("mean", "rank"), means), Cells(Column("benchmarks", "rank"), counts)],
         marks={
             "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
             "diverged": "Diverged methods have the last rank.",
@@ -228,23 +195,33 @@ def _sections(
     )
     caption = "Final scores, mean over seeds; bars are one standard deviation."
     figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
-    criterion = _criterion(benchmarks)
     offers = {column: each.capabilities for column, each in benchmarks.items()}
+    tuned = hyperparameters_table(_criterion(benchmarks), choices_of(outcomes))
     more = (
         ("Forgetting and time", _forgetting_table(outcomes, order, counts)),
         ("Methods not applicable", left_out_table(rows, offers)),
-        ("Selection of hyper-parameters", hyperparameters_table(criterion, choices_of(outcomes))),
+        ("Selection of hyper-parameters", tuned),
     )
     first = FirstScreen(_headline(found, rows), figure, table)
     return first, [Section(title, items=[each]) for title, each in more if each.rows]
 
 
-def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[str, str]):
+def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[str, str]) -> Table:
     """Return forgetting in every column, and seconds per run."""
-    seconds = {
+    sums = {
         name: sum(median_seconds(each[name]) for each in outcomes.values() if name in each)
         for name in order
     }
+    seconds = {name: dash(f"{value:,.1f}") for name, value in sums.items()}
+    cells = [
+        Cells(
+            Column(column, "forgetting"),
+            {name: forgetting_cell(outcome) for name, outcome in by_name.items()},
+        )
+        for column, by_name in outcomes.items()
+    ]
+    of_time = "seconds per run"
+    cells += [Cells(Column("sum", of_time), seconds), Cells(Column("benchmarks", of_time), counts)]
     return columns_table(
         "Forgetting: the drop from a task's best score to its final score, in each benchmark's own "
         "measure. Seconds per run: median over runs, compilation included, on a machine that may "
@@ -252,18 +229,9 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str], counts: Mapping[
         "method",
         order,
         [
-            *(
-                Cells(
-                    Column(column, "forgetting"),
-                    {name: forgetting_cell(outcome) for name, outcome in by_name.items()},
-                )
-                for column, by_name in outcomes.items()
-            ),
-            Cells(
-                Column("sum", "seconds per run"),
-                {name: dash(f"{value:,.1f}") for name, value in seconds.items()},
-            ),
-            Cells(Column("benchmarks", "seconds per run"), counts),
+            *cells,
+            Cells(Column("sum", of_time), seconds),
+            Cells(Column("benchmarks", of_time), counts),
         ],
         marks={"–": "–: not defined, or not known."},
     )

@@ -6,98 +6,30 @@ net = load_net("runs/grid-demo", "ER", seed=0, task=4, benchmark="digits")
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Shaped
-
-from everlight.continual import Build, Learner, TaskSequence
-from everlight.continual.base import Memory, Samples
-from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import Method
+from everlight_data.checkpoints import open_existing
+from everlight_data.descriptions import name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
-from everlight_experiments.commands.own_strategy import load_strategy
+from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
-from everlight_experiments.commands.run import rows_of
-from everlight_experiments.common.checkpoint import open_existing
-from everlight_experiments.common.run_config import name_differences
+from everlight_experiments.commands.training import rows_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
-from everlight_experiments.continual.runner import Runner, are_images, stored_images
+from everlight_experiments.continual.runner import Runner
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
-
-
-@dataclass(frozen=True)
-class KeptNet:
-    """A network as it was after a task."""
-
-    class_names: tuple[str, ...]
-    """Names of the classes; empty where the benchmark has none."""
-    task_classes: Bool[np.ndarray, "t c"]
-    """The classes of each task."""
-    learner: Learner
-    """Parameters, batch statistics and the classes seen; without the optimizer's state."""
-    memory: Memory
-    """The strategy's memory, from which some predict."""
-    _build: Build
-    _data: RunData
-    _size: int
-    _masked: bool
-
-    def predict(
-        self, images: Shaped[np.ndarray, "n *shape"], task: int | None = None
-    ) -> Float[np.ndarray, "n c"]:
-        """Return the scores of the classes; the class with the highest score is predicted.
-
-        Where samples have several labels, those with scores above 0 are predicted. Where outputs
-        are embeddings of facts, the result is the embeddings.
-
-        Args:
-          images: as the benchmark has them, uint8 `[n, h, w, c]`, or the features learned from.
-          task: task identity that is given at test, from 0; None gives none.
-
-        Returns:
-          `[n, c]`; minus infinity for classes not seen yet, or not of the given task.
-
-        Raises:
-          DataError: images of another shape, or a task that does not exist.
-        """
-        images, stored = np.asarray(images), stored_images(self._data.shared)
-        dtype = stored.pieces.dtype
-        wrong = images.shape[1:] != stored.shape or not len(images)
-        if wrong or images.dtype.kind != dtype.kind:
-            taken = ", ".join(map(str, stored.shape))
-            raise DataError(
-                f"images are {images.dtype} of {images.shape}; this network takes {dtype} of "
-                f"(n, {taken})"
-            )
-        tasks = len(self.task_classes)
-        if task is not None and not 0 <= task < tasks:
-            raise DataError(f"task {task}; give 0 to {tasks - 1}")
-        how = self._build, self._size, task is not None
-        net = self.learner, self.memory, jnp.int32(task or 0)
-        given = jnp.asarray(images, dtype)
-        scores = np.array(_predicted(*how, self._data, given, *net))
-        if self._masked:
-            possible = np.array(self.learner.seen)
-            if task is not None:
-                possible &= self.task_classes[task]
-            scores[:, ~possible] = -np.inf
-        return scores
 
 
 def load_net(
@@ -163,7 +95,7 @@ def load_net(
     net = checkpoints.restore(task, runner.net(row)).state
     return KeptNet(
         () if loaded.images is None else tuple(loaded.images.class_names),
-        _classes_of_tasks(sequence),
+        classes_of_tasks(sequence),
         *net,
         runner.build(row),
         RunData(loaded.shared(row), loaded.own(sequence, hyperparameter)),
@@ -174,17 +106,9 @@ def load_net(
 
 def _row(benchmark: Benchmark, options: RunOptions, method: str) -> Method | None:
     """Return the method's row, also one of an earlier start of the run."""
-    own = [load_strategy(asked) for asked in options.strategy]
     every = dataclasses.replace(options, methods=None, published=True)
-    return next((each for each in rows_of(benchmark, every, own) if each.name == method), None)
-
-
-def _classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
-    """Return the classes among which each task's samples are scored, or those that it brings."""
-    if sequence.test_classes is not None:
-        return np.asarray(sequence.test_classes)
-    class_task = np.asarray(sequence.class_task)
-    return class_task == np.arange(class_task.max() + 1)[:, None]
+    rows = rows_of(benchmark, every, own_methods(options.strategy))
+    return next((each for each in rows if each.name == method), None)
 
 
 class _Stored(NamedTuple):
@@ -202,59 +126,23 @@ def _stored(run: Path, benchmark: str | None) -> _Stored:
     is_grid = "benchmarks" in read_json(path, _WAY_OUT).get("settings", {})
     options = read_options(GridOptions if is_grid else RunOptions, path)
     options = dataclasses.replace(options, runs=run.parent)
-    if is_grid:
-        every, parts = runs_of(options), ("grid", "", OF_GRIDS)
-    else:
-        every = {options.benchmark: options}
-        parts = "run", options.benchmark, WIDENING
+    every = runs_of(options) if is_grid else {options.benchmark: options}
     if benchmark is None:
         if len(every) > 1:
             raise DataError(f"{run} has several benchmarks; give one: {', '.join(every)}")
         (benchmark,) = every
     check_name("benchmark", benchmark, list(every))
-    part = benchmark if is_grid else ""
-    return _Stored(every[benchmark], part, partial(_opened, run, options, *parts))
 
+    def opened() -> RunFolder:
+        words = ("grid", "") if is_grid else ("run", options.benchmark)
+        folder = RunFolder(*words, options, True, OF_GRIDS if is_grid else WIDENING)
+        if folder.path.resolve() != run.resolve():
+            folder.remove_empty()
+            raise DataError(f"{run} was {folder.path.name}; give it its name again")
+        return folder
 
-def _opened(
-    run: Path, options: RunOptions | GridOptions, paper: str, name: str, widening: Sequence[str]
-) -> RunFolder:
-    folder = RunFolder(paper, name, options, True, widening)
-    if folder.path.resolve() != run.resolve():
-        folder.remove_empty()
-        raise DataError(f"{run} was {folder.path.name}; give it its name again")
-    return folder
+    return _Stored(every[benchmark], benchmark if is_grid else "", opened)
 
 
 def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _predicted(
-    build: Build,
-    size: int,
-    task_given: bool,
-    data: RunData,
-    images: Shaped[Array, "n *shape"],
-    learner: Learner,
-    memory: Memory,
-    task: Int[Array, ""],
-) -> Float[Array, "n c"]:
-    """Return the scores of images that are normalized as those that were learned from."""
-    strategy = build(data)[1]
-    others = jax.tree.map(
-        lambda part: part.with_images(images) if are_images(part) else part,
-        data.shared,
-        is_leaf=are_images,
-    )
-    setup = build(data._replace(shared=others))[0]
-
-    def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
-        if task_given and strategy.predict_task is not None:
-            return strategy.predict_task(memory, learner, inputs, task)
-        return strategy.predict(memory, learner, inputs)
-
-    count = images.shape[0]
-    every = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-    return over_samples(setup, forward, every, size)

@@ -1,35 +1,59 @@
-"""Names of all methods and their default candidates, for the help of commands."""
+"""Names, meanings and default candidates of all methods, for the help of commands."""
 
 import math
+import re
 import shlex
-import textwrap
 
 from everlight.continual.registry import METHODS, Method, Needs
 
-WIDTH = 78
-INDENT = "  "
-UNBROKEN = "\N{NO-BREAK SPACE}"
+INDENT, NAME_WIDTH = "  ", 21
+MEANINGS = {
+    "incremental joint": "naive finetuning on all samples so far, with all their labels (IIRC)",
+    "online EWC": "EWC with one decaying Fisher information instead of one per task",
+    "IMM mean": "incremental moment matching (IMM): the mean of the networks",
+    "IMM mode": "IMM: the mode, networks weighted by their Fisher information",
+    "ER-balanced": "experience replay: equally many exemplars per class, mixed into every epoch",
+    "ER": "experience replay: a replay batch from a reservoir at every step",
+    "GDumb": "a new network, trained on a class-balanced memory before every evaluation",
+    "iCaRL-CNN": "iCaRL predicting by its output layer, for several labels (IIRC)",
+    "iCaRL-norm": "iCaRL with a cosine head, for several labels (IIRC)",
+    "BiC-whole-pwJS": "BiC for several labels, fitted to pw-JS (IIRC)",
+    "ExpertGate": "one network per task, chosen by autoencoders",
+    "ExpertGate-LwF": "ExpertGate; networks of related tasks are trained with LwF",
+    "PackNet": "weights pruned and frozen, task by task",
+    "CWR": "CopyWeights with Re-init: one consolidated head over a frozen network",
+    "CWR as coded": "CWR as the code of its authors differs from their text",
+    "CWR+": "CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
+    "CWR*": "CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
+}
+"""Meanings that the first sentence of a strategy's docstring lacks, or that share a strategy."""
 
 
 def list_methods() -> str:
-    """Return all names of methods, and their candidates in the form that options take."""
-    names = ", ".join(shlex.quote(name).replace(" ", UNBROKEN) for name in METHODS)
-    lines = textwrap.wrap(names, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT)
+    """Return all methods with a line each, and their candidates in the form that options take."""
     tuned = [method for method in METHODS.values() if method.hyperparameters]
     width = max(len(_candidates(method)) for method in tuned)
-    rows = [
-        f"{INDENT}{_candidates(method):<{width}}{INDENT}{hyperparameter_name(method)}"
-        for method in tuned
-    ]
     return "\n".join(
         [
-            "Methods:",
-            *(line.replace(UNBROKEN, " ") for line in lines),
+            "Methods, by name:",
+            *(
+                f"{INDENT}{shlex.quote(name):<{NAME_WIDTH}}{meaning_of(method)}"
+                for name, method in METHODS.items()
+            ),
             "",
             "Values tried for each hyper-parameter, as --hyperparameters takes them:",
-            *rows,
+            *(
+                f"{INDENT}{_candidates(each):<{width}}  {hyperparameter_name(each)}"
+                for each in tuned
+            ),
         ]
     )
+
+
+def meaning_of(method: Method) -> str:
+    """Return a method in a few words; by default, the first sentence of its strategy."""
+    first = (method.factory.__doc__ or "").strip().splitlines()[0].removeprefix("Return ")
+    return MEANINGS.get(method.name) or re.split(r", whose|; its", first.rstrip("."))[0]
 
 
 def hyperparameter_name(method: Method) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from everlight.checks import Between
-from everlight_experiments.common.settings import Count, RunSettings
+from everlight_experiments.common.settings import Count, Preset, RunSettings
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 
 Option = Literal["task-incremental", "class-incremental", "online"]
@@ -14,45 +14,39 @@ SETTINGS: tuple[Option, ...] = get_args(Option)
 Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 WIDENING = ("methods", "strategy", "setting", "seeds", "published")
 """Options that say which runs there are, and change none of them."""
+Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 
 
 @dataclasses.dataclass(frozen=True)
-class BenchmarkOptions(RunSettings):
-    """Options of every command on one benchmark; `with_config` adds those of its configuration."""
+class MethodOptions(RunSettings):
+    """Options of every command that trains methods on benchmarks."""
 
-    benchmark: tyro.conf.Positional[str] = ""
-    """Name of the benchmark, with an optional preset as in tiny-imagenet:small: digits,
-    fashion-mnist, mnist, procedural, tiny-imagenet, cifar100, icifar, iirc, core50-ni, core50-nc,
-    core50-nic, facts, or images for your own --data."""
-    setting: tuple[Option, ...] | None = None
-    """Settings to run: task-incremental (task identity given at test), class-incremental (not
-    given; None is this one) or online (one pass). iirc, CORe50 and facts have their own settings
-    and do not take it."""
-    validation_seeds: Count = 2
-    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
-    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RunOptions(BenchmarkOptions):
-    """Train any methods on one benchmark or on your own images.
-
-    Instead of a name, --config gives all options: --config RUN/config.json repeats a run, and
-    --config FILE.py:NAME takes a configuration of your own. Other options change them.
-    """
-
+    preset: Preset = "demo"
+    """Size of the experiment: demo takes minutes, small is for two cores, paper has the settings of
+    the benchmark's paper where there is one. digits, fashion-mnist, mnist and images have one
+    size."""
     methods: tuple[str, ...] | None = ("joint", "EWC", "ER", "DER++", "nearest mean")
     """Names of methods from the list above, in quotes where they contain spaces. None is every
     method that the benchmark supports. The baseline naive always runs."""
-    strategy: tuple[str, ...] = ()
-    """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
-    `Strategy` (docs/guide/strategy.md)."""
+    setting: tuple[Option, ...] | None = None
+    """Settings to run: task-incremental (task identity given at test), class-incremental (not
+    given; None is this one) or online (class-incremental, one pass). iirc, CORe50 and facts have
+    settings of their own instead: core50-ni is domain-incremental (all classes in every task),
+    core50-nc class-incremental, core50-nic both."""
+    validation_seeds: Count = 2
+    """Number of validation seeds, which select hyper-parameters on validation images. These are not
+    trained on, and the seeds are never evaluated. They are counted up from --seed + 1000; iirc and
+    CORe50 take their last task orders instead."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainOptions(MethodOptions):
+    """Options of the commands that evaluate methods on benchmarks."""
+
     hyperparameters: tuple[str, ...] = ()
     """Values to try instead of those in the list above, one entry per method, as in
     EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. icifar, CORe50 and facts try
     other values for some methods by default."""
-    published: bool = True
-    """Add a row with the hyper-parameter that each method's paper recommends."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
     task order (facts: its own initialization). More can be added later."""
@@ -62,11 +56,39 @@ class RunOptions(BenchmarkOptions):
 
 
 @dataclasses.dataclass(frozen=True)
-class GridOptions(RunSettings):
+class RunOptions(TrainOptions):
+    """Train any methods on one benchmark or on your own images.
+
+    An example, in full: everlight run fashion-mnist --order natural --net mlp:256,256
+    --optimizer sgd --learning-rate 0.03 --batch-size 10 --methods ER --buffer-size 200
+    --replay-batch-size 128
+
+    digits and procedural need no data, nor do icifar, iirc, facts and CORe50 at --preset demo.
+    Other data sets belong into the folder that the environment variable EVERLIGHT_DATA names;
+    `everlight data list` says where to download them (Fashion-MNIST: four files from
+    github.com/zalandoresearch/fashion-mnist) and which `everlight data prepare` has to convert.
+
+    Instead of a name, --config gives all options: --config RUN/config.json repeats a run, and
+    --config FILE.py:NAME takes a configuration of your own. Other options change them.
+    """
+
+    benchmark: Name = ""
+    """Name of the benchmark from the list above, with an optional preset as in tiny-imagenet:small;
+    images is for your own --data."""
+    strategy: tuple[str, ...] = ()
+    """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
+    `Strategy` (docs/guide/strategy.md)."""
+    published: bool = True
+    """Add a row with the hyper-parameter that each method's paper recommends."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GridOptions(TrainOptions):
     """Rank methods over several benchmarks in one table."""
 
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
+    """Names of benchmarks from the list above, but for images, each with an optional preset of its
+    own, as in icifar:small."""
     set: tuple[str, ...] = ()
     """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,
     as in epochs=2; BENCHMARK.NAME=VALUE changes one, as in icifar:small.learning-rate=0.01. Quote
@@ -74,26 +96,15 @@ class GridOptions(RunSettings):
     methods: tuple[str, ...] | None = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
     """Names of methods from the list above, in quotes where they contain spaces. None is all. The
     baseline naive always runs."""
-    setting: tuple[Option, ...] | None = None
-    """Settings of the image benchmarks and icifar: task-incremental, class-incremental (None is
-    this one) or online. Other benchmarks run in their own settings."""
-    hyperparameters: tuple[str, ...] = ()
-    """Values to try instead of those in the list above, one entry per method, as in EWC=1e2,1e4
-    SI=0.1. A single value is used without tuning."""
-    seeds: Seeds = 3
-    """Number of evaluation seeds per method and benchmark, counted up from --seed."""
-    validation_seeds: Count = 2
-    """Number of validation seeds, which select hyper-parameters and are never evaluated. They are
-    counted up from --seed + 1000; iirc and CORe50 take their last task orders instead."""
-    keep_nets: bool = False
-    """Save every trained network after every task, in the folder models/ of the run; the Python
-    function `load_net` loads them."""
 
 
 @dataclasses.dataclass(frozen=True)
-class TuneOptions(BenchmarkOptions):
+class TuneOptions(MethodOptions):
     """Grid-search values of the configuration on validation seeds."""
 
+    benchmark: Name = ""
+    """Name of the benchmark from the list above, with an optional preset as in
+    tiny-imagenet:small."""
     vary: tuple[str, ...] = ()
     """Values of options to combine, joined by commas, as in learning-rate=0.01,0.03 epochs=5,10.
     Put texts that contain commas in quotes: net="'mlp:100,100','cnn'"."""

@@ -2,10 +2,12 @@
 
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from everlight.continual import Setup, Strategy
-from everlight.continual.registry import METHODS, Method, Needs
+from everlight.continual.own_factory import fill_by_name
+from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
 from everlight_experiments.common.python_files import load_object
 
@@ -19,13 +21,23 @@ _RENAMED = {
 }
 
 
+def own_methods(asked: Sequence[str]) -> list[Method]:
+    """Return the methods of a user's files.
+
+    Raises:
+      MissingDataError, DataError: a file that cannot be used, or two functions of one name.
+    """
+    own = [load_strategy(each) for each in asked]
+    if len({each.name for each in own}) < len(own):
+        raise DataError("two --strategy of one name; rename one")
+    return own
+
+
 def load_strategy(asked: str) -> Method:
     """Return the method that `my_file.py:my_strategy` names; the file is run.
 
-    Parameters of the function with the names of fields of `Needs` (`exemplars_per_class`, `tasks`,
-    `replay_batch_size`) get their values; a default stays where `Needs` has None. The parameter
-    `buffer_size` gets the number of samples of the whole memory. The parameter `hyperparameter`
-    gets the value that is selected from the file's `HYPERPARAMETERS`.
+    Parameters are filled by name (`everlight.continual.own_factory`). The parameter
+    `hyperparameter` gets the value that is selected from the file's `HYPERPARAMETERS`.
 
     Raises:
       MissingDataError: there is no such file.
@@ -38,27 +50,21 @@ def load_strategy(asked: str) -> Method:
     factory, module, version = load_object(asked, "--strategy", _FORM)
     if not callable(factory):
         raise DataError(f"{asked} is {type(factory).__name__}; {_FORM}")
-    parameters = list(inspect.signature(factory).parameters.values())[1:]
-    known = {each.name for each in parameters} & {*Needs._fields}
     if hasattr(module, "STRENGTHS"):
         raise DataError(f"{asked}: the tuple STRENGTHS is now {HYPERPARAMETERS}")
-    hyperparameters = tuple(getattr(module, HYPERPARAMETERS, ()))
-    if not hyperparameters:
-        known.discard("hyperparameter")
-    for each in parameters:
-        if each.name in _RENAMED:
-            new = _RENAMED[each.name]
-            raise DataError(f"{asked}: the parameter {each.name!r} is now {new!r}")
-        if each.name not in known and each.default is each.empty and each.kind != each.VAR_KEYWORD:
-            missing = each.name == "hyperparameter"
-            or_these = f", or the file a tuple {HYPERPARAMETERS}" if missing else ""
-            raise DataError(
-                f"{asked} wants {each.name!r}, which nothing fills; give it a default{or_these}"
-            )
+    parameters = [*inspect.signature(factory).parameters][1:]
+    for old in _RENAMED.keys() & parameters:
+        raise DataError(f"{asked}: the parameter {old!r} is now {_RENAMED[old]!r}")
+    values = tuple(getattr(module, HYPERPARAMETERS, ()))
+    try:
+        given = fill_by_name(factory, bool(values))
+    except ValueError as error:
+        or_these = f", or the file a tuple {HYPERPARAMETERS}" * ("'hyperparameter'" in str(error))
+        raise DataError(f"{asked} {error}{or_these}") from error
 
     @functools.wraps(factory)
-    def make(setup: Setup, **given: Any) -> Strategy:
-        strategy = factory(setup, **given)
+    def make(setup: Setup, **arguments: Any) -> Strategy:
+        strategy = factory(setup, **arguments)
         if not isinstance(strategy, Strategy):
             raise DataError(
                 f"{asked} gave {type(strategy).__name__}; it must give a Strategy, such as "
@@ -66,18 +72,5 @@ def load_strategy(asked: str) -> Method:
             )
         return strategy
 
-    defaults = {each.name for each in parameters if each.default is not each.empty}
-
-    def given(needs: Needs) -> dict[str, Any]:
-        filled = needs._replace(buffer_size=needs.total_buffer_size)
-        values = {each: getattr(filled, each) for each in known}
-        return {k: v for k, v in values.items() if v is not None or k not in defaults}
-
-    chosen = hyperparameters if "hyperparameter" in known else ()
-    return Method(
-        make,
-        given,
-        chosen,
-        name=name,
-        version=version,
-    )
+    tuned = values if "hyperparameter" in parameters else ()
+    return Method(make, given, tuned, name=name, version=version)

@@ -1,5 +1,6 @@
 """Options whose defaults depend on the benchmark, preset or configuration that is named."""
 
+import inspect
 from dataclasses import field as defaulted
 from dataclasses import fields, make_dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ def tune_options(arguments: list[str]) -> type:
 
 def grid_options(arguments: list[str]) -> type:
     """Return the options of `everlight grid`."""
-    return with_defaults(GridOptions, GridOptions())
+    return _with_defaults(GridOptions, GridOptions())
 
 
 def _options(kind: type, arguments: list[str]) -> type:
@@ -48,19 +49,19 @@ def _options(kind: type, arguments: list[str]) -> type:
     elif given is not None and given.partition(":")[0] in BENCHMARKS:
         arguments.insert(0, given)
     elif given is not None:
-        return with_defaults(kind, read_options(kind, Path(given)))
+        return _with_defaults(kind, read_options(kind, Path(given)))
     if not arguments or arguments[0].startswith("-"):
         if not {"-h", "--help"} & set(arguments):
             raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
         # Help without a benchmark shows the options of images with classes.
-        return with_defaults(kind, with_config(kind, default_config("digits"))())
+        return _with_defaults(kind, with_config(kind, default_config("digits"))())
     name, preset = named(arguments[0], option_value(arguments, "--preset") or "demo")
     default = default_config(name, preset)
     if config is not None and type(config) is not type(default):
         expected = _type_name(default)
         raise DataError(f"{CONFIG} {given} is {_type_name(config)}; {name} takes {expected}")
     found = with_config(kind, default if config is None else config)
-    return with_defaults(kind, found(benchmark=name, preset=preset))
+    return _with_defaults(kind, found(benchmark=name, preset=preset))
 
 
 def _taken(arguments: list[str]) -> str | None:
@@ -90,19 +91,18 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def with_defaults(kind: type, options: Any) -> type:
-    """Return a command's options whose defaults are the values of an instance.
+def _with_defaults(kind: type, options: Any) -> type:
+    """Return a command's options with the values of an instance as defaults.
 
-    Args:
-      kind: class of the command, whose help the result has, with all methods.
-      options: instance.
+    The help is that of the command's class, with all benchmarks and methods.
     """
     changed = [
         (field.name, field.type, defaulted(default=getattr(options, field.name)))
         for field in fields(options)
     ]
     found = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
-    found.__doc__ = f"{kind.__doc__}\n\n{list_methods()}"
+    benchmarks = f"Benchmarks: {', '.join(BENCHMARKS)}."
+    found.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, list_methods()))
     return found
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
+from everlight_data.loading import loading_once
 from everlight_experiments.commands.benchmarks import default_config, load, named
 from everlight_experiments.commands.columns import (
     Cells,
@@ -26,17 +27,16 @@ from everlight_experiments.commands.columns import (
     score_cells,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
-from everlight_experiments.commands.run import refuse_inapplicable
+from everlight_experiments.commands.training import refuse_inapplicable
 from everlight_experiments.common.cells import spread
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.configs import changed, changed_options
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, write_report
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.intervals import paired_interval
+from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.report_tables import hyperparameters_table
-from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.selection import (
     Choice,
     choose_hyperparameter,
@@ -91,27 +91,23 @@ def run_tune(options: TuneOptions) -> Path:
     combinations = list(read_variations(options.vary))
     # All before the first is trained: a value that cannot be is known then.
     configs = [changed(options.config, changes, VARY) for changes in combinations]
-    first = load(options, configs[0])
     rows = [method for name, method in METHODS.items() if name in options.methods]
-    refuse_inapplicable(first, options.methods, rows)
-    folder = RunFolder("tune", named(options.benchmark)[0], options, True, WIDENING)
-    jobs = jobs_of(first, rows, 1)
-    runs = sum(options.validation_seeds * max(len(job.method.hyperparameters), 1) for job in jobs)
-    print(f"{len(combinations)} × {runs} runs", flush=True)
     tried: list[Tried] = []
     seen: dict[str, str] = {}
-    for changes, config in zip(combinations, configs, strict=True):
-        benchmarks = load(options, config)
-        _refuse_others(first, benchmarks, label_of(changes))
-        _refuse_repeated(benchmarks, rows, label_of(changes), seen)
-        opened = {name: each.opened(folder) for name, each in benchmarks.items()}
-        # Their order on the command line starts nothing anew.
-        part = label_of(dict(sorted(changes.items())))
-        training = Training(folder, options.seed, options.validation_seeds)
-        runners = runners_of(training, opened, dict.fromkeys(opened, part))
-        tried.append(_try_all(runners, changes, config, rows))
-        print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
-        release_programs()
+    with loading_once():
+        first = load(options, configs[0])
+        refuse_inapplicable(first, options.methods, rows)
+        folder = RunFolder("tune", named(options.benchmark)[0], options, True, WIDENING)
+        grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
+        runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
+        print(f"{len(combinations)} × {runs} runs", flush=True)
+        for changes, config in zip(combinations, configs, strict=True):
+            benchmarks = load(options, config)
+            _refuse_others(first, benchmarks, label_of(changes))
+            _refuse_repeated(benchmarks, rows, label_of(changes), seen)
+            tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
+            print(f"{tried[-1].label}: {tried[-1].by_draw.mean():.3f}", flush=True)
+            release_programs()
     folder.save_results(
         **{
             f"{each.label}/{column}": values
@@ -119,13 +115,8 @@ def run_tune(options: TuneOptions) -> Path:
             for column, values in each.found.items()
         }
     )
-    return _report(folder, options, next(iter(first.values())), tried)
-
-
-def _report(
-    folder: RunFolder, options: TuneOptions, benchmark: Benchmark, tried: Sequence[Tried]
-) -> Path:
     best, near = ranked(tried)
+    benchmark = next(iter(first.values()))
     criterion = benchmark.criterion_words
     rule = RULE.format(criterion=criterion, draws=options.validation_seeds, what=benchmark.draws)
     summary = [
@@ -136,8 +127,8 @@ def _report(
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    first = _first_screen(folder.path, criterion, tried, best, near)
-    return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), first)
+    screen = _first_screen(folder.path, criterion, tried, best, near)
+    return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
 
 
 def read_variations(asked: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -241,81 +232,69 @@ def _refuse_repeated(
 
 
 def _try_all(
-    runners: Mapping[str, Runner], changes: Mapping[str, Any], config: Any, rows: Sequence[Method]
+    folder: RunFolder,
+    options: TuneOptions,
+    benchmarks: Benchmarks,
+    rows: Sequence[Method],
+    changes: Mapping[str, Any],
+    config: Any,
 ) -> Tried:
+    """Return the scores of every method with one combination of values."""
+    opened = {name: each.opened(folder) for name, each in benchmarks.items()}
+    # Their order on the command line starts nothing anew.
+    part = label_of(dict(sorted(changes.items())))
+    training = Training(folder, options.seed, options.validation_seeds)
+    runners = runners_of(training, opened, dict.fromkeys(opened, part))
     found: dict[str, np.ndarray] = {}
     choices: dict[str, dict[str, Choice]] = {}
-    benchmarks = {setting: runner.benchmark for setting, runner in runners.items()}
-    for setting, method, _ in jobs_of(benchmarks, rows, 1):
+    for setting, method, _ in jobs_of(opened, rows, 1):
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
         found[f"{setting}/{method.name}"] = values[row]
         choices.setdefault(setting, {})[method.name] = choice
-    training = next(iter(benchmarks.values())).training
+    training = next(iter(opened.values())).training
     return Tried(changes, config, training, found, choices)
 
 
 def _first_screen(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
 ) -> FirstScreen:
-    labels = [each.label for each in tried]
+    """Return the best configuration, its distance from the others, and ties and edges."""
+    labels, measure = [each.label for each in tried], f"{criterion} on validation samples"
     scores = {
-        column: {each.label: each.found[column] for each in tried} for column in tried[0].found
+        column.partition("/"): {each.label: each.found[column] for each in tried}
+        for column in tried[0].found
     }
+    means = {each.label: f"{each.by_draw.mean():.3f}" for each in tried}
     below = {each.label: spread(tried[best].by_draw - each.by_draw) for each in tried}
-    titles = {column: column.partition("/") for column in scores}
-    table = columns_table(
-        f"{criterion} on validation samples, mean ± standard deviation over seeds.",
-        "settings",
-        labels,
-        [
-            *(
-                Cells(Column(titles[column][2], titles[column][0]), score_cells(by_row))
-                for column, by_row in scores.items()
-            ),
-            Cells(Column("mean"), {each.label: f"{each.by_draw.mean():.3f}" for each in tried}),
-            Cells(
-                Column("below the best", "paired by validation seed"),
-                below | {labels[best]: "best"},
-            ),
-        ],
-        strong=labels[best],
-    )
-    shown = {f"{title[2]}, {title[0]}": scores[column] for column, title in titles.items()}
+    below[labels[best]] = "best"
+    cells = [
+        *(Cells(Column(name[2], name[0]), score_cells(each)) for name, each in scores.items()),
+        Cells(Column("mean"), means),
+        Cells(
+            Column("below the best", "paired by validation seed"), below | {labels[best]: "best"}
+        ),
+    ]
+    caption = f"{measure}, mean ± standard deviation over seeds."
+    table = columns_table(caption, "settings", labels, cells, strong=labels[best])
+    shown = {f"{name[2]}, {name[0]}": each for name, each in scores.items()}
     path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
-    caption = (
-        f"{criterion} on validation samples; bars are one standard deviation over validation seeds."
-    )
-    return FirstScreen(
-        _headline(criterion, tried, best), Figure(caption, path), table, _below(tried, best, near)
-    )
-
-
-def _headline(criterion: str, tried: Sequence[Tried], best: int) -> tuple[str, ...]:
-    """Return the question, the best configuration with its interval, and the first."""
-    mean, half = paired_interval(tried[best].by_draw)
-    interval = "" if np.isnan(half) else f" [{mean - half:.3f}, {mean + half:.3f}]"
+    caption = f"{measure}; bars are one standard deviation over validation seeds."
     said = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {tried[best].label}, {mean:.3f}{interval}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
     ]
     if best:
-        said.append(f"Baseline, the first: {tried[0].label}, {tried[0].by_draw.mean():.3f}.")
-    return tuple(said)
-
-
-def _below(tried: Sequence[Tried], best: int, near: Sequence[int]) -> tuple[str, ...]:
-    """Return sentences on ties and on the edge of the grid."""
-    said = []
+        said.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
+    remarks = []
     if near:
-        tied = "; ".join(tried[number].label for number in near)
-        said.append(f"Settings statistically tied with the best: {tied}.")
-    edges = edges_of([each.changes for each in tried], best)
-    if edges:
-        said.append(f"At the edge of the grid: {', '.join(edges)}.")
-    return tuple(said)
+        tied = "; ".join(labels[number] for number in near)
+        remarks.append(f"Settings statistically tied with the best: {tied}.")
+    if edges := edges_of([each.changes for each in tried], best):
+        remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
+    return FirstScreen(tuple(said), Figure(caption, path), table, tuple(remarks))
 
 
 def edges_of(changes: Sequence[Mapping[str, Any]], best: int) -> list[str]:

@@ -13,9 +13,9 @@ import numpy as np
 import tyro
 
 from everlight_data.errors import DataError
+from everlight_data.events import whole_events
 from everlight_data.files import read_json, read_text, refusing
 from everlight_data.writing import make_folder, read_sealed, written_whole
-from everlight_experiments.common.run_folder import whole_events
 
 Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 

@@ -7,14 +7,13 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Int, PRNGKeyArray, PyTree
+from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.continual import (
     Build,
@@ -23,30 +22,30 @@ from everlight.continual import (
     SequenceResult,
     SequenceState,
     TaskSequence,
-    diverged,
     drive_runs,
     initial_runs_state,
     runs_mesh,
 )
 from everlight.continual.engine.run import Announce
+from everlight.continual.engine.run_states import (
+    NOWHERE,
+    diverged_at,
+    epochs_done,
+    result_of_run,
+    shapes_on_mesh,
+)
 from everlight.continual.engine.runs import Join, shared_alone
-from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, fetch
+from everlight.meshes import RUNS_AXIS
+from everlight.processes import is_first
+from everlight.trees import stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.interruption import saving_when_stopped, uninterrupted
-from everlight_experiments.common.processes import is_first
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.sequences import (
-    DivergedRunError,
-    epochs_before,
-    epochs_done,
-)
-from everlight_experiments.common.trees import rows_of, stacked
 
 DIVERGED_AT = "diverged_at"
 """Task and epoch of the first loss that is no finite number, or `NOWHERE`."""
-NOWHERE = (-1, -1)
 POLL = 0.5
 """Seconds between looks at what other processes have finished."""
 
@@ -63,6 +62,10 @@ class Unit(NamedTuple):
     """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
     title: str = ""
     """Name on the progress bar; empty is the name."""
+
+
+class DivergedRunError(DataError):
+    """A loss that is not finite; names run, task and epoch, counted from 0, and what to do."""
 
 
 AfterTask = Callable[[Unit, int, SequenceResult], None]
@@ -120,20 +123,16 @@ def train_units(
         if one_by_one or (announce is not None and not every.is_multi_process):
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(wave)])
-        label = wave[0].name + (f" and {len(wave) - 1} more" if len(wave) > 1 else "")
-        checkpoints = folder.checkpoints / (label + _which(wave))
+        checkpoints = folder.checkpoints / wave_name(wave)
         rows = stacked([(unit.sequence, unit.key, unit.own) for unit in _full(wave, mesh)])
         runs = Runs(build, protocol, shared, *rows, join)
-        continued = checkpoints.exists()
-        began = time.monotonic()
-        title = (wave[0].title or wave[0].name) + f" ({len(wave)} runs)" * (len(wave) > 1)
-        state = _train(Checkpoints(checkpoints), title, wave, runs, mesh, after_task, announce)
-        gone = diverged(protocol, state)[: len(wave)]
+        continued, began = checkpoints.exists(), time.monotonic()
+        state = _train(Checkpoints(checkpoints), wave, runs, mesh, after_task, announce)
+        places = diverged_at(protocol, state)
         for number, unit in enumerate(wave):
-            result = _result_of(state, number, mesh)
-            arrays = {name: np.asarray(value) for name, value in keep(result).items()}
-            place = _diverged_at(protocol, state, number) if gone[number] else NOWHERE
-            arrays[DIVERGED_AT] = np.array(place)
+            kept = keep(result_of_run(state, number, mesh))
+            arrays = {name: np.asarray(value) for name, value in kept.items()}
+            arrays[DIVERGED_AT] = places[number]
             folder.save_unit(unit.name, unit.facts, **arrays)
             seconds = None if continued else (time.monotonic() - began) / len(wave)
             folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
@@ -157,16 +156,14 @@ def refuse_diverged(units: Sequence[Unit], kept: Sequence[dict[str, np.ndarray]]
     Raises:
       DivergedRunError: which did, where, and what to do.
     """
-    places = {
-        unit.name: tuple(arrays[DIVERGED_AT].tolist())
+    told = "; ".join(
+        "{} at task {}, epoch {}".format(unit.name, *arrays[DIVERGED_AT])
         for unit, arrays in zip(units, kept, strict=True)
         if has_diverged(arrays)
-    }
-    if places:
-        told = "; ".join(f"{name} at task {at[0]}, epoch {at[1]}" for name, at in places.items())
+    )
+    if told:
         raise DivergedRunError(
-            f"the loss is not finite: {told}. Lower the learning rate or the hyper-parameter.",
-            next(iter(places.values())),
+            f"the loss is not finite: {told}. Lower the learning rate or the hyper-parameter."
         )
 
 
@@ -200,11 +197,12 @@ def _claimed(
             time.sleep(POLL)
 
 
-def _which(wave: Sequence[Unit]) -> str:
-    """Return a checksum of a wave's units: after a stop, other waves may begin alike."""
+def wave_name(wave: Sequence[Unit]) -> str:
+    """Return the name of a wave's checkpoints, with a checksum: other waves may begin alike."""
     if len(wave) == 1:
-        return ""
-    return f" {zlib.crc32(json.dumps([unit.name for unit in wave]).encode()):08x}"
+        return wave[0].name
+    checksum = zlib.crc32(json.dumps([unit.name for unit in wave]).encode())
+    return f"{wave[0].name} and {len(wave) - 1} more {checksum:08x}"
 
 
 def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
@@ -217,7 +215,6 @@ def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
 
 def _train(
     checkpoints: Checkpoints,
-    title: str,
     wave: Sequence[Unit],
     runs: Runs,
     mesh: Mesh,
@@ -235,31 +232,35 @@ def _train(
         facts["devices"] = mesh.size
 
     def like() -> SequenceState:
-        return _on_mesh(initial_runs_state(runs), mesh)
+        return shapes_on_mesh(initial_runs_state(runs), mesh)
 
     done, state = checkpoints.resume(facts, like) or (0, None)
     driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:
-        epochs = 0 if state is None else epochs_done(state, protocol)
+        epochs = 0 if state is None else epochs_done(protocol, state)
         if epochs > (checkpoints.newest() or 0):
             checkpoints.save(epochs, state, facts)
 
-    total = epochs_before(runs.sequence.tasks.id.shape[1], protocol)
+    # A signal may come to one of several processes, which save together.
+    saving = nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
+    total = protocol.epochs_before(runs.sequence.tasks.id.shape[1])
+    title = (wave[0].title or wave[0].name) + f" ({len(wave)} runs)" * (len(wave) > 1)
     gone = np.zeros(len(wave), bool)
-    with _saving(save), progress(title, total, done, "epoch") as bar:
+    with saving, progress(title, total, done, "epoch") as bar:
         while not gone.all():
             # Its arrays are taken back for the next one's: a signal waits until that is there.
             with uninterrupted():
                 state = next(driven, state)
-                reached = epochs_done(state, protocol)
+                reached = epochs_done(protocol, state)
                 if reached == bar.n:
                     break
-                now = diverged(protocol, state)[: len(wave)]
+                places = diverged_at(protocol, state)[: len(wave)]
+                now = places[:, 0] >= 0
                 # Before the checkpoint from which they would not come again.
                 if after_task is not None and int(state.epoch) == 0:
-                    for number in np.flatnonzero(~now):
-                        result = _result_of(state, number, mesh)
+                    for number in np.flatnonzero(~now).tolist():
+                        result = result_of_run(state, number, mesh)
                         after_task(wave[number], int(state.task) - 1, result)
             # What is complete is kept as units at once.
             if reached < total and checkpoints.due():
@@ -267,57 +268,13 @@ def _train(
                     save()
             bar.update(reached - bar.n)
             for number in np.flatnonzero(now & ~gone):
-                place = "task {}, epoch {}".format(*_diverged_at(protocol, state, number))
+                place = "task {}, epoch {}".format(*places[number])
                 print(f"{wave[number].name}: the loss is not finite at {place}", flush=True)
             gone = now
     return state
-
-
-def _diverged_at(protocol: Protocol, state: SequenceState, number: int) -> Int[np.ndarray, "2"]:
-    """Where a run that has diverged did so first."""
-    losses = fetch(state.result.losses)[number]
-    epochs = np.array([protocol.epochs_of(task) for task in range(len(losses))])
-    planned = np.arange(losses.shape[1]) < epochs[:, None]
-    return np.argwhere(planned & ~np.isfinite(losses))[0]
-
-
-def _saving(save: Callable[[], None]) -> AbstractContextManager:
-    """Saves where a signal comes; but not where it came to one of several processes."""
-    return nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
 
 
 def _full(wave: Sequence[Unit], mesh: Mesh) -> list[Unit]:
     """The wave with its last unit repeated, where each of several processes needs as many."""
     missing = -len(wave) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
     return [*wave, *wave[-1:] * missing]
-
-
-def _on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
-    """A state's shapes and dtypes with where its parts lie among several processes."""
-    if not mesh.is_multi_process:
-        return state
-
-    def placed(tree: PyTree, spec: PartitionSpec) -> PyTree:
-        sharding = NamedSharding(mesh, spec)
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
-        )
-
-    of_all = placed(state, REPLICATED)
-    return of_all._replace(
-        result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
-    )
-
-
-def _result_of(state: SequenceState, number: int, mesh: Mesh) -> SequenceResult:
-    """Return the result of one run; in every process where there are several."""
-    if not mesh.is_multi_process:
-        return rows_of(state.result, number)
-    found = _taking(mesh)(state.result, np.int32(number))
-    return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
-
-
-@cache
-def _taking(mesh: Mesh) -> Callable[[PyTree, np.int32], PyTree]:
-    """Takes one of the runs to all devices."""
-    return jax.jit(rows_of, out_shardings=NamedSharding(mesh, REPLICATED))

@@ -5,12 +5,12 @@ import json
 import os
 import platform
 import subprocess
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
 
+from everlight_data.descriptions import json_checksum, name_differences
 from everlight_data.errors import DataError
 from everlight_data.files import read_json, refusing
 from everlight_data.writing import written_whole
@@ -18,29 +18,6 @@ from everlight_data.writing import written_whole
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 """Beginnings of the environment's names that may change numbers, but for those of caches."""
-
-
-def as_json(values: dict) -> dict:
-    """Values as they are read back from JSON: tuples become lists, what it cannot hold text."""
-    return json.loads(json.dumps(values, default=str))
-
-
-def name_differences(stored: dict, chosen: dict) -> str:
-    """Return the differences of two descriptions, for an error message; empty where they agree.
-
-    Values of nested descriptions are named with dots.
-    """
-    return "; ".join(_differences(stored, as_json(chosen)))
-
-
-def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
-    """Yield a text for every value that differs."""
-    for name in sorted(set(stored) | set(chosen)):
-        there, now = stored.get(name), chosen.get(name)
-        if isinstance(there, dict) and isinstance(now, dict):
-            yield from _differences(there, now, f"{before}{name}.")
-        elif there != now:
-            yield f"{before}{name}: {there!r} there, {now!r} now"
 
 
 def state_of(config: Path) -> tuple[int, int]:
@@ -51,7 +28,7 @@ def state_of(config: Path) -> tuple[int, int]:
 
 def write_config(config: Path, chosen: dict, told: dict) -> None:
     """Write config.json: the settings, what made the run, and what was added before."""
-    content = {"settings": chosen, "made_with": _made_with(), "crc32": _checksum(chosen)}
+    content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
     with written_whole(config) as unfinished:
         unfinished.write_text(json.dumps({**told, **content}, indent=2))
 
@@ -65,7 +42,7 @@ def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
     content = read_json(config, way_out)
     with refusing(config, way_out):
         stored = content["settings"]
-        if content["crc32"] != _checksum(stored):
+        if content["crc32"] != json_checksum(stored):
             raise ValueError("its checksum differs")
     # Where the folder lies is no setting: it may be moved, or named from another directory.
     free = dict.fromkeys(("runs", *widening))
@@ -76,10 +53,6 @@ def read_config(config: Path, chosen: dict, widening: Sequence[str]) -> dict:
             "Give this one a --tag of its own, or delete that folder."
         )
     return content
-
-
-def _checksum(settings: dict) -> int:
-    return zlib.crc32(json.dumps(settings, sort_keys=True).encode())
 
 
 def _commit() -> str | None:

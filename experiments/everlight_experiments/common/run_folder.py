@@ -6,21 +6,29 @@ import json
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from everlight.processes import is_first
+from everlight_data.claims import Claims
+from everlight_data.descriptions import (
+    as_json,
+    name_differences,
+    read_described,
+    save_described,
+)
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.files import read_json, refusing
+from everlight_data.events import append_event, whole_events
+from everlight_data.files import read_json
 from everlight_data.writing import (
     LOCK,
     UNFINISHED,
     lock_folder,
     make_folder,
-    read_sealed,
     remove,
     remove_unfinished,
     save_sealed,
@@ -28,14 +36,8 @@ from everlight_data.writing import (
     written_whole,
 )
 from everlight_experiments.common.interruption import stop_if_asked
-from everlight_experiments.common.processes import is_first, told_by_first
-from everlight_experiments.common.run_config import (
-    as_json,
-    name_differences,
-    read_config,
-    state_of,
-    write_config,
-)
+from everlight_experiments.common.processes import told_by_first
+from everlight_experiments.common.run_config import read_config, state_of, write_config
 from everlight_experiments.common.settings import FolderSettings, check_settings
 
 WAY_OUT = "Wait for its end, or give this run a --tag of its own."
@@ -43,15 +45,6 @@ PATIENCE = 600
 """Seconds; a report takes less."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
-
-
-def whole_events(text: str) -> list[Any]:
-    """The events of a metrics.jsonl, but for lines that a kill cut short."""
-    events = []
-    for line in text.splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            events.append(json.loads(line))
-    return events
 
 
 class RunFolder:
@@ -96,7 +89,7 @@ class RunFolder:
         words = paper, run, getattr(settings, "preset", ""), settings.tag
         self.path = Path(settings.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
-        self._shared, self._claims = shared, {}
+        self._shared, self._claims = shared, Claims()
         self._told_of_units, self._opened = False, time.monotonic()
         self._made, self._written = False, None
         told_by_first(lambda: self._open(settings, widening))
@@ -112,7 +105,12 @@ class RunFolder:
         self._lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
         self._made = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
-        self._remove_unfinished_units()
+        for path in (self.path / "units").glob(f"*{UNFINISHED}"):
+            unit = path.with_name(path.name.removesuffix(UNFINISHED))
+            # Another process may just be writing it.
+            if self._claims.claim(unit):
+                remove(path)
+                self._claims.release(unit)
         chosen = as_json(dataclasses.asdict(settings))
         # How many processes there are changes nothing that is computed.
         chosen.pop("distributed", None)
@@ -151,8 +149,7 @@ class RunFolder:
         """
         # A folder that cannot be removed is in nobody's way.
         with contextlib.suppress(OSError, DataError):
-            for name in list(self._claims):
-                self.give_up_unit(name)
+            self._claims.release_all()
             lock = try_lock(self.path / LOCK) if self._is_as_opened() else None
             if lock is None:
                 return
@@ -174,44 +171,28 @@ class RunFolder:
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
-    def tell_plan(self, plan: Any) -> None:
-        """Writes the plan in force into config.json, what nobody changed included."""
-        self._tell(lambda content: {"plan": as_json(plan)})
-
     def tell_method(self, name: str, settings: Mapping[str, Any]) -> None:
-        """Writes what a method was made with into config.json, its defaults included."""
-        self._tell(
-            lambda content: {"methods": {**content.get("methods", {}), name: as_json(settings)}}
-        )
+        """Writes what a method was made with into config.json, its defaults included.
 
-    def _tell(self, more: Callable[[dict], dict]) -> None:
-        """Adds to config.json, where nothing is compared with what a later start has."""
+        A later start's are not compared with them.
+        """
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
-        lock = lock_folder(self.path, WAY_OUT, PATIENCE) if self._shared else None
+        lock = lock_folder(self.path, WAY_OUT, PATIENCE if self._shared else 0)
         content, since = read_json(config, WAY_OUT), state_of(config)
+        content["methods"] = {**content.get("methods", {}), name: as_json(settings)}
         with written_whole(config) as unfinished:
-            unfinished.write_text(json.dumps({**content, **more(content)}, indent=2))
+            unfinished.write_text(json.dumps(content, indent=2))
         if since == self._written:
             self._written = state_of(config)
-        if lock is not None:
-            lock.release()
+        lock.release()
 
     def log(self, **event: Any) -> None:
         """Appends one event to metrics.jsonl, once; what is no number is null there.
 
         A run that goes on comes by what was told before.
         """
-        text = json.dumps(event, default=_plain)
-        line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
-        with (self.path / "metrics.jsonl").open("a+") as stream:
-            stream.seek(0)
-            lines = stream.readlines()
-            if lines and not lines[-1].endswith("\n"):
-                # A kill cut it short; what comes next is a line of its own.
-                stream.write("\n")
-            if line not in lines:
-                stream.write(line)
+        append_event(self.path / "metrics.jsonl", event)
 
     def logged(self) -> list[dict[str, Any]]:
         """The events in metrics.jsonl, but for lines that a kill cut short."""
@@ -224,49 +205,23 @@ class RunFolder:
         Raises:
           DataError: the folder cannot be written.
         """
-        return bool(told_by_first(lambda: {"claimed": np.array(self._claim(name))})["claimed"])
-
-    def _claim(self, name: str) -> bool:
         path = self._unit(name)
-        make_folder(path.parent)
-        lock = try_lock(path.with_name(path.name + LOCK))
-        if lock is not None:
-            self._claims[name] = lock
-        return lock is not None
+        found = told_by_first(lambda: {"claimed": np.array(self._claims.claim(path))})
+        return bool(found["claimed"])
 
     def give_up_unit(self, name: str) -> None:
         """Lets another process claim a part, where this one has."""
-        lock = self._claims.pop(name, None)
-        if lock is not None:
-            # While it is held: who has opened the file meanwhile finds the part finished, or not.
-            Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release(force=True)
+        self._claims.release(self._unit(name))
 
     def are_elsewhere(self, names: Sequence[str]) -> bool | None:
         """Return whether other processes compute all unfinished parts; None where none is left."""
-        found = told_by_first(lambda: {"held": np.array(self._held(names), bool)})["held"]
+
+        def held() -> dict[str, np.ndarray]:
+            paths = [path for path in map(self._unit, names) if not path.exists()]
+            return {"held": np.array(list(map(self._claims.is_elsewhere, paths)), bool)}
+
+        found = told_by_first(held)["held"]
         return bool(found.all()) if len(found) else None
-
-    def _held(self, names: Sequence[str]) -> list[bool]:
-        """Return for each unfinished part whether another process holds it."""
-        held = []
-        for name in names:
-            path = self._unit(name)
-            if not path.exists():
-                mine = name in self._claims
-                # Without a file to lock it is free, and not claimed from those who look for work.
-                locked = path.with_name(path.name + LOCK).exists()
-                held.append(locked and not mine and not self._claim(name))
-                if not mine:
-                    self.give_up_unit(name)
-        return held
-
-    def _remove_unfinished_units(self) -> None:
-        for path in (self.path / "units").glob(f"*{UNFINISHED}"):
-            name = path.name.removesuffix(UNFINISHED).removesuffix(".npz")
-            if self._claim(name):
-                remove(path)
-                self.give_up_unit(name)
 
     def save_unit(self, name: str, facts: dict, **arrays: np.ndarray) -> None:
         """Keeps the results of a finished part of the run, whole or not at all; ends its claim.
@@ -277,10 +232,7 @@ class RunFolder:
         stop_if_asked()
         if not is_first():
             return
-        path = self._unit(name)
-        make_folder(path.parent)
-        described = {"unit": name, "facts": facts}
-        save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
+        save_described(self._unit(name), name, facts, **arrays)
         self.give_up_unit(name)
 
     def read_unit(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
@@ -296,17 +248,13 @@ class RunFolder:
     def _read(self, name: str, facts: dict) -> dict[str, np.ndarray] | None:
         path = self._unit(name)
         try:
-            arrays = read_sealed(path, "It is computed again.")
-            with refusing(path, "It is computed again."):
-                described = json.loads(arrays.pop("facts").item())
-                if described["unit"] != name:
-                    raise ValueError(f"a copy of {described['unit']}")
+            stored, arrays = read_described(path, name, "It is computed again.")
         except MissingDataError:
             return None
         except DataError as error:
             print(error, flush=True)
             return None
-        changed = name_differences(described["facts"], facts)
+        changed = name_differences(stored, facts)
         if changed:
             raise DataError(
                 f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
@@ -345,8 +293,3 @@ def remove_empty_folders() -> None:
     """Removes what this process opened for runs that ended before they saved anything."""
     for folder in list(_OPENED):
         folder.remove_empty()
-
-
-def _plain(value: Any) -> Any:
-    array = np.asarray(value)
-    return array.item() if array.ndim == 0 else array.tolist()

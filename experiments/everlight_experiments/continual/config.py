@@ -38,7 +38,8 @@ class Config:
     your own, a folder with one sub-folder per class, a .csv of file and label, an .npz, or a folder
     of IDX files."""
     test_data: Path | None = None
-    """Your own test set, in any of the forms of --data; None takes every --test-every-th image."""
+    """Path of your own test set, in any of the forms of --data and with the same class names; None
+    splits off test images of --data (--test-every)."""
     test_every: Annotated[int, Between(2, 1000)] = 5
     """Every N-th image of each class of your own images is a test image."""
     classes: Count | None = None
@@ -73,7 +74,8 @@ class Config:
     online_batch: Count = 10
     """Samples per step in the online setting, which has one pass."""
     validation_fraction: Annotated[float, Between(0, 0.9)] = 0.1
-    """Fraction of each class's training images that selects hyper-parameters and epochs."""
+    """Fraction of each class's training images that selects hyper-parameters and epochs; these
+    images are not trained on."""
     exemplars_per_class: Count = 20
     """Stored samples per class; a shared memory holds this many times the number of classes."""
     buffer_size: Count | None = None

@@ -31,14 +31,14 @@ from everlight.scenarios import (
     validation_fractions,
     without_validation,
 )
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
+from everlight_data.images.as_inputs import store_images
 from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
-from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.plots import plot_samples
 from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.common.sequences import store_images
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Benchmarks,

@@ -9,7 +9,7 @@ import jax
 from everlight.continual import Learner, SequenceResult
 from everlight.continual.base import Memory
 from everlight.continual.registry import Method
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.many_runs import AfterTask, Unit
 
 NETS = "models"

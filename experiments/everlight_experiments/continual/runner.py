@@ -23,6 +23,7 @@ from everlight.continual import (
     operations_per_step,
 )
 from everlight.continual.registry import METHODS, Method
+from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.common.compilation import release_programs
 from everlight_experiments.common.many_runs import (
     DIVERGED_AT,
@@ -31,7 +32,6 @@ from everlight_experiments.common.many_runs import (
     train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.streaming import naming_files
 from everlight_experiments.continual.benchmark import (
     Arrays,
     Benchmark,

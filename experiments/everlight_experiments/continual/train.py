@@ -7,8 +7,8 @@ import jax
 import numpy as np
 
 from everlight.continual.registry import METHODS, Method, why_not
+from everlight.trees import checksums_of
 from everlight_data.writing import amount
-from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
 from everlight_experiments.continual.kept_nets import NETS, bytes_of_nets

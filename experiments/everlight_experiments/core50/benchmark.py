@@ -24,10 +24,10 @@ from everlight.continual import (
 )
 from everlight.continual.registry import Method, Needs
 from everlight.scenarios.core50 import RUNS, TEST_SESSIONS, Level, core50
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import Core50, category_of
 from everlight_data.images.image_set import ImageSet
-from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import (
     Benchmark,

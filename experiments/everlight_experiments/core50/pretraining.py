@@ -38,6 +38,7 @@ from everlight.models.small_cnn import SmallCNN
 from everlight.scenarios import class_incremental
 from everlight.scenarios.core50 import TEST_SESSIONS
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.as_inputs import store_images
 from everlight_data.images.caffe_weights import load_caffe_weights
 from everlight_data.images.core50 import Core50, load_core50
 from everlight_data.images.core50_release import count_frames
@@ -50,7 +51,6 @@ from everlight_experiments.common.many_runs import (
     train_units,
 )
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.sequences import store_images
 from everlight_experiments.core50.config import Base
 
 OTHER_WORLD = 1_000

@@ -34,6 +34,7 @@ from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import fact_sequence, same_shapes
 from everlight.scenarios.facts import Examples
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.facts.divided import (
     SPLITS,
@@ -46,11 +47,15 @@ from everlight_data.facts.divided import (
     make_images,
 )
 from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.images.as_inputs import (
+    Channels,
+    channels,
+    naming_files,
+    store_images,
+    stream_centers,
+)
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.checkpoint import checksums_of
-from everlight_experiments.common.sequences import store_images
-from everlight_experiments.common.streaming import Channels, channels, naming_files, stream_centers
 from everlight_experiments.continual.benchmark import (
     Benchmark,
     Benchmarks,

@@ -36,19 +36,14 @@ from everlight.metrics.multilabel import (
 from everlight.models.augmentation import crop_and_flip
 from everlight.scenarios.iirc import Setting, iirc
 from everlight.scenarios.shapes import same_shapes
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
+from everlight_data.images.as_inputs import Channels, channels, store_images, stream
 from everlight_data.images.iirc_sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.sequences import store_images
-from everlight_experiments.common.streaming import (
-    Channels,
-    channels,
-    leave_out_undecodable,
-    stream,
-)
+from everlight_experiments.common.streaming import leave_out_undecodable
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,

@@ -23,8 +23,8 @@ from everlight.models.illuminant_interval import (
     uninformative_interval,
 )
 from everlight.models.illuminant_training import Problem, TrainingSettings, chromaticity_loss
-from everlight_experiments.common.checkpoint import Checkpoints
-from everlight_experiments.common.trees import stacked
+from everlight.trees import stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import (
     PARAMETERS,
     TrainedNetworks,

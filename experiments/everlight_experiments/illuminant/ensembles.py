@@ -12,9 +12,9 @@ from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
 from everlight.models.out_of_distribution import calibrate_distances
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight.trees import rows_of
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.common.report import Column, Table
-from everlight_experiments.common.trees import rows_of
 from everlight_experiments.illuminant.cross_validation import (
     VIEWS,
     Coverage,

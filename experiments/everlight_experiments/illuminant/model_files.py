@@ -35,9 +35,9 @@ from everlight.models.out_of_distribution import (
     OutOfDistributionScore,
     out_of_distribution_score,
 )
+from everlight_data.checkpoints import Checkpoints, open_existing
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
-from everlight_experiments.common.checkpoint import Checkpoints, open_existing
 from everlight_experiments.illuminant.cross_validation import (
     VIEWS,
     View,

@@ -21,11 +21,11 @@ from everlight.models.illuminant_training import (
     make_trainer,
     predict_chromaticity,
 )
+from everlight.trees import checksums_of, rows_of, stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints, checksums_of
 from everlight_experiments.common.interruption import uninterrupted
 from everlight_experiments.common.progress import progress
-from everlight_experiments.common.trees import rows_of, stacked
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
 """Number of parameters, after which the paper names its networks, by number of hidden layers."""

@@ -20,11 +20,11 @@ from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import fit_color_transform, scale_free
 from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import DistanceCalibration, calibrate_distances
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.quasi_real import QuasiReal, reilluminate_training
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.s20 import load_s20
 from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.cross_validation import (

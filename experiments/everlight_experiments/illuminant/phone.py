@@ -9,12 +9,12 @@ from jaxtyping import Float
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.models.illuminant_interval import COVERAGE
 from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight.trees import rows_of
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.quasi_real import FOLDS
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.common.trees import rows_of
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
 from everlight_experiments.illuminant.config import (
     RATES,

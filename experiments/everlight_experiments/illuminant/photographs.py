@@ -15,13 +15,14 @@ from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import von_kries
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.models.illuminant_training import TrainingSettings
+from everlight.trees import checksums_of
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.constancy_sets import ConstancySet
 from everlight_data.color.image_sets import CameraImages, ImageSet, shrink_images
 from everlight_data.color.nus import CAMERAS, THUMBNAILS_SOURCE
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.locations import locate
-from everlight_experiments.common.checkpoint import Checkpoints, checksums_of
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder

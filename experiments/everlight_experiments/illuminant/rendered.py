@@ -15,15 +15,15 @@ from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight.trees import rows_of, stacked
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.radiometric import SAME_ILLUMINANT_COSINE, Split
 from everlight_data.color.spectra import SpectralLibrary, embedded_library, measured_library
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.progress import progress
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words
-from everlight_experiments.common.trees import rows_of, stacked
 from everlight_experiments.illuminant import CITATION, plots
 from everlight_experiments.illuminant.comparison import (
     Comparison,

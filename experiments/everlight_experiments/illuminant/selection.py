@@ -20,7 +20,7 @@ from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.chromaticity import from_chromaticity
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
-from everlight_experiments.common.checkpoint import Checkpoints
+from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,

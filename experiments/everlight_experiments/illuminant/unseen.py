@@ -24,11 +24,11 @@ from jaxtyping import Float, Int
 from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight_data.checkpoints import Checkpoints
 from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_views import patch_thumbnails
 from everlight_data.color.spectra import SpectralLibrary, measured_library
 from everlight_data.errors import DataError
-from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import in_words

@@ -11,6 +11,7 @@ import pytest
 
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
+from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
 from everlight.continual.engine.runs import Runs, diverged, drive_runs
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.ewc import ewc
@@ -95,6 +96,15 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
     *_, last = states(some_runs(STRENGTHS.at[1].set(1e30)))
     np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
     np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)
+    # The penalty is first felt in the second task.
+    (nowhere, (task, epoch), _) = diverged_at(PROTOCOL, last).tolist()
+    assert (nowhere, task) == ([-1, -1], 1)
+    losses = np.asarray(last.result.losses[1, 1, : PROTOCOL.epochs])
+    np.testing.assert_array_equal(np.isfinite(losses), np.arange(len(losses)) < epoch)
+    assert [epochs_done(PROTOCOL, state) for state in driven] == [3, 5, 8, 9, 12, 13]
+    chex.assert_trees_all_equal(
+        result_of_run(last, 2, runs_mesh()), jax.tree.map(lambda leaf: leaf[2], last.result)
+    )
     for number in (0, 2):
         chex.assert_trees_all_equal(
             *(jax.tree.map(lambda leaf, n=number: leaf[n], s.result) for s in (last, driven[-1]))

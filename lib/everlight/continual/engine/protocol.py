@@ -29,8 +29,8 @@ class Protocol:
     batch_size: PositiveInt = 32
     """Number of samples per step."""
     epoch_steps: PositiveInt | None = None
-    """Steps per epoch, which cycles through its samples in one order; None is one pass. With a
-    fixed number, tasks of all sizes take equally many steps."""
+    """Number of steps per epoch, equal for tasks of all sizes: samples are taken in one order, and
+    from its beginning again when all were taken. None is one pass over the task's samples."""
     select: Literal["best", "last"] = "best"
     """Kept epoch of a task: "best" validation on the task (early stopping; ties go to the last), or
     "last"."""
@@ -53,9 +53,10 @@ class Protocol:
     """Predict every batch before it is learned (Gama et al. 2013). A strategy with
     `before_evaluation` calls it before every batch."""
     boundaries: bool = True
-    """Inform the strategy of task boundaries. Without them, tasks are pieces of a stream between
-    which it is evaluated. Strategies are then called at steps alone, a class is seen once a sample
-    of it has arrived, and the optimizer is never reset."""
+    """Inform the strategy when a task begins and ends. Without boundaries, which need `select`
+    "last", tasks are pieces of a stream: the strategy is called at steps alone, the optimizer is
+    never reset, and a class counts as seen once a sample of it has arrived. Evaluation is the
+    same."""
 
     def __post_init__(self):
         check_fields(self)
@@ -70,6 +71,10 @@ class Protocol:
     def epochs_of(self, task: int) -> int:
         """Return the number of epochs of a task, counted from 0."""
         return self.epochs if task or self.first_epochs is None else self.first_epochs
+
+    def epochs_before(self, task: int) -> int:
+        """Return the number of epochs before a task begins; with the number of tasks, of all."""
+        return sum(map(self.epochs_of, range(task)))
 
 
 @checked

@@ -24,6 +24,7 @@ from everlight.continual.engine.entry import refuse_unfit
 from everlight.continual.engine.placeholders import give_out, take_in
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Announce, Build, Run, SequenceState
+from everlight.continual.engine.run_states import diverged_at
 from everlight.continual.engine.tasks import (
     begin_state,
     begin_task,
@@ -35,7 +36,6 @@ from everlight.meshes import (
     REPLICATED,
     RUNS_AXIS,
     RUNS_SPEC,
-    fetch,
     pad_runs,
     put_on_mesh,
     runs_mesh,
@@ -177,11 +177,7 @@ def initial_runs_state(runs: Runs) -> SequenceState:
 @checked
 def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Return True for runs that diverged in a finished epoch: its loss is NaN."""
-    losses = fetch(state.result.losses)
-    done = [protocol.epochs_of(task) for task in range(int(state.task))] + [int(state.epoch)]
-    # There is no further task after the last one.
-    reached = [losses[:, task, :epochs] for task, epochs in enumerate(done[: losses.shape[1]])]
-    return ~np.isfinite(np.concatenate(reached, axis=1)).all(axis=1)
+    return diverged_at(protocol, state)[:, 0] >= 0
 
 
 Rows = tuple[TaskSequence, Shaped[PRNGKeyArray, "*runs"], PyTree]

@@ -6,10 +6,8 @@ processes' devices each process writes its own part, and checks it; the folder i
 """
 
 import contextlib
-import json
 import shutil
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +16,12 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from everlight.processes import from_all, is_first, meet
+from everlight.trees import array_checksum, describe_array, named_leaves, tree_bytes
+from everlight_data.descriptions import as_json, json_checksum, name_differences
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import one_line
 from everlight_data.writing import check_room
-from everlight_experiments.common.processes import from_all, is_first, meet
-from everlight_experiments.common.run_config import as_json, name_differences
 
 SECONDS_AT_STAKE = 10.0
 """Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
@@ -81,15 +80,14 @@ class Checkpoints:
           DataError: the folder holds a checkpoint with this number or a later one, or the disk has
             no room for it or cannot be written; those before it are kept.
         """
-        size = sum(leaf.nbytes for leaf in _leaves(state).values())
         # Before the first one: all that will ever lie there at a time.
         copies = 1 if self.newest() is not None else self._keep + 1
-        check_room(self.folder, size * copies, "a run's checkpoints")
+        check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
         checksums = _of_all_processes(_checksums(state))
         record = {"step": step, "facts": as_json(facts or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
-            facts=ocp.args.JsonSave({"record": record, "crc32": _checksum_of(record)}),
+            facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
         )
         try:
             written = self._manager.save(step, args=args)
@@ -196,7 +194,7 @@ class Checkpoints:
             raise DamagedCheckpointError(
                 f"{path} is damaged, or of an earlier version ({one_line(error)})"
             ) from error
-        if checksum != _checksum_of(record):
+        if checksum != json_checksum(record):
             raise DamagedCheckpointError(f"{path} is damaged: its record's checksum differs")
         if record["step"] != step:
             raise DamagedCheckpointError(f"{path} is a copy of checkpoint {record['step']}")
@@ -257,7 +255,7 @@ def open_existing(folder: Path) -> Checkpoints:
 
 def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:
     there = {name: shape for name, (shape, _) in stored.items()}
-    here = {name: _describe(leaf) for name, leaf in _leaves(wanted).items()}
+    here = {name: describe_array(leaf) for name, leaf in named_leaves(wanted).items()}
     differences = [
         f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} wanted"
         for name in sorted(set(there) | set(here))
@@ -269,33 +267,12 @@ def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) ->
         )
 
 
-def _leaves(tree: Any) -> dict[str, Any]:
-    def name(path: tuple) -> str:
-        # NamedTuple fields come back from disk as dictionary keys.
-        parts = [getattr(p, "name", getattr(p, "key", getattr(p, "idx", p))) for p in path]
-        return "/".join(str(part) for part in parts)
-
-    return {name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def checksums_of(*arrays: np.ndarray) -> tuple[int, ...]:
-    """Return checksums of data, which identify what a training has learned from."""
-    return tuple(zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in arrays)
-
-
-def _describe(leaf: Any) -> str:
-    return json.dumps([*np.shape(leaf)]) + str(leaf.dtype)
-
-
 def _checksums(tree: Any) -> dict[str, list]:
     """Shape and type, and checksum, of every array; or of its parts on this process's devices."""
-    return {name: [_describe(leaf), _checksum(leaf)] for name, leaf in _leaves(tree).items()}
-
-
-def _checksum(leaf: Any) -> int | list[int]:
-    if getattr(leaf, "is_fully_addressable", True):
-        return zlib.crc32(np.ascontiguousarray(leaf).tobytes())
-    return [_checksum(np.asarray(shard.data)) for shard in leaf.addressable_shards]
+    return {
+        name: [describe_array(leaf), array_checksum(leaf)]
+        for name, leaf in named_leaves(tree).items()
+    }
 
 
 def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
@@ -317,7 +294,3 @@ def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
     count, number = jax.local_device_count(), jax.process_index()
     own = slice(number * count, (number + 1) * count)
     return {name: [shape, parts[own]] for name, (shape, parts) in checksums.items()}
-
-
-def _checksum_of(record: dict) -> int:
-    return zlib.crc32(json.dumps(record, sort_keys=True).encode())

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight_data.errors import DataError, MissingDataError
-from everlight_experiments.common import checkpoint
-from everlight_experiments.common.checkpoint import (
+from everlight_data import checkpoints as module
+from everlight_data.checkpoints import (
     Checkpoints,
     DamagedCheckpointError,
     open_existing,
 )
+from everlight_data.errors import DataError, MissingDataError
 
 
 class State(NamedTuple):
@@ -266,10 +266,10 @@ def test_a_checkpoint_is_due_when_as_much_as_may_be_lost_was_done_since_the_last
     tmp_path, monkeypatch
 ):
     now = [100.0]
-    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     checkpoints = Checkpoints(tmp_path)
     assert not checkpoints.due()
-    now[0] += checkpoint.SECONDS_AT_STAKE
+    now[0] += module.SECONDS_AT_STAKE
     assert checkpoints.due()
     checkpoints.save(1, state_of(1))
     assert not checkpoints.due()
@@ -279,7 +279,7 @@ def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
     code = (
         "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path; import jax.numpy as jnp\n"
-        "from everlight_experiments.common.checkpoint import Checkpoints\n"
+        "from everlight_data.checkpoints import Checkpoints\n"
         "mesh = jax.make_mesh((2,), ('runs',))\n"
         "over = jax.NamedSharding(mesh, jax.P('runs'))\n"
         "state = {'x': jax.device_put(jnp.arange(4.0), over)}\n"

@@ -1,0 +1,83 @@
+"""Images as networks read them: stored on the device, or streamed from files step by step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt8
+
+from everlight.continual import StoredImages
+from everlight.continual.engine.flax_setup import StreamedImages
+from everlight.continual.labelled_images import channel_statistics
+from everlight_data.images.image_set import Channels as ChannelValues
+from everlight_data.images.image_set import ImageSet
+from everlight_data.images.jpeg_store import JpegStore
+
+MEAN = np.array([123.675, 116.28, 103.53], np.float32)
+DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
+"""Mean and standard deviation of ImageNet's channels, 0 to 255, which normalize photographs."""
+
+Channels = tuple[Float[Array, "3"], Float[Array, "3"]]
+"""Mean and deviation on the device: the only part of streamed images that programs receive."""
+
+
+def store_images(
+    images: ImageSet, channels: ChannelValues | None = None, unit: bool = False
+) -> StoredImages:
+    """Return a set's images on the device, normalized by channel when a network reads them.
+
+    Args:
+      images: image set.
+      channels: mean and standard deviation of each channel, 0 to 1; None is those of the training
+        images.
+      unit: divide by 255 instead.
+    """
+    stored = images.images
+    if unit:
+        return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
+    if channels is not None:
+        return StoredImages.of(stored, *(255 * jnp.asarray(each, jnp.float32) for each in channels))
+    mean, deviation = channel_statistics(stored[: len(images.train_labels)])
+    # Noise of images of one colour is not enlarged.
+    deviation = np.maximum(deviation, 1.0)
+    return StoredImages.of(
+        stored, jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32)
+    )
+
+
+def channels() -> Channels:
+    """Return mean and standard deviation of ImageNet's channels on the device."""
+    return jnp.asarray(MEAN), jnp.asarray(DEVIATION)
+
+
+def stream(store: JpegStore, data: Channels) -> StreamedImages:
+    """Return the store's images, normalized by `data`; crops and mirrors are drawn in training."""
+    return StreamedImages(store.read, store.shape, *data)
+
+
+def stream_centers(store: JpegStore, data: Channels) -> StreamedImages:
+    """Return the store's images without random crops, where left must not become right."""
+
+    def read(
+        index: Int[np.ndarray, "*b"], keys: object = None
+    ) -> UInt8[np.ndarray, "*b side side 3"]:
+        return store.read(index)
+
+    return StreamedImages(read, store.shape, *data)
+
+
+@contextmanager
+def naming_files(store: JpegStore) -> Iterator[None]:
+    """Raise the store's own error, which names the file, where JAX raises one with its text alone.
+
+    Raises:
+      DataError: a file cannot be read or decoded.
+    """
+    try:
+        yield
+    # Of one type where a program is called, of another where its result is awaited.
+    except Exception as error:
+        if store.failure is None:
+            raise
+        raise store.failure from error

@@ -1,0 +1,142 @@
+"""Methods on benchmarks as options ask for them, for the commands that train and for `load_net`."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from everlight.continual.registry import METHODS, Method, why_not, with_published
+from everlight_data.errors import DataError
+from everlight_experiments.commands.benchmarks import load
+from everlight_experiments.commands.options import RunOptions, TrainOptions
+from everlight_experiments.commands.own_strategy import own_methods
+from everlight_experiments.common.run_folder import RunFolder
+from everlight_experiments.common.settings import check_methods, check_name
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
+from everlight_experiments.continual.kept_nets import NETS
+from everlight_experiments.continual.outcome import Outcomes
+from everlight_experiments.continual.train import (
+    Job,
+    Training,
+    jobs_of,
+    print_size_of_nets,
+    runners_of,
+    train_jobs,
+)
+
+NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
+
+
+class Loaded(NamedTuple):
+    """Benchmarks by setting, and the methods that they are for."""
+
+    benchmarks: Benchmarks
+    rows: list[Method]
+
+    @property
+    def first(self) -> Benchmark:
+        """The benchmark of the first setting."""
+        return next(iter(self.benchmarks.values()))
+
+
+def load_asked(options: RunOptions) -> Loaded:
+    """Return the benchmarks and methods that options ask for.
+
+    Raises:
+      DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
+        be used; networks to be kept where several processes train them together.
+    """
+    check_methods(options.methods, METHODS)
+    if options.keep_nets and options.distributed is not None:
+        raise DataError("--keep-nets is for runs of one process; leave out --distributed")
+    own = own_methods(options.strategy)
+    benchmarks = load(options)
+    return Loaded(benchmarks, rows_of(next(iter(benchmarks.values())), options, own))
+
+
+def train_loaded(
+    folder: RunFolder, options: TrainOptions, loaded: Mapping[str, Loaded]
+) -> tuple[Benchmarks, Outcomes]:
+    """Train all methods on all benchmarks; return these, opened, and outcomes by column.
+
+    Args:
+      folder: of the run.
+      options: of the command.
+      loaded: by name in the folder; the only one may have the name "".
+    """
+    benchmarks: dict[str, Benchmark] = {}
+    parts: dict[str, str] = {}
+    jobs: list[Job] = []
+    for name, (found, rows) in loaded.items():
+        grids = given_hyperparameters(options.hyperparameters, rows)
+        columns = {
+            f"{name}, {setting}" if name else setting: benchmark._replace(
+                hyperparameters={**benchmark.hyperparameters, **grids}
+            )
+            for setting, each in found.items()
+            for benchmark in [each.opened(folder)]
+        }
+        benchmarks |= columns
+        parts |= dict.fromkeys(columns, name)
+        jobs += jobs_of(columns, rows, options.seeds)
+    training = Training(folder, options.seed, options.validation_seeds, options.keep_nets)
+    runners = runners_of(training, benchmarks, parts)
+    if options.keep_nets:
+        print_size_of_nets(runners, jobs, str(folder.path))
+    return benchmarks, train_jobs(runners, jobs)
+
+
+def rows_of(benchmark: Benchmark, options: RunOptions, own: Sequence[Method] = ()) -> list[Method]:
+    """Return the requested methods in the table's order, naive among them, and the user's own."""
+    asked = {*(METHODS if options.methods is None else options.methods), "naive"}
+    rows = [benchmark.row(method) for name, method in METHODS.items() if name in asked]
+    grids = given_hyperparameters(options.hyperparameters, [*rows, *own])
+    rows, own = (
+        [row._replace(hyperparameters=grids.get(row.name, row.hyperparameters)) for row in each]
+        for each in (rows, own)
+    )
+    return [*(with_published(rows) if options.published else rows), *own]
+
+
+def given_hyperparameters(
+    asked: Sequence[str], rows: Sequence[Method]
+) -> dict[str, tuple[float, ...]]:
+    """Return the grids of the command line by method, ascending.
+
+    Raises:
+      DataError: no NAME=NUMBER,..., a method that is not run or has no hyper-parameter, a value
+        that is negative or no number.
+    """
+    known, found = [row.name for row in rows if row.hyperparameters], {}
+    for each in asked:
+        name, equals, values = each.partition("=")
+        if not equals:
+            raise DataError(
+                f"--hyperparameters {each!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
+            )
+        check_name("method with hyperparameters among those that are run:", name, known)
+        try:
+            hyperparameters = {float(value) for value in values.split(",")}
+        except ValueError as error:
+            raise DataError(f"--hyperparameters {each!a}; {error}") from error
+        if not all(0 <= value < np.inf for value in hyperparameters):
+            raise DataError(f"--hyperparameters {each!a}; give finite numbers of 0 or more")
+        found[name] = tuple(sorted(hyperparameters))
+    return found
+
+
+def refuse_inapplicable(
+    benchmarks: Benchmarks, asked: Sequence[str], rows: Sequence[Method]
+) -> None:
+    """Refuse methods that were asked for and apply in no setting.
+
+    Raises:
+      DataError: which, and why.
+    """
+    for method in rows:
+        reasons = [why_not(method, each.capabilities) for each in benchmarks.values()]
+        if method.name in asked and all(reasons):
+            benchmark = next(iter(benchmarks.values()))
+            given = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
+            way_out = "; give --setting task-incremental" if given else ""
+            raise DataError(f"{method.name} {reasons[0]}{way_out}")

@@ -1,0 +1,90 @@
+"""Contents of the state of many runs: where each diverged, and its result.
+
+On a mesh over several processes, all of them call these functions with the same arguments.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Int, PyTree
+
+from everlight.checks import NonNegativeInt, checked
+from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.run import SequenceResult, SequenceState
+from everlight.meshes import REPLICATED, RUNS_SPEC, fetch
+from everlight.trees import rows_of
+
+NOWHERE = (-1, -1)
+"""Place of a run that did not diverge."""
+
+
+@checked
+def diverged_at(protocol: Protocol, state: SequenceState) -> Int[np.ndarray, "runs 2"]:
+    """Return task and epoch of each run's first loss that is not finite; -1 and -1 without one.
+
+    Args:
+      protocol: protocol of the runs.
+      state: their state; epochs that are not finished do not count.
+    """
+    losses = fetch(state.result.losses)
+    _, tasks, epochs = losses.shape
+    task, epoch = int(state.task), int(state.epoch)
+    done = [protocol.epochs_of(each) if each < task else epoch for each in range(tasks)]
+    done = np.where(np.arange(tasks) <= task, done, 0)
+    wrong = (np.arange(epochs) < done[:, None]) & ~np.isfinite(losses)
+    wrong = wrong.reshape(len(losses), -1)
+    places = np.stack(np.divmod(wrong.argmax(axis=1), epochs), axis=1)
+    return np.where(wrong.any(axis=1, keepdims=True), places, NOWHERE)
+
+
+@checked
+def epochs_done(protocol: Protocol, state: SequenceState) -> int:
+    """Return the number of finished epochs from the beginning of the sequence on."""
+    return protocol.epochs_before(int(state.task)) + int(state.epoch)
+
+
+@checked
+def result_of_run(state: SequenceState, number: NonNegativeInt, mesh: Mesh) -> SequenceResult:
+    """Return the result of one run, in every process.
+
+    Args:
+      state: state of many runs.
+      number: position of the run, from 0.
+      mesh: mesh on which they are trained.
+    """
+    if not mesh.is_multi_process:
+        return rows_of(state.result, number)
+    found = _take_row(mesh)(state.result, np.int32(number))
+    return jax.tree.map(lambda leaf: leaf.addressable_data(0), found)
+
+
+@lru_cache(4)
+def _take_row(mesh: Mesh) -> Callable[[PyTree, np.int32], PyTree]:
+    """Return the compiled function that brings one of the runs to all devices."""
+    return jax.jit(rows_of, out_shardings=NamedSharding(mesh, REPLICATED))
+
+
+@checked
+def shapes_on_mesh(state: SequenceState, mesh: Mesh) -> SequenceState:
+    """Return a state's shapes and dtypes with the devices on which a mesh puts its parts.
+
+    Args:
+      state: shapes and dtypes of `initial_runs_state`.
+      mesh: mesh of the runs; on one of a single process, parts may be anywhere.
+    """
+    if not mesh.is_multi_process:
+        return state
+
+    def placed(tree: PyTree, spec: PartitionSpec) -> PyTree:
+        sharding = NamedSharding(mesh, spec)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+        )
+
+    of_all = placed(state, REPLICATED)
+    return of_all._replace(
+        result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
+    )

@@ -1,0 +1,41 @@
+"""Arguments of a strategy of your own, filled by name from what a benchmark has."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from everlight.continual.base import Strategy
+from everlight.continual.registry import Given, Needs
+
+FILLED = {*Needs._fields}
+"""Parameters that are filled: `exemplars_per_class`, `tasks`, `replay_batch_size` and others."""
+
+
+def fill_by_name(factory: Callable[..., Strategy], tuned: bool) -> Given:
+    """Return the function from `Needs` to a factory's arguments beside the setup.
+
+    A parameter with the name of a field of `Needs` gets its value; its default stays where `Needs`
+    has None. `buffer_size` gets the number of samples of the whole memory.
+
+    Args:
+      factory: function from a setup and other arguments to a strategy.
+      tuned: True if there are values for the parameter `hyperparameter`.
+
+    Raises:
+      ValueError: a parameter has no default and is not filled; the message names it.
+    """
+    parameters = list(inspect.signature(factory).parameters.values())[1:]
+    known = {each.name for each in parameters} & FILLED
+    if not tuned:
+        known.discard("hyperparameter")
+    defaults = {each.name for each in parameters if each.default is not each.empty}
+    for each in parameters:
+        if each.name not in known | defaults and each.kind != each.VAR_KEYWORD:
+            raise ValueError(f"wants {each.name!r}, which nothing fills; give it a default")
+
+    def given(needs: Needs) -> dict[str, Any]:
+        filled = needs._replace(buffer_size=needs.total_buffer_size)
+        values = {name: getattr(filled, name) for name in known}
+        return {k: v for k, v in values.items() if v is not None or k not in defaults}
+
+    return given

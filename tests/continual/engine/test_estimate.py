@@ -1,0 +1,47 @@
+"""Costs of a run before it is trained: sizes by the arrays themselves, steps as they are taken."""
+
+import jax
+import pytest
+
+from everlight.continual import Protocol
+from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.engine.run import Run
+from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.driving import drive_run
+
+
+def run(name="ewc"):
+    return Run(build_with(name), PROTOCOL, DATA, SEQUENCE, KEY)
+
+
+def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zeros():
+    """Between a microsecond and a second per step, of 0.1 million operations."""
+    found = estimate_run(run(), jax.devices()[0], timed_steps=3)
+    first = next(drive_run(run()))
+    assert found.parameters == 6 * 16 + 16 * 20
+    assert found.data_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(DATA))
+    assert found.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
+    # Forward, and backward twice as much, of 8 samples; the penalty and the optimizer beside it.
+    products = 3 * 2 * 8 * found.parameters
+    assert products / 2 < found.operations < 3 * products
+    assert 1e-6 < found.step_seconds < 1
+
+
+def test_steps_are_counted_as_they_are_taken():
+    """By the driver's own count; exemplars of earlier classes are passed over too."""
+    for name, replayed in (("naive", 0), ("experience replay", 3)):
+        *_, last = drive_run(run(name))
+        assert count_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]
+    of_steps = Protocol(epochs=2, first_epochs=5, batch_size=8, epoch_steps=7, select="last")
+    assert count_steps(of_steps, SEQUENCE) == 5 * 7 + 9 * 2 * 7
+
+
+def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes():
+    (peaks,) = PEAKS.values()
+    assert peaks.least_seconds({"flops": 197e12, "bytes accessed": 1.0}) == pytest.approx(1)
+    assert peaks.least_seconds({"flops": 1.0, "bytes accessed": 2 * 819e9}) == pytest.approx(2)
+
+
+def test_runs_at_once_share_the_data():
+    found = Estimate(1, 100, 20, 30, 1.0, None)
+    assert [found.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]

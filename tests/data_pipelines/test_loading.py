@@ -1,0 +1,21 @@
+"""Loaders read once while it is asked for, for equal arguments, and anew afterwards."""
+
+from everlight_data.images.digits import load_digits
+from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
+from everlight_data.loading import loading_once
+
+
+def test_equal_requests_are_loaded_once_within_the_context(monkeypatch):
+    calls = []
+
+    def digits(request):
+        calls.append(request.classes)
+        return load_digits()
+
+    monkeypatch.setitem(IMAGE_SETS, "digits", digits)
+    with loading_once():
+        first = load_images(ImageRequest("digits"))
+        assert load_images(ImageRequest("digits")) is first
+        assert load_images(ImageRequest("digits", classes=5)) is not first
+    assert calls == [None, 5]
+    assert load_images(ImageRequest("digits")) is not first
