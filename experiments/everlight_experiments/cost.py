@@ -33,6 +33,7 @@ from everlight.continual import (
 )
 from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts
+from everlight.models import NetworkRequest as Wanted
 from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
@@ -40,7 +41,7 @@ from everlight_data.images.iirc_metadata import official_metadata
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.images import beginning as images_beginning
-from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts import benchmark as facts_benchmark

@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from everlight.continual import Protocol
+from everlight.models import NetworkRequest as Wanted
 from everlight_data.errors import DataError
 from everlight_data.images import registry
 from everlight_data.images.image_set import ImageSet
@@ -19,8 +20,7 @@ from everlight_experiments.continual.benchmark import Trained
 from everlight_experiments.continual.config import DIGITS, Config
 from everlight_experiments.continual.images import sequences_of
 from everlight_experiments.continual.metrics import Extra, accuracy_by_class, final_confusion
-from everlight_experiments.continual.networks import Wanted, network
-from everlight_experiments.continual.optimizers import optimizer
+from everlight_experiments.continual.parts import network, optimizer
 
 TINY = Config(
     data="stripes",

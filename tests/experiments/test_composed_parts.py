@@ -11,7 +11,7 @@ from everlight.continual import Batch, Protocol, run_sequence
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.registry import METHODS, Needs
-from everlight.models import MLP
+from everlight.models import MLP, Network
 from everlight_data.errors import DataError
 from everlight_data.images import registry
 from everlight_data.images.digits import load_digits
@@ -23,7 +23,6 @@ from everlight_experiments.commands.run import rows_of
 from everlight_experiments.continual.benchmark import Draw, RunData, own_data
 from everlight_experiments.continual.config import CONFIGS, DIGITS
 from everlight_experiments.continual.images import image_benchmarks
-from everlight_experiments.continual.networks import Network
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.core50 import config as core50
 from everlight_experiments.facts import config as facts

@@ -31,7 +31,7 @@ from everlight_experiments.commands.run import (
     refuse_joined_nets,
     rows_of,
 )
-from everlight_experiments.common.cells import dash
+from everlight_experiments.common.cells import dash, interval_cell
 from everlight_experiments.common.configs import (
     changed,
     full_name,
@@ -43,7 +43,6 @@ from everlight_experiments.common.report import Column, Figure, FirstScreen, Sec
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods, check_name
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report_tables import (

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from everlight.continual import Build, Learner, TaskSequence
+from everlight.continual import Build, Learner, TaskSequence, are_images, stored_images
 from everlight.continual.base import Memory, Samples
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.registry import Method
@@ -36,7 +36,7 @@ from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
 from everlight_experiments.continual.kept_nets import NETS, nets_folder
-from everlight_experiments.continual.runner import Runner, are_images, stored_images
+from everlight_experiments.continual.runner import Runner
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
 

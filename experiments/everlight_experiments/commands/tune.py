@@ -17,6 +17,8 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual.registry import METHODS, Method
+from everlight.metrics import student_interval as paired_interval
+from everlight.metrics import tied_with as not_told_from
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmarks import default_config, load, named
 from everlight_experiments.commands.columns import (
@@ -34,14 +36,12 @@ from everlight_experiments.common.report import Column, Figure, FirstScreen, Sec
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.intervals import paired_interval
 from everlight_experiments.continual.report_tables import hyperparameters_table
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.selection import (
     Choice,
     choose_hyperparameter,
     fixed_hyperparameter,
-    not_told_from,
 )
 from everlight_experiments.continual.train import Training, jobs_of, runners_of
 

@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from everlight.continual.registry import METHODS, Method
-from everlight_experiments.common.cells import deviation, spread
+from everlight_experiments.common.cells import deviation, interval_cell, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.definitions import PUBLISHED, SCORES
-from everlight_experiments.continual.intervals import interval_cell
 from everlight_experiments.continual.matrix_scores import (
     drawn_matrix,
     forgetting_cell,

@@ -11,7 +11,7 @@ from everlight_data.writing import amount
 from everlight_experiments.common.checkpoint import checksums_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import NETS, bytes_of_nets
+from everlight_experiments.continual.kept_nets import NETS, bytes_of
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
 
@@ -107,7 +107,7 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
     for column, method, seeds in jobs:
         runner = runners[column]
         tasks = runner.run(method).sequence.tasks.id.shape[0]
-        needed += bytes_of_nets([(lambda r=runner, m=method: r.net(m), tasks)], seeds)
+        needed += seeds * tasks * bytes_of(runner.net(method))
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 
 

@@ -16,6 +16,7 @@ from everlight.continual.base import (
 )
 from everlight.continual.engine import *  # noqa: F403
 from everlight.continual.engine import __all__ as _engine
+from everlight.continual.named_optimizer import Optimizer, named_optimizer
 from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
 from everlight.continual.strategies import *  # noqa: F403
@@ -29,6 +30,7 @@ __all__ = [
     "Epoch",
     "Learner",
     "Objective",
+    "Optimizer",
     "Outputs",
     "Predictions",
     "Samples",
@@ -40,6 +42,7 @@ __all__ = [
     "Trained",
     "TrainedScores",
     "UnitsUsed",
+    "named_optimizer",
     "train",
     "units_used",
     *_engine,

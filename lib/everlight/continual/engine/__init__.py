@@ -1,5 +1,12 @@
 """Training step, tasks and whole sequences, as one compiled program or in chunks of epochs."""
 
+from everlight.continual.engine.costs import (
+    RunCost,
+    are_images,
+    count_cost,
+    replayed_per_step,
+    stored_images,
+)
 from everlight.continual.engine.evaluation import (
     evaluate,
     predict_samples,
@@ -34,12 +41,15 @@ __all__ = [
     "Build",
     "Protocol",
     "Run",
+    "RunCost",
     "Runs",
     "SequenceResult",
     "SequenceState",
     "StoredImages",
     "StreamedImages",
     "Usage",
+    "are_images",
+    "count_cost",
     "diverged",
     "drive_runs",
     "evaluate",
@@ -50,9 +60,11 @@ __all__ = [
     "online_protocol",
     "operations_per_step",
     "predict_samples",
+    "replayed_per_step",
     "run_sequence",
     "runs_mesh",
     "sample_features",
+    "stored_images",
     "train_step",
     "validate",
 ]
