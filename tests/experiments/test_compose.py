@@ -16,10 +16,10 @@ from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
-from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.config import DIGITS, Config
 from everlight_experiments.continual.images import sequences_of
-from everlight_experiments.continual.metrics import Extra, accuracy_by_class, final_confusion
+from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
 from everlight_experiments.continual.parts import network, optimizer
 
 TINY = Config(
@@ -59,7 +59,8 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
     def first_class(run: Trained):
         return accuracy_by_class(run)[-1, 0]
 
-    row = Extra(first_class, (), "Accuracy on the first class after the last task.")
+    meaning = "Accuracy on the first class after the last task."
+    row = Metric("first class", first_class, meaning=meaning)
     monkeypatch.setitem(metrics.EXTRA, "first class", row)
     report, results = run(
         tmp_path,
@@ -141,7 +142,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
         ({"net": "resnt:2"}, "did you mean 'resnet'"),
         ({"net": "resnet:1,2"}, "resnet takes 0 or 1"),
         ({"net": "missing.py:net"}, "missing.py does not exist"),
-        ({"dropout": (0.1, 0.1, 0.1)}, "--dropout is for --net small-cnn"),
+        ({"dropout": (0.1, 0.1, 0.1)}, "dropout is for small-cnn"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"optimizer": "sgd:momentm=1"}, "momentm"),
         ({"optimizer": "sgd:momentum"}, "NAME=NUMBER"),

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.registry import METHODS, Needs
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
 from everlight_experiments.cl_metrics.paper import CRITERIA as THEIRS
@@ -30,7 +31,6 @@ from everlight_experiments.continual.report_tables import (
     settings_table,
     summarize,
 )
-from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
 
 TASKS, RUNS = 3, 2
 SCORE = "accuracy"

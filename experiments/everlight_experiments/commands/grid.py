@@ -46,11 +46,11 @@ from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
 from everlight_experiments.continual.report_tables import (
+    RULE,
     choices_of,
     hyperparameters_table,
     left_out_table,
 )
-from everlight_experiments.continual.selection import RULE
 from everlight_experiments.continual.train import (
     Job,
     Training,

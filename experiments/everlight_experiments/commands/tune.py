@@ -16,6 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from everlight.continual import (
+    Choice,
+    choose_hyperparameter,
+    fixed_hyperparameter,
+)
 from everlight.continual.registry import METHODS, Method
 from everlight.metrics import student_interval as paired_interval
 from everlight.metrics import tied_with as not_told_from
@@ -38,11 +43,6 @@ from everlight_experiments.common.settings import check_methods
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.report_tables import hyperparameters_table
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.selection import (
-    Choice,
-    choose_hyperparameter,
-    fixed_hyperparameter,
-)
 from everlight_experiments.continual.train import Training, jobs_of, runners_of
 
 WIDENING = ("vary", "methods", "setting", "validation_seeds")

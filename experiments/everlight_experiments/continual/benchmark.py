@@ -1,8 +1,10 @@
 """A benchmark bound to one setting: what the runner trains methods on, and what it measures."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,6 @@ VALIDATION_SEED = 1_000
 
 Use = Literal["evaluation", "validation"]
 Arrays = dict[str, np.ndarray]
-T = TypeVar("T")
 
 
 class Draw(NamedTuple):
@@ -58,7 +59,8 @@ class RunData(NamedTuple):
     own: Own
 
 
-class Trained(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Trained:
     """One finished run, from which metrics are computed."""
 
     arrays: Arrays
@@ -69,20 +71,11 @@ class Trained(NamedTuple):
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
 
-def once_per_run(compute: Callable[[Trained], T]) -> Callable[[Trained], T]:
-    """Return a function that computes a run's value once, for all metrics that read it."""
-    last: list[Any] = [None, None]
-
-    def computed(run: Trained) -> T:
-        if last[0] is not run:
-            last[:] = run, compute(run)
-        return last[1]
-
-    return computed
-
-
-Axis = Literal["time", "task"] | int | tuple[str, ...]
-"""One entry per finished task, one per task, a number of entries, or one per name."""
+once_per_run = lru_cache(maxsize=1)
+"""Decorator of a function of `Trained` whose value is computed once, for all metrics that read
+it."""
+Axis = Literal["time", "task", "class"] | int | tuple[str, ...]
+"""One entry per finished task, one per task or class, a number of entries, or one per name."""
 
 
 class Metric(NamedTuple):

@@ -51,7 +51,6 @@ from everlight_experiments.continual.metrics import (
     MATRIX,
     PREDICTED,
     class_metrics,
-    needs_predictions,
 )
 from everlight_experiments.continual.parts import feature_head, network, optimizer
 
@@ -162,7 +161,7 @@ def _bound(
     sequences: Callable[[int, Use], TaskSequence],
 ) -> Benchmark:
     images, net, given = learned.images, learned.net, setting == "task-incremental"
-    predicts, online = needs_predictions(config.metrics), setting == "online"
+    predicts, online = bool(config.metrics), setting == "online"
     facts = facts_of(name, config, net, learned.checksums)
     protocol = config.protocol
     if online:
@@ -218,7 +217,7 @@ def beginning(
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         group = data.own.class_group
         objective = softmax_objective(group, True)
-        if needs_predictions(config.metrics):
+        if config.metrics:
             objective = with_predictions(objective, task_given)
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
         return setup, Needs(

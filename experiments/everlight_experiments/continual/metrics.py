@@ -3,9 +3,6 @@
 A new metric is one function and one row of `EXTRA`.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -48,32 +45,26 @@ def confusion_counts(run: Trained) -> Int[np.ndarray, "t c c"]:
     return count_confusion(run.arrays[PREDICTED], labels, mask, classes)
 
 
-class Extra(NamedTuple):
-    """A metric that is computed on request."""
-
-    compute: Callable[[Trained], Any]
-    axes: tuple[str, ...]
-    """Names of its axes: time, task, class."""
-    meaning: str
-    higher_is_better: bool | None = True
-    predictions: bool = True
-    """True if it needs the class predicted for every test sample after every task."""
-
-
-EXTRA: dict[str, Extra] = {
-    "accuracy by class": Extra(
-        accuracy_by_class,
-        ("time", "class"),
-        "Accuracy on the test samples of each class after the last task.",
-    ),
-    "confusion": Extra(
-        final_confusion,
-        ("class", "class"),
-        "Test samples by true class (row) and predicted class (column) after the last task.",
-        higher_is_better=None,
-    ),
+EXTRA: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "accuracy by class",
+            accuracy_by_class,
+            ("time", "class"),
+            meaning="Accuracy on the test samples of each class after the last task.",
+        ),
+        Metric(
+            "confusion",
+            final_confusion,
+            ("class", "class"),
+            None,
+            "Test samples by true class (row) and predicted class (column) after the last task.",
+        ),
+    )
 }
-"""Metrics that `--metrics` names."""
+"""Metrics that `--metrics` names; the axis "class" has an entry per class. They may read the class
+predicted for every test sample after every task, `PREDICTED`."""
 
 
 def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple[Metric, ...]:
@@ -85,12 +76,6 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple
     found = list(ALWAYS)
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))
-        row = EXTRA[name]
-        axes = tuple(class_names if axis == "class" else axis for axis in row.axes)
-        found.append(Metric(name, row.compute, axes, row.higher_is_better, row.meaning))
+        axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
+        found.append(EXTRA[name]._replace(axes=axes))
     return tuple(found)
-
-
-def needs_predictions(names: tuple[str, ...]) -> bool:
-    """Return whether a requested metric needs the class predicted for every test sample."""
-    return any(EXTRA[name].predictions for name in names)

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.continual import RunCost
+from everlight.continual import Choice, RunCost
 from everlight_experiments.common.many_runs import has_diverged
 from everlight_experiments.continual.benchmark import Metric, Trained
-from everlight_experiments.continual.selection import Choice
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from everlight.continual import (
     Build,
+    Choice,
     Protocol,
     Run,
     RunCost,
@@ -17,7 +18,9 @@ from everlight.continual import (
     Setup,
     Strategy,
     TaskSequence,
+    choose_hyperparameter,
     count_cost,
+    fixed_hyperparameter,
     initial_state,
     replayed_per_step,
 )
@@ -29,11 +32,6 @@ from everlight_experiments.common.streaming import naming_files
 from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
 from everlight_experiments.continual.kept_nets import Net, keeper, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
-from everlight_experiments.continual.selection import (
-    Choice,
-    choose_hyperparameter,
-    fixed_hyperparameter,
-)
 
 
 class Programs:

@@ -1,4 +1,4 @@
-"""The one rule by which hyper-parameters are selected, for every method that has one."""
+"""Selection of a method's hyper-parameter by its results on validation seeds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,13 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight.metrics import tied_with
-
-RULE = (
-    "Each hyper-parameter has the value with the highest {criterion} on validation samples, "
-    "averaged over the validation seeds (number of seeds: {draws}). Each validation seed has its "
-    "own {what}; a diverged run counts as 0."
-)
+from everlight.checks import checked
+from everlight.metrics.student import tied_with
 
 
 class Choice(NamedTuple):
@@ -21,7 +16,7 @@ class Choice(NamedTuple):
     hyperparameters: Float[np.ndarray, "s"]
     """Values that were tried."""
     tried: Float[np.ndarray, "s"]
-    """Mean criterion of each value on the validation seeds."""
+    """Mean criterion of each value on the validation seeds; NaN where all its runs diverged."""
     hyperparameter: float
     """The selected value; 0 where there is none."""
     flat: bool = False
@@ -49,14 +44,16 @@ def fixed_hyperparameter(hyperparameter: float = 0.0) -> Choice:
     return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
 
 
+@checked
 def choose_hyperparameter(
-    hyperparameters: Sequence[float], found: Float[np.ndarray, "s draws"]
+    hyperparameters: Sequence[float], found: Float[np.ndarray, "s n"]
 ) -> Choice:
-    """Return the hyper-parameter of the greatest mean; among equals, the smallest.
+    """Return the hyper-parameter with the greatest mean; among equals, the first.
 
     Args:
-      hyperparameters: ascending, at least one.
-      found: criterion of each value on each validation seed; NaN where the run diverged.
+      hyperparameters: tried values, ascending, at least one.
+      found: criterion of each value on each validation seed, `[s, n]`; NaN where the run diverged,
+        which counts as 0.
     """
     gone = np.isnan(found)
     scores = np.where(gone, 0, found).astype(float)
