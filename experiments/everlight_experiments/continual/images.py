@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,7 +250,7 @@ def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]
     """Return what identifies the runs of a configuration."""
     apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
     apart += ("features_learning_rate", "features_chosen")
-    kept = {key: value for key, value in dataclasses.asdict(config).items() if key not in apart}
+    kept = {key: value for key, value in asdict(config).items() if key not in apart}
     # A run's own `order` is the seed of its sequence.
     kept["class_order"] = kept.pop("order")
     return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
