@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from everlight.continual import Protocol
@@ -20,7 +19,7 @@ from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.config import DIGITS, Config
 from everlight_experiments.continual.images import sequences_of
 from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
-from everlight_experiments.continual.parts import network, optimizer
+from everlight_experiments.continual.parts import network
 
 TINY = Config(
     data="stripes",
@@ -167,24 +166,6 @@ def test_without_validation_samples_nothing_is_selected(tmp_path, stored_stripes
         run(tmp_path, *words, *whole)
     _, results = run(tmp_path, *words, *whole, "--hyperparameters", "EWC=100", "--tag", "given")
     assert results["class-incremental/EWC/samples"].sum() == 64
-
-
-def test_optimizers_of_optax_by_name():
-    params = {"w": np.float32(1.0)}
-    gradients = {"w": np.float32(0.5)}
-    for text, made, implicit in (
-        ("sgd", optax.sgd(0.1), 0.1),
-        ("sgd:momentum=0.9", optax.sgd(0.1, momentum=0.9), 1.0),
-        ("adam:b1=0.8,b2=0.99", optax.adam(0.1, b1=0.8, b2=0.99), None),
-        ("rmsprop", optax.rmsprop(0.1), None),
-    ):
-        found = optimizer(text, 0.1)
-        assert found.implicit_rate == (None if implicit is None else pytest.approx(implicit))
-        ours, theirs = (
-            each.update(gradients, each.init(params), params)[0]
-            for each in (found.transformation, made)
-        )
-        np.testing.assert_allclose(ours["w"], theirs["w"])
 
 
 def test_a_network_from_a_file(tmp_path):

@@ -5,31 +5,37 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from everlight.continual import choose_hyperparameter, fixed_hyperparameter
+from everlight.continual import RunCost, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.registry import METHODS, Needs
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
 from everlight_experiments.cl_metrics.paper import CRITERIA as THEIRS
 from everlight_experiments.cl_metrics.paper import PAPER_CRITERIA, PRINTED
 from everlight_experiments.common.cells import deviation, percent, spread
-from everlight_experiments.common.report import PAPER
+from everlight_experiments.common.report import PAPER, _told
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.matrix_scores import drawn_matrix, why_white
-from everlight_experiments.continual.outcome import BY_TASK, Cost, Outcome
-from everlight_experiments.continual.report import _headline, _sentence
-from everlight_experiments.continual.report_metrics import metric_items
-from everlight_experiments.continual.report_tables import (
+from everlight_experiments.continual.outcome import BY_TASK, Outcome
+from everlight_experiments.continual.report import (
+    Shown,
+    _headline,
+    _sentence,
+)
+from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
     Published,
+    criteria_tables,
+    summarize,
+)
+from everlight_experiments.continual.report_metrics import metric_items
+from everlight_experiments.continual.report_tables import (
     choices_of,
     costs_table,
-    criteria_tables,
     expected_table,
     hyperparameters_table,
     left_out_table,
     own_table,
     scores_table,
     settings_table,
-    summarize,
 )
 
 TASKS, RUNS = 3, 2
@@ -57,7 +63,7 @@ def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
         np.tile(stored, (RUNS, 1)),
         np.tile([19, 20, 40], (RUNS, 1)),
         np.ones(RUNS),
-        Cost(1_000, copies, 0, 0, 2, operations),
+        RunCost(1_000, copies, 0, 0, 2, operations),
         fixed_hyperparameter(),
     )
     return found._replace(**changes)
@@ -239,6 +245,62 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
     ]
 
 
+def test_arguments_have_the_meaning_that_their_function_states(naive):
+    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+    rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
+    by_name = {row.name: naive._replace(settings=row.settings(needs)) for row in rows[:3]}
+    found = argument_meanings({"class-incremental": by_name}, rows)
+    assert "labels (ER, DER++): labels per sample in the sequence." in found
+    assert any(line.startswith("alpha (DER++): coefficient α") for line in found)
+    assert not any("EWC" in line for line in found)
+
+
+def test_a_single_seed_is_stated_in_the_singular():
+    benchmark = SimpleNamespace(
+        draws="order of classes",
+        note="digits",
+        counts="",
+        criterion_words="final accuracy",
+        chosen="",
+        training="",
+    )
+    one = dict(report_summary(benchmark, 3, 1, "", ""))["Seeds"]
+    assert one == "1 evaluation seed (3), which sets the order of classes"
+    three = dict(report_summary(benchmark, 0, 3, "", ""))["Seeds"]
+    assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
+
+
+def test_a_baseline_of_another_name_is_called_naive_too(naive):
+    rows = [NAIVE._replace(name="finetune")]
+    (section,) = _overview(Shown(BENCHMARK, {"NI": {"finetune": naive}}, rows))
+    assert section.paragraphs == [
+        "Method finetune trains on one task after the other and does no more. Other reports call "
+        "it naive."
+    ]
+
+
+def test_definitions_are_those_of_the_columns_that_are_shown(method, naive):
+    """One seed has no stability; the weights name their criteria, shown or not."""
+
+    def caption(**methods):
+        (table,) = criteria_tables(methods, "naive", NOTHING_PUBLISHED, "class-incremental")
+        return _told(table).caption
+
+    both = caption(naive=naive, x=method)
+    assert "CL stability: 1 minus" in both
+    assert "W2 weighs A by 0.4, MS by 0.05, SSS by 0.2, CE by 0.1, BWT+ by 0.05, REM by" in both
+    assert "A: average accuracy over all times" in both
+    first = {"matrices": ACCURACY[:1], "over_time": naive.over_time[:1]}
+    one = [
+        with_metrics(each, **first)._replace(
+            **{name: getattr(each, name)[:1] for name in ("diverged_at", "steps", "samples")},
+            stored_samples=each.stored_samples[:1],
+        )
+        for each in (naive, method)
+    ]
+    assert "CL stability" not in caption(naive=one[0], x=one[1])
+
+
 def test_ones_own_strategy_is_compared_with_every_other(naive):
     best = with_metrics(naive, over_time=naive.over_time + 0.1)
     own = METHODS["ER"]._replace(name="mine", version="12ab")
@@ -266,17 +328,24 @@ def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(method,
 
 def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     benchmark = SimpleNamespace(score=SCORE)
+
+    def sentence_of(column, by_name, rows):
+        return _sentence(column, Shown(benchmark, {column: by_name}, rows))
+
+    def headline_of(outcomes, rows):
+        return _headline(Shown(benchmark, outcomes, rows))
+
     best = with_metrics(naive, over_time=naive.over_time + 0.1)
     joint = with_metrics(naive, over_time=naive.over_time + 0.2)
     by_name = {"naive": naive, "ER": best, "joint": joint}
     rows = [NAIVE, METHODS["ER"], JOINT]
-    assert _sentence(benchmark, "class-incremental", by_name, rows) == (
+    assert sentence_of("class-incremental", by_name, rows) == (
         "Class-incremental: ER has the highest final accuracy of 0.800 ± 0.141. Second is naive "
         "with 0.700 ± 0.141 (paired difference +0.100 ± 0.000, more than its standard deviation). "
         "References: joint 0.900 ± 0.141."
     )
     # Student's interval of .7 and .9: 12.706 times .1.
-    assert _headline(benchmark, {"class-incremental": by_name}, rows) == (
+    assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
         "Best, with 95% interval: ER 0.800 [0.000, 1.000] (class-incremental).",
         "Baseline, naive: 0.700 ± 0.141 (class-incremental).",
@@ -286,32 +355,32 @@ def test_the_first_sentence_names_the_best_and_what_bounds_it(naive):
     near = with_metrics(naive, over_time=best.over_time - [[0.18], [0.0]])
     many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
     published = METHODS["EWC"]._replace(name="EWC, published")
-    assert _sentence(benchmark, "task-incremental", many, [*rows, METHODS["EWC"], published]) == (
+    assert sentence_of("task-incremental", many, [*rows, METHODS["EWC"], published]) == (
         "Task-incremental: EWC has the highest final accuracy of 0.800 ± 0.141. Second is ER with "
         "0.710 ± 0.269 (paired difference +0.090 ± 0.127, no more than its standard deviation). "
         "References: naive 0.700 ± 0.141."
     )
     one = {name: with_metrics(each, over_time=each.over_time[:1]) for name, each in by_name.items()}
-    assert "Second is naive with 0.600 (one seed). References: joint" in _sentence(
-        benchmark, "task-incremental", one, rows
+    assert "Second is naive with 0.600 (one seed). References: joint" in sentence_of(
+        "task-incremental", one, rows
     )
-    assert "ER 0.700 [one seed] (NI)" in _headline(benchmark, {"NI": one}, rows)[1]
-    alone = _sentence(benchmark, "NI", {"joint": joint}, [JOINT])
+    assert "ER 0.700 (no interval from one seed) (NI)" in headline_of({"NI": one}, rows)[1]
+    alone = sentence_of("NI", {"joint": joint}, [JOINT])
     assert alone == "NI: joint has a final accuracy of 0.900 ± 0.141."
     # What has all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
-    bounded = _sentence(
-        benchmark, "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
+    bounded = sentence_of(
+        "task-incremental", {"naive": naive, "incremental joint": joint}, [NAIVE, upper]
     )
     assert bounded.startswith("Task-incremental: naive has the highest")
     nan = with_metrics(best, over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
-    assert _sentence(benchmark, "task-incremental", {"naive": naive, "ER": nan}, rows).startswith(
+    assert sentence_of("task-incremental", {"naive": naive, "ER": nan}, rows).startswith(
         "Task-incremental: naive has the highest"
     )
-    assert _sentence(benchmark, "task-incremental", {"ER": nan}, rows) == (
+    assert sentence_of("task-incremental", {"ER": nan}, rows) == (
         "Task-incremental: every method has a diverged run and none is ranked."
     )
-    assert _headline(benchmark, {"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
+    assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
 
 def test_hyperparameters_and_what_was_left_out_are_said(naive):
@@ -334,4 +403,5 @@ def test_every_deviation_is_the_samples(rng):
     assert np.isnan(deviation(values[:1])).all()
     assert spread(np.array([0.1, 0.3]), "+") == "+0.200 ± 0.141"
     assert spread(np.array([0.5])) == "0.500"
+    assert spread(np.array([-0.0001])) == "0.000"
     assert percent(np.array([0.1, 0.3])) == "20.0 ± 14.1"

@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from everlight.continual import Build, Learner, TaskSequence, are_images, stored_images
+from everlight.continual import Build, Learner, TaskSequence
 from everlight.continual.base import Memory, Samples
+from everlight.continual.engine.costs import are_images, stored_images
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.registry import Method
 from everlight_data.errors import DataError, MissingDataError

@@ -39,6 +39,7 @@ class Choice(NamedTuple):
         return f"{self.hyperparameter:g}{mark}"
 
 
+@checked
 def fixed_hyperparameter(hyperparameter: float = 0.0) -> Choice:
     """Return the choice where there is nothing to select."""
     return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))

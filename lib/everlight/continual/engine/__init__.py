@@ -1,12 +1,6 @@
 """Training step, tasks and whole sequences, as one compiled program or in chunks of epochs."""
 
-from everlight.continual.engine.costs import (
-    RunCost,
-    are_images,
-    count_cost,
-    replayed_per_step,
-    stored_images,
-)
+from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
 from everlight.continual.engine.evaluation import (
     evaluate,
     predict_samples,
@@ -48,7 +42,6 @@ __all__ = [
     "StoredImages",
     "StreamedImages",
     "Usage",
-    "are_images",
     "count_cost",
     "diverged",
     "drive_runs",
@@ -64,7 +57,6 @@ __all__ = [
     "run_sequence",
     "runs_mesh",
     "sample_features",
-    "stored_images",
     "train_step",
     "validate",
 ]

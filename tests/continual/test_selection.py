@@ -22,8 +22,7 @@ def test_an_order_that_diverges_counts_as_none_right():
 
 
 def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
-    """Differences of .1 and -.06 have the mean .02 and the standard error .08; of .1 and .02 the
-    mean .06 and the error .04."""
+    """Ties are those of `tied_with`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
     assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")
     told = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
