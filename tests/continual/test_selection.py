@@ -10,7 +10,7 @@ def test_the_greatest_mean_is_chosen_and_the_grid_kept():
     assert choice.hyperparameter == 10
     np.testing.assert_allclose(choice.tried, [0.6, 0.7, 0.6])
     np.testing.assert_array_equal(choice.hyperparameters, [1, 10, 100])
-    assert choice.chosen == "10"
+    assert choice.chosen == "10 (flat)"
 
 
 def test_an_order_that_diverges_counts_as_none_right():

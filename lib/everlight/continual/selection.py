@@ -40,14 +40,14 @@ class Choice(NamedTuple):
 
 
 @checked
-def fixed_hyperparameter(hyperparameter: float = 0.0) -> Choice:
+def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
     """Return the choice where there is nothing to select."""
     return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
 
 
 @checked
 def choose_hyperparameter(
-    hyperparameters: Sequence[float], found: Float[np.ndarray, "s n"]
+    hyperparameters: Sequence[float | int], found: Float[np.ndarray, "s n"]
 ) -> Choice:
     """Return the hyper-parameter with the greatest mean; among equals, the first.
 
