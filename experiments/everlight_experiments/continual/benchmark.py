@@ -1,5 +1,6 @@
 """A benchmark bound to one setting: what the runner trains methods on, and what it measures."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -169,6 +170,22 @@ class Benchmark(NamedTuple):
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
         return self if self.prepare is None else self.prepare(folder)
+
+    def with_given(self, options: Sequence[str]) -> "Benchmark":
+        """Return the benchmark with the options in `chosen` that the user gave.
+
+        A sentence of `chosen` that begins with the name of a given option and a colon is left out.
+        """
+        words = {option.rpartition(".")[2].replace("-", " ") for option in options}
+        kept = [
+            each
+            for each in re.split(r"(?<=[.]) ", self.chosen)
+            if ":" not in each or each.partition(":")[0].lower() not in words
+        ]
+        if not options:
+            return self
+        rest = f" The rest: {' '.join(kept)}" if kept else ""
+        return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
     def row(self, method: Method) -> Method:
         """Return a method with the grid that it has here."""
