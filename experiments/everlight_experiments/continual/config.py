@@ -102,9 +102,9 @@ DIGITS = Config(
     learning_rate=0.02,
     protocol=Protocol(epochs=10, batch_size=16, select="last"),
     exemplars_per_class=10,
-    chosen="Learning rate: among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest accuracy "
-    "of joint and ER-balanced on validation seeds. Epochs: among 3, 10 and 30, by the same "
-    f"accuracy. {NOT_TUNED}",
+    chosen="Learning rate: among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest "
+    "accuracy of joint and ER-balanced on validation seeds. Epochs: among 3, 10 and 30, by the "
+    f"same accuracy. {NOT_TUNED}",
 )
 PICTURES = Config(
     chosen="Learning rate: among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of "
