@@ -611,6 +611,7 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "facts_at_once": 2,
     },
     "metrics.class_accuracies": lambda: {"counts": host(np.ones((2, 3, 3)))},
+    "metrics.confusion_shares": lambda: {"counts": host(np.ones((3, 3)))},
     "metrics.confusion_counts": lambda: {
         "predicted": host([[0, 1], [2, -1]]),
         "labels": host([0, 1]),

@@ -46,13 +46,19 @@ from everlight_experiments.continual.benchmark import (
     Use,
 )
 from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.features import TRUNK_SIDE, load_features, stored_features
 from everlight_experiments.continual.metrics import (
     MATRIX,
     PREDICTED,
     class_metrics,
 )
-from everlight_experiments.continual.parts import feature_head, network, optimizer
+from everlight_experiments.continual.parts import (
+    TRUNK_SIDE,
+    feature_head,
+    load_features,
+    network,
+    optimizer,
+    stored_features,
+)
 
 MOST_LISTED = 200
 """Classes that a report lists."""
@@ -236,14 +242,9 @@ def beginning(
 
 def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
     """Return what methods may require of images with classes."""
-    found: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}
-    if net.named:
-        found.add("named head")
-    if net.layers:
-        found.add("hidden layers")
-    if task_given:
-        found.add("task-incremental")
-    return frozenset(found)
+    own = {"named head": net.named, "hidden layers": net.layers, "task-incremental": task_given}
+    always = {"class scores", "one label", "own classes", "chosen classes"}
+    return frozenset({*always, *(name for name, has in own.items() if has)})
 
 
 def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:

@@ -142,11 +142,13 @@ def report_sections(
         "Selection of hyper-parameters": hyperparameters_table(criterion, choices_of(outcomes)),
         "Methods not applicable here": left_out_table(rows, offers),
     }
-    said = {"Arguments of the methods": argument_meanings(outcomes, rows)}
+    details = [Section(name, [], [each]) for name, each in tables.items() if each.rows]
+    if meanings := argument_meanings(outcomes, rows):
+        details.insert(1, Section("Meanings of the arguments", meanings))
     sections = [
         *_overview(shown),
         *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
-        *(Section(name, said.get(name, []), [each]) for name, each in tables.items() if each.rows),
+        *details,
         *benchmark.sections(folder),
     ]
     return _first_screen(folder, shown), sections

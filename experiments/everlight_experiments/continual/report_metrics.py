@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
 
+from everlight.metrics import confusion_shares
 from everlight.plots import plot_confusion
 from everlight_experiments.common.cells import dash, spread
 from everlight_experiments.common.plots import new_canvas, plot_curves, plot_matrices, save
@@ -49,7 +49,10 @@ def _item(
         means = {name: value.mean(axis=0) for name, value in values.items()}
         return Figure(caption, plot_matrices(path, means, metric.name))
     if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
-        first = {name: _shares(value[0]) for name, value in values.items()}
+        first = {
+            name: confusion_shares(np.nan_to_num(value[0]).astype(int))
+            for name, value in values.items()
+        }
         return Figure(caption, plot_squares(path, first))
     if axes[:1] == ("time",):
         values = {name: value[:, -1] for name, value in values.items()}
@@ -87,13 +90,6 @@ def plot_squares(path: Path, squares: Mapping[str, np.ndarray], what: str = "cla
     picture = axes[0].images[0]
     canvas.colorbar(picture, ax=axes, label=f"share of the true {what}, first seed", shrink=0.6)
     return save(canvas, path)
-
-
-def _shares(counts: Int[np.ndarray, "c c"]) -> Float[np.ndarray, "c c"]:
-    """Return each row divided by its sum; NaN for a row of zeros."""
-    counts = counts.astype(float)
-    total = counts.sum(axis=1, keepdims=True)
-    return np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
 
 
 def _file_name(name: str) -> str:

@@ -302,16 +302,20 @@ def settings_table(outcomes: Outcomes) -> Table:
 
 
 def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
-    """Return a line for every argument of the table, with its methods and its meaning."""
+    """Return a line for every argument of the table, with its methods and its meaning.
+
+    A method's row with another hyper-parameter is not listed again.
+    """
     found: dict[tuple[str, str], list[str]] = {}
+    first = {row.made: row for row in reversed(rows)}
     for row in rows:
-        settings = [
-            by_name[row.name].settings for by_name in outcomes.values() if row.name in by_name
-        ]
-        for name in dict.fromkeys(name for each in settings for name in each):
-            if name in row.meanings:
-                words = name.replace("_", " "), row.meanings[name]
-                found.setdefault(words, []).append(row.name)
+        if row is not first[row.made]:
+            continue
+        trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
+        shown = {name for outcome in trained for name in outcome.settings}
+        for name, meaning in row.meanings.items():
+            if name in shown:
+                found.setdefault((name.replace("_", " "), meaning), []).append(row.name)
     return [
         f"{name} ({', '.join(methods)}): {meaning}"
         for (name, meaning), methods in sorted(found.items())

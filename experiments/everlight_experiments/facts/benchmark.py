@@ -46,6 +46,7 @@ from everlight_data.facts.divided import (
     make_images,
 )
 from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
 from everlight_experiments.common.checkpoint import checksums_of
@@ -60,7 +61,7 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     own_data,
 )
-from everlight_experiments.continual.features import Features, load_features, stored_features
+from everlight_experiments.continual.parts import load_features, stored_features
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.facts.config import GRIDS, Config, Data, Network, Scale
 from everlight_experiments.facts.metrics import (

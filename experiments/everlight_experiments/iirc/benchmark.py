@@ -63,9 +63,15 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     once_per_run,
 )
-from everlight_experiments.continual.features import AS_THEY_COME, load_features, stored_features
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import feature_head, network, optimizer
+from everlight_experiments.continual.parts import (
+    AS_THEY_COME,
+    feature_head,
+    load_features,
+    network,
+    optimizer,
+    stored_features,
+)
 from everlight_experiments.iirc.config import Config
 
 SETTING = "incomplete labels"

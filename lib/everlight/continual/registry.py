@@ -155,7 +155,7 @@ class Method(NamedTuple):
         _, _, listed = (inspect.getdoc(self.factory) or "").partition("Args:\n")
         listed, *_ = listed.split("\n\n")
         pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
-        return {name: " ".join(text.split()) for name, text in pairs}
+        return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""

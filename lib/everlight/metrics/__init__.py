@@ -38,7 +38,7 @@ from everlight.metrics.cl_score import (
     sequence_costs,
     summarize_runs,
 )
-from everlight.metrics.confusion import class_accuracies, confusion_counts
+from everlight.metrics.confusion import class_accuracies, confusion_counts, confusion_shares
 from everlight.metrics.multilabel import (
     Scores,
     TaskMeans,
@@ -115,6 +115,7 @@ __all__ = [
     "computational_efficiency",
     "confusion_counts",
     "confusion_matrix",
+    "confusion_shares",
     "counted_model_memory",
     "counted_sample_memory",
     "distances_to_facts",

@@ -33,7 +33,13 @@ def confusion_counts(
 
 
 @checked
-def class_accuracies(counts: Int[np.ndarray, "t c c"]) -> Float[np.ndarray, "t c"]:
+def confusion_shares(counts: Int[np.ndarray, "*t c c"]) -> Float[np.ndarray, "*t c c"]:
+    """Return counts divided by those of their true class; NaN for a class without samples."""
+    total = counts.sum(axis=-1, keepdims=True).astype(float)
+    return counts / np.where(total > 0, total, np.nan)
+
+
+@checked
+def class_accuracies(counts: Int[np.ndarray, "*t c c"]) -> Float[np.ndarray, "*t c"]:
     """Return the accuracy on every class from confusion counts; NaN for a class without samples."""
-    total = counts.sum(axis=2).astype(float)
-    return np.diagonal(counts, axis1=1, axis2=2) / np.where(total > 0, total, np.nan)
+    return np.diagonal(confusion_shares(counts), axis1=-2, axis2=-1)
