@@ -451,6 +451,18 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     "continual.initial_runs_state": several_runs,
     "continual.lower_step": a_run,
     "continual.initial_state": a_run,
+    "continual.choose_hyperparameter": lambda: {
+        "hyperparameters": (1.0, 10.0),
+        "found": host([[0.5, 0.6], [0.7, 0.4]], float),
+    },
+    "continual.count_cost": a_run,
+    "continual.fixed_hyperparameter": lambda: {"hyperparameter": 1.0},
+    "continual.named_optimizer": lambda: {"text": "sgd:momentum=0.9", "learning_rate": 0.1},
+    "continual.replayed_per_step": a_run,
+    "continual.with_predictions": lambda: {
+        "objective": continual.softmax_objective(),
+        "task_incremental": True,
+    },
     "continual.online_protocol": lambda: {"batch_size": 10},
     "continual.operations_per_step": a_run,
     "continual.predict_samples": predicted,
@@ -598,6 +610,16 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         "images_at_once": 2,
         "facts_at_once": 2,
     },
+    "metrics.class_accuracies": lambda: {"counts": host(np.ones((2, 3, 3)))},
+    "metrics.confusion_shares": lambda: {"counts": host(np.ones((3, 3)))},
+    "metrics.confusion_counts": lambda: {
+        "predicted": host([[0, 1], [2, -1]]),
+        "labels": host([0, 1]),
+        "mask": host([1, 1], bool),
+        "classes": 3,
+    },
+    "metrics.student_interval": lambda: {"values": host([0.1, 0.3], float), "level": 0.9},
+    "metrics.tied_with": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
     "metrics.rejection_curve": lambda: {
         "confidence": floats(4),
         **dict.fromkeys(("correct", "known", "mask"), booleans(4)),
@@ -659,6 +681,10 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "models.make_head": lambda: {"kind": "linear", "classes": 4},
     "models.make_trainer": lambda: {"net": NET, "settings": models.TrainingSettings()},
+    "models.named_network": lambda: {
+        "text": "mlp:8",
+        "request": models.NetworkRequest(4, 8),
+    },
     "models.out_of_distribution_score": lambda: {
         "calibration": models.DistanceCalibration(DISTRIBUTION, floats(101)),
         "distance": jnp.float32(1),
@@ -709,6 +735,13 @@ ROWS: dict[str, Callable[[], dict[str, Any]]] = {
         **LABELS,
         "tasks": 2,
         "classes": 4,
+        "valid_fraction": 0.25,
+    },
+    "scenarios.class_incremental_by_seed": lambda: {
+        **LABELS,
+        "tasks": 2,
+        "classes": 4,
+        "natural": False,
         "valid_fraction": 0.25,
     },
     "scenarios.validation_fractions": lambda: {
@@ -787,6 +820,10 @@ OUTSIDE_OF_JIT = (
     "scenarios.",
 )
 """Called as they are: they look at values, and compile little or nothing."""
+COMPILING = {
+    *("continual.count_cost", "continual.lower_step", "continual.operations_per_step"),
+    "continual.train",
+}
 ANYTHING = {"data", "shared", "memory"}
 """Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""
 
@@ -822,7 +859,7 @@ def test_the_rows_examples_are_accepted(name):
         function(**given)
         return 0
 
-    if name in ("continual.lower_step", "continual.operations_per_step", "continual.train"):
+    if name in COMPILING:
         pytest.skip("compiles; its own tests call it")
     call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 

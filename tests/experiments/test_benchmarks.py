@@ -8,6 +8,7 @@ import pytest
 
 from everlight.continual.registry import METHODS, WHY_NOT, why_not, with_published
 from everlight.models import MLP
+from everlight.models import NetworkRequest as Wanted
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
@@ -16,7 +17,7 @@ from everlight_experiments.commands.benchmarks import BENCHMARKS, load
 from everlight_experiments.common.configs import changed
 from everlight_experiments.continual.benchmark import Draw, Trained
 from everlight_experiments.continual.metrics import mean_so_far
-from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
 from everlight_experiments.core50.config import PRESETS as CORE50

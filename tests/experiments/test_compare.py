@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from everlight.metrics import student_interval as paired_interval
 from everlight_data.errors import DataError
 from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
-from everlight_experiments.continual.intervals import paired_interval
 
 LABELS = (11, 12)
 

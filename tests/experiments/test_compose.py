@@ -5,22 +5,21 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from everlight.continual import Protocol
+from everlight.models import NetworkRequest as Wanted
 from everlight_data.errors import DataError
 from everlight_data.images import registry
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual import metrics
-from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.config import DIGITS, Config
 from everlight_experiments.continual.images import sequences_of
-from everlight_experiments.continual.metrics import Extra, accuracy_by_class, final_confusion
-from everlight_experiments.continual.networks import Wanted, network
-from everlight_experiments.continual.optimizers import optimizer
+from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
+from everlight_experiments.continual.parts import network
 
 TINY = Config(
     data="stripes",
@@ -59,7 +58,8 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
     def first_class(run: Trained):
         return accuracy_by_class(run)[-1, 0]
 
-    row = Extra(first_class, (), "Accuracy on the first class after the last task.")
+    meaning = "Accuracy on the first class after the last task."
+    row = Metric("first class", first_class, meaning=meaning)
     monkeypatch.setitem(metrics.EXTRA, "first class", row)
     report, results = run(
         tmp_path,
@@ -141,7 +141,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
         ({"net": "resnt:2"}, "did you mean 'resnet'"),
         ({"net": "resnet:1,2"}, "resnet takes 0 or 1"),
         ({"net": "missing.py:net"}, "missing.py does not exist"),
-        ({"dropout": (0.1, 0.1, 0.1)}, "--dropout is for --net small-cnn"),
+        ({"dropout": (0.1, 0.1, 0.1)}, "dropout is for small-cnn"),
         ({"optimizer": "sdg"}, "did you mean 'sgd'"),
         ({"optimizer": "sgd:momentm=1"}, "momentm"),
         ({"optimizer": "sgd:momentum"}, "NAME=NUMBER"),
@@ -166,24 +166,6 @@ def test_without_validation_samples_nothing_is_selected(tmp_path, stored_stripes
         run(tmp_path, *words, *whole)
     _, results = run(tmp_path, *words, *whole, "--hyperparameters", "EWC=100", "--tag", "given")
     assert results["class-incremental/EWC/samples"].sum() == 64
-
-
-def test_optimizers_of_optax_by_name():
-    params = {"w": np.float32(1.0)}
-    gradients = {"w": np.float32(0.5)}
-    for text, made, implicit in (
-        ("sgd", optax.sgd(0.1), 0.1),
-        ("sgd:momentum=0.9", optax.sgd(0.1, momentum=0.9), 1.0),
-        ("adam:b1=0.8,b2=0.99", optax.adam(0.1, b1=0.8, b2=0.99), None),
-        ("rmsprop", optax.rmsprop(0.1), None),
-    ):
-        found = optimizer(text, 0.1)
-        assert found.implicit_rate == (None if implicit is None else pytest.approx(implicit))
-        ours, theirs = (
-            each.update(gradients, each.init(params), params)[0]
-            for each in (found.transformation, made)
-        )
-        np.testing.assert_allclose(ours["w"], theirs["w"])
 
 
 def test_a_network_from_a_file(tmp_path):

@@ -7,24 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual import Batch, Protocol, run_sequence
-from everlight.continual.engine.run import Run
+from everlight.continual import Batch
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.registry import METHODS, Needs
-from everlight.models import MLP
-from everlight_data.errors import DataError
-from everlight_data.images import registry
+from everlight.models import MLP, Network
 from everlight_data.images.digits import load_digits
-from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.training import rows_of
 from everlight_experiments.continual.benchmark import Draw, RunData, own_data
-from everlight_experiments.continual.config import CONFIGS, DIGITS
+from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.images import image_benchmarks
-from everlight_experiments.continual.networks import Network
-from everlight_experiments.continual.runner import Runner
 from everlight_experiments.core50 import config as core50
 from everlight_experiments.facts import config as facts
 from everlight_experiments.iirc import benchmark as iirc_benchmark
@@ -126,9 +120,13 @@ def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables(digits):
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):
-    words = ["digits", "--epochs", "3", "--learning-rate", "0.5", "--runs", str(tmp_path)]
+    """What was selected for the preset's own value is not stated of the user's value."""
+    words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
     (benchmark,) = load(options_of("run", words)).values()
-    assert benchmark.chosen.startswith("Given by the user: learning-rate, epochs. The rest: The le")
+    assert benchmark.chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
+    assert "Epochs: among" in DIGITS.chosen
+    assert "Epochs: among" not in benchmark.chosen
+    assert benchmark.chosen.endswith("Batch size and memory size were not tuned.")
     (benchmark,) = load(options_of("run", ["digits", "--runs", str(tmp_path)])).values()
     assert benchmark.chosen == DIGITS.chosen
 
@@ -156,72 +154,3 @@ def test_orders_are_of_one_shape_and_no_test_sample_chooses(use, digits):
         assert len(trained) == train - sum(np.bincount(labels) // 10)
         assert not np.any(sequence.tasks.valid.mask)
     assert len(shapes) == 1
-
-
-def some_pictures(classes, per_class, side):
-    rng = np.random.default_rng(0)
-    labels = np.tile(np.arange(classes), per_class)
-    images = rng.integers(0, 256, (2 * len(labels), side, side, 3), dtype=np.uint8)
-    names = tuple(f"class {label}" for label in range(classes))
-    return ImageSet("pictures", images, labels, labels, names)
-
-
-def test_a_data_set_is_taken_in_its_presets_size(monkeypatch, tmp_path):
-    """CIFAR-100 at demo: the first 20 classes at 16x16, or as asked."""
-    every = some_pictures(100, 4, 32)
-    monkeypatch.setitem(registry.IMAGE_SETS, "cifar100", lambda request: every)
-    presets = CONFIGS["cifar100"]
-    small = composed(tmp_path, replace(presets["demo"], tasks=(3,)))
-    images = small.shared(NAIVE).images
-    assert images.shape == (160, 16, 16, 3)
-    np.testing.assert_array_equal(np.bincount(small.sequence(NAIVE, FIRST).class_task), [7, 7, 6])
-    # Each is the mean of four pixels.
-    block = every.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
-    np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
-    assert composed(tmp_path, presets["paper"]).shared(NAIVE).images.shape == (800, 32, 32, 3)
-    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
-        composed(tmp_path, replace(presets["demo"], side=12))
-
-
-@pytest.fixture
-def pictures(monkeypatch):
-    """Return the configuration of a tiny set of pictures."""
-    every = some_pictures(4, 5, 8)
-    monkeypatch.setitem(registry.IMAGE_SETS, "pictures", lambda request: every)
-    return replace(CONFIGS["images"]["demo"], data="pictures", tasks=(2,))
-
-
-@pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
-def test_methods_that_look_into_the_net_fit_that_of_pictures(pictures, tmp_path, name):
-    """Traced alone: a layer that they do not find is refused there."""
-    small = composed(tmp_path, pictures, "task-incremental")
-    run = Runner(None, small, 0).run(METHODS[name])
-    protocol = Protocol(1, select="last")
-    result = jax.eval_shape(
-        lambda key: run_sequence(Run(run.build, protocol, run.data, run.sequence, key)),
-        jax.random.key(0),
-    )
-    assert result.evaluation.task_masked.shape == (2, 2)
-
-
-def test_pictures_are_learnt_by_a_reduced_resnet_where_it_is_asked_for(pictures, tmp_path):
-    """Six layers a block and two: by the shapes of its kernels, batch norms and head."""
-    deep = composed(tmp_path, replace(pictures, net="resnet:1"), "task-incremental")
-    params = Runner(None, deep, 0).net(METHODS["LUCIR"]).learner.params
-    kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
-    three = [shape for shape in kernels if shape[:2] == (3, 3)]
-    assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
-    assert deep.training.startswith("reduced ResNet of 8 layers")
-    # So that HAT and PackNet are left out.
-    assert "hidden layers" not in deep.capabilities
-
-
-def test_features_before_a_cosine_head_keep_their_sign(digits):
-    """LUCIR's published nets end without a ReLU; runs of one that had it are not taken over."""
-    images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
-    net = Network(MLP(10, (5,)), "", classes=10)
-    for name, signed in (("naive", False), ("LUCIR", True)):
-        method = METHODS[name]
-        outputs, _ = net.make(method).init_with_output(jax.random.key(1), images, False)
-        assert (float(outputs.features.min()) < 0) == signed
-        assert ("last_relu" in digits.facts(method)) == signed

@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.train import jobs_of, train_jobs
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("continual run")
@@ -95,9 +93,10 @@ def test_the_report_says_what_was_used(widened):
     for promised in (
         "handwritten digits",
         "3 evaluation seeds (0 to 2), each with its own order of classes",
-        "validation samples, averaged over 1 validation seeds",
+        "averaged over the validation seeds (number of seeds: 1)",
         "2 tasks of 5 classes",
-        "1 epochs per task in batches of 64",
+        "1 epoch per task in batches of 64",
+        "Method naive trains on one task after the other",
     ):
         assert promised in text
 
@@ -222,25 +221,3 @@ def test_settings_are_not_for_benchmarks_that_have_their_own(tmp_path):
 
 def test_every_strategy_of_the_library_has_a_row():
     assert set(strategies.__all__) == {method.factory.__name__ for method in METHODS.values()}
-
-
-def test_what_other_processes_are_at_comes_last():
-    """They are at ER and EWC; EWC is free again once naive is learnt."""
-    rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
-    taken, order = {"EWC", "ER"}, []
-
-    class Shared:
-        def is_elsewhere(self, method, seeds):
-            return method.name in taken
-
-        def outcome(self, method, seeds):
-            order.append(method.name)
-            taken.discard("EWC")
-            return SimpleNamespace(final=np.zeros(seeds), score="accuracy")
-
-    everything = frozenset(demand for row in rows for demand in row.demands)
-    benchmark = SimpleNamespace(row=lambda method: method, capabilities=everything)
-    jobs = jobs_of({"online": benchmark}, rows, 2)
-    outcomes = train_jobs({"online": Shared()}, jobs)
-    assert order == ["naive", "EWC", "joint", "ER"]
-    assert list(outcomes["online"]) == ["naive", "EWC", "ER", "joint"]

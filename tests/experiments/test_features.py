@@ -3,20 +3,17 @@
 import jax
 import numpy as np
 import pytest
-from PIL import Image
 
 from everlight.continual.registry import METHODS, why_not
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import registry
-from everlight_data.images.efficientnet import load_efficientnet_lite0
+from everlight_data.errors import DataError
+from everlight_data.images import registry, trunk_features
 from everlight_data.images.image_set import ImageSet
+from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual import features
 from everlight_experiments.continual.benchmark import Draw, RunData
-from everlight_experiments.continual.features import LITE0, SMALLEST, trunk_features
 
 NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6
@@ -50,14 +47,14 @@ def trunk(monkeypatch, pictures):
     """Features that tell the classes apart; how often they are computed."""
     calls = []
 
-    def computed(images):
+    def computed(images, steps):
+        images = (images / 255).astype("f4")
         calls.append(images.shape)
         number = np.concatenate([pictures.train_labels, pictures.test_labels])
-        return np.eye(4, WIDTH, dtype=np.float32)[number] + 0.01 * images[:, :1, 0, 0]
+        found = np.eye(4, WIDTH, dtype=np.float32)[number] + 0.01 * images[:, :1, 0, 0]
+        return found.astype("f4")
 
-    monkeypatch.setattr(
-        features, "trunk_features", lambda images: computed(images / 255).astype("f4")
-    )
+    monkeypatch.setattr(trunk_features, "trunk_features", computed)
     return calls
 
 
@@ -95,9 +92,9 @@ ON_THEM = {
 def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
     """Every row of the table of methods that learns them has inputs of features alone."""
     monkeypatch.setattr(
-        features,
+        trunk_features,
         "trunk_features",
-        lambda images: images[:, 8:16:4, 8:16:4, 0].reshape(len(images), -1).astype("f4"),
+        lambda images, steps: images[:, 8:16:4, 8:16:4, 0].reshape(len(images), -1).astype("f4"),
     )
     words, setting = ON_THEM[name]
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
@@ -224,25 +221,3 @@ def test_what_cannot_be_run_on_features_is_refused(
     with pytest.raises(DataError, match=message):
         run_benchmark(asked(tmp_path, *words, benchmark=benchmark, features=name))
     assert {each.name for each in (tmp_path / "runs").glob("*")} <= {"features"}
-
-
-def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):
-    """Two at 8x8 are what the same two are enlarged before; 17 fill up two steps and a part."""
-    try:
-        load_efficientnet_lite0()
-    except MissingDataError as error:
-        pytest.skip(str(error))
-    seen = []
-
-    def stand_in(weights, images):
-        seen.append(images.shape)
-        return np.asarray(images, np.float32).mean(axis=(1, 2))
-
-    monkeypatch.setattr(features, "_trunk", stand_in)
-    monkeypatch.setattr(features, "AT_ONCE", 8)
-    small = rng.integers(0, 256, (17, 8, 8, 3), dtype=np.uint8)
-    found = trunk_features(small)
-    large = np.stack([np.asarray(Image.fromarray(each).resize((128, 128), 3)) for each in small])
-    np.testing.assert_allclose(found, large.mean(axis=(1, 2)), rtol=1e-4)
-    assert {shape[1:] for shape in seen} == {(SMALLEST, SMALLEST, 3)}
-    assert len({shape[0] for shape in seen}) == 1

@@ -13,12 +13,12 @@ from everlight.continual.engine.flax_setup import StoredImages
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import initial_state
+from everlight.models import Network
 from everlight.models.heads import make_head
 from everlight.models.normalization import BatchNorm
 from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import RunData, own_data
-from everlight_experiments.continual.networks import Network
 from everlight_experiments.iirc.benchmark import beginning, protocol_of
 from everlight_experiments.iirc.config import FORMS, Config
 from tests.driving import drive_run

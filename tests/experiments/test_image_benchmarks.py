@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from everlight.continual.registry import METHODS, Demand
+from everlight.models import NetworkRequest as Wanted
 from everlight_data.errors import DataError
 from everlight_data.images import registry
 from everlight_data.images.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.networks import Wanted, network
+from everlight_experiments.continual.parts import network
 from everlight_experiments.continual.runner import Runner
 from everlight_experiments.continual.train import jobs_of, train_jobs
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from everlight.continual import fixed_hyperparameter
 from everlight.continual.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images import registry
@@ -25,7 +26,6 @@ from everlight_experiments.commands.tune import (
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import RunSettings
 from everlight_experiments.continual.runner import Runner
-from everlight_experiments.continual.selection import fixed_hyperparameter
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")

@@ -37,6 +37,7 @@ DRAWN = {
     plots.plot_accuracy_matrix: MATRICES[0],
     plots.plot_accuracy_over_time: {"EWC": MATRICES[:, -1]},
     plots.plot_forgetting: {"EWC": MATRICES},
+    plots.plot_confusion: MATRICES[0],
     plots.plot_criteria: {"EWC": PERFECT},
     plots.plot_error_curves: {"Net": np.ones((2, 5))},
     plots.plot_chromaticity: {"Sun": np.ones((2, 3))},

@@ -8,10 +8,12 @@ import everlight.scenarios as scenarios
 from everlight.continual.labelled_images import channel_statistics
 from everlight.scenarios import (
     class_incremental,
+    class_incremental_by_seed,
     divide_classes,
     largest_class_incremental,
     same_shapes,
     seeded_class_incremental,
+    tested_on_validation,
     validation_fractions,
     without_validation,
 )
@@ -44,6 +46,23 @@ def test_every_seed_has_the_shapes_of_the_largest():
         padded = same_shapes([drawn, largest])[0]
         shapes.add(tuple(leaf.shape for leaf in jax.tree.leaves(padded)))
     assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("natural", [False, True])
+def test_sequences_by_seed_have_one_shape_and_test_on_validation_samples(natural):
+    fraction = validation_fractions(TRAIN, 5, 0.1)
+    sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, fraction)
+    every = [sequence(seed, use) for seed in range(4) for use in (False, True)]
+    assert len({tuple(leaf.shape for leaf in jax.tree.leaves(each)) for each in every}) == 1
+    orders = {tuple(np.asarray(each.class_task).tolist()) for each in every}
+    assert len(orders) > 1 or natural
+    if natural:
+        assert orders == {(0, 0, 0, 1, 1)}
+    drawn = seeded_class_incremental(TRAIN, TEST, 2, 5, 3, fraction)
+    if not natural:
+        np.testing.assert_array_equal(sequence(3, False).class_task, drawn.class_task)
+        test, expected = sequence(3, True).test, tested_on_validation(drawn).test
+        np.testing.assert_array_equal(test.index[test.mask], expected.index[expected.mask])
 
 
 def test_every_class_has_a_validation_sample():

@@ -22,7 +22,7 @@ from everlight_experiments.continual.paper import (
     paper_options,
     run_paper,
 )
-from everlight_experiments.continual.report_tables import Published, summarize
+from everlight_experiments.continual.report_criteria import Published, summarize
 from everlight_experiments.continual.train import jobs_of
 
 CITATION = (

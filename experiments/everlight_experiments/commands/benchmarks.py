@@ -96,11 +96,5 @@ def load(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
             options.runs,
         )
     )
-    given = changed_options(entry.configs[preset], config)
-    if not given:
-        return benchmarks
-    said = f"Given by the user: {', '.join(given)}. "
-    return {
-        setting: each._replace(chosen=f"{said}The rest: {each.chosen}")
-        for setting, each in benchmarks.items()
-    }
+    given = list(changed_options(entry.configs[preset], config))
+    return {setting: each.with_given(given) for setting, each in benchmarks.items()}

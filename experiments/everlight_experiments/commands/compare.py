@@ -17,6 +17,7 @@ import numpy as np
 import tyro
 from jaxtyping import Float, Int
 
+from everlight.metrics import student_interval as paired_interval
 from everlight_data.errors import DataError
 from everlight_data.files import read_json
 from everlight_data.images.class_names import printable
@@ -27,6 +28,7 @@ from everlight_experiments.commands.columns import (
     plot_columns,
     score_cells,
 )
+from everlight_experiments.common.cells import LEVEL, interval_cell
 from everlight_experiments.common.report import (
     Column,
     Figure,
@@ -37,7 +39,6 @@ from everlight_experiments.common.report import (
 )
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import FolderSettings
-from everlight_experiments.continual.intervals import LEVEL, interval_cell, paired_interval
 from everlight_experiments.continual.report import sentence
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}

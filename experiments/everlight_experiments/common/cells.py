@@ -3,6 +3,11 @@
 import numpy as np
 from jaxtyping import Float
 
+from everlight.metrics import student_interval
+
+LEVEL = 0.95
+"""Confidence level of every interval."""
+
 
 def deviation(values: Float[np.ndarray, "runs *rest"]) -> Float[np.ndarray, "*rest"]:
     """The sample's standard deviation over runs (runs - 1); NaN of one."""
@@ -17,9 +22,25 @@ def spread(values: Float[np.ndarray, "runs"], sign: str = "", digits: int = 3) -
 
 
 def plus_minus(mean: float, of: float, sign: str = "", digits: int = 3) -> str:
-    """A mean and its deviation, where that is known."""
+    """A mean and its deviation, where that is known; a rounded zero has no minus."""
     after = "" if np.isnan(of) else f" ± {of:.{digits}f}"
-    return f"{mean:{sign}.{digits}f}{after}"
+    return f"{mean:{sign}z.{digits}f}{after}"
+
+
+def interval_cell(
+    values: Float[np.ndarray, "n"], lowest: float = 0.0, highest: float = 1.0, digits: int = 3
+) -> str:
+    """Return the mean and its interval at `LEVEL`, cut at `lowest` and `highest`."""
+    mean, half = student_interval(values, LEVEL)
+    if np.isnan(half):
+        return f"{mean:z.{digits}f}" + " (no interval from one seed)" * (len(values) < 2)
+    low, high = max(mean - half, lowest), min(mean + half, highest)
+    return f"{mean:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural but for one."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def percent(values: Float[np.ndarray, "runs"]) -> str:

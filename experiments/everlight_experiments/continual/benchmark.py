@@ -1,8 +1,11 @@
 """A benchmark bound to one setting: what the runner trains methods on, and what it measures."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +24,6 @@ VALIDATION_SEED = 1_000
 
 Use = Literal["evaluation", "validation"]
 Arrays = dict[str, np.ndarray]
-T = TypeVar("T")
 
 
 class Draw(NamedTuple):
@@ -58,7 +60,8 @@ class RunData(NamedTuple):
     own: Own
 
 
-class Trained(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Trained:
     """One finished run, from which metrics are computed."""
 
     arrays: Arrays
@@ -69,20 +72,11 @@ class Trained(NamedTuple):
     """Number of tasks of the benchmark; joint training may have learned them as one."""
 
 
-def once_per_run(compute: Callable[[Trained], T]) -> Callable[[Trained], T]:
-    """Return a function that computes a run's value once, for all metrics that read it."""
-    last: list[Any] = [None, None]
-
-    def computed(run: Trained) -> T:
-        if last[0] is not run:
-            last[:] = run, compute(run)
-        return last[1]
-
-    return computed
-
-
-Axis = Literal["time", "task"] | int | tuple[str, ...]
-"""One entry per finished task, one per task, a number of entries, or one per name."""
+once_per_run = lru_cache(maxsize=1)
+"""Decorator of a function of `Trained` whose value is computed once, for all metrics that read
+it."""
+Axis = Literal["time", "task", "class"] | int | tuple[str, ...]
+"""One entry per finished task, one per task or class, a number of entries, or one per name."""
 
 
 class Metric(NamedTuple):
@@ -176,6 +170,22 @@ class Benchmark(NamedTuple):
     def opened(self, folder: RunFolder) -> "Benchmark":
         """Return the benchmark with all that comes before the first task."""
         return self if self.prepare is None else self.prepare(folder)
+
+    def with_given(self, options: Sequence[str]) -> "Benchmark":
+        """Return the benchmark with the options in `chosen` that the user gave.
+
+        A sentence of `chosen` that begins with the name of a given option and a colon is left out.
+        """
+        words = {option.rpartition(".")[2].replace("-", " ") for option in options}
+        kept = [
+            each
+            for each in re.split(r"(?<=[.]) ", self.chosen)
+            if ":" not in each or each.partition(":")[0].lower() not in words
+        ]
+        if not options:
+            return self
+        rest = f" The rest: {' '.join(kept)}" if kept else ""
+        return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
     def row(self, method: Method) -> Method:
         """Return a method with the grid that it has here."""

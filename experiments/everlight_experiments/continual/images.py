@@ -1,67 +1,63 @@
 """Benchmarks composed from a configuration: images, or their features, with one class each."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
+from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
-
+from typing import Any
+from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-
-from everlight.continual import (
-    Protocol,
-    SequenceResult,
-    Setup,
-    StoredImages,
-    TaskSequence,
-    flax_setup,
-    softmax_objective,
-)
-from everlight.continual.registry import Demand, Method, Needs
+from everlight.continual import Protocol
+from everlight.continual import SequenceResult
+from everlight.continual import Setup
+from everlight.continual import StoredImages
+from everlight.continual import TaskSequence
+from everlight.continual import flax_setup
+from everlight.continual import softmax_objective
+from everlight.continual import with_predictions
+from everlight.continual.registry import Demand
+from everlight.continual.registry import Method
+from everlight.continual.registry import Needs
 from everlight.metrics.accuracy_matrix import accuracy
-from everlight.scenarios import (
-    class_incremental,
-    divide_classes,
-    largest_class_incremental,
-    same_shapes,
-    seeded_class_incremental,
-    tested_on_validation,
-    validation_fractions,
-    without_validation,
-)
+from everlight.models import Network
+from everlight.models import NetworkRequest
+from everlight.scenarios import class_incremental_by_seed
+from everlight.scenarios import validation_fractions
+from everlight.scenarios import without_validation
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.feature_files import Features, features_alone
+from everlight_data.images.feature_files import Features
+from everlight_data.images.feature_files import features_alone
 from everlight_data.images.image_set import ImageSet
-from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
+from everlight_data.images.registry import IMAGE_SETS
+from everlight_data.images.registry import ImageRequest
+from everlight_data.images.registry import load_images
 from everlight_experiments.common.plots import plot_samples
-from everlight_experiments.common.report import Column, Figure, Section, Table
-from everlight_experiments.continual.benchmark import (
-    Benchmark,
-    Benchmarks,
-    RunData,
-    Trained,
-    Use,
-)
+from everlight_experiments.common.report import Column
+from everlight_experiments.common.report import Figure
+from everlight_experiments.common.report import Section
+from everlight_experiments.common.report import Table
+from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmark import Benchmarks
+from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.benchmark import Use
 from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.features import (
-    LITE0,
-    TRUNK_SIDE,
-    load_features,
-    stored_features,
-)
-from everlight_experiments.continual.metrics import (
-    MATRIX,
-    PREDICTED,
-    class_metrics,
-    needs_predictions,
-    with_predictions,
-)
-from everlight_experiments.continual.networks import Network, Wanted, feature_head, network
-from everlight_experiments.continual.optimizers import Optimizer, optimizer
+from everlight_experiments.continual.metrics import MATRIX
+from everlight_experiments.continual.metrics import PREDICTED
+from everlight_experiments.continual.metrics import class_metrics
+from everlight_experiments.continual.parts import TRUNK_SIDE
+from everlight_experiments.continual.parts import feature_head
+from everlight_experiments.continual.parts import load_features
+from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.parts import optimizer
+from everlight_experiments.continual.parts import stored_features
+from everlight_data.images.trunk_features import LITE0
+from everlight_experiments.common.cells import counted
 
 MOST_LISTED = 200
 """Classes that a report lists."""
@@ -77,6 +73,7 @@ class Learned(NamedTuple):
     """Images, or features, as networks read them."""
     note: str
     net: Network
+    checksums: tuple[int, ...]
 
 
 def image_benchmarks(
@@ -94,29 +91,25 @@ def image_benchmarks(
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
-    data, note, features = _load(config, seed, runs)
+    images, note, features = _load(config, seed, runs)
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
-        config = dataclasses.replace(config, learning_rate=rate, chosen=chosen)
-    classes = len(data.class_names)
+        config = replace(config, learning_rate=rate, chosen=chosen)
+    classes = len(images.class_names)
     _check_sizes(config, classes)
+    content = [images.images, images.train_labels, images.test_labels]
     if features is None:
-        side = data.images.shape[1]
-        wanted = Wanted(classes, side, config.dtype, config.dropout)
-        net = network(config.net, wanted)
-        learned = Learned(data, store_images(data, unit=config.pixels == "unit"), note, net)
+        side = images.images.shape[1]
+        net = network(config.net, NetworkRequest(classes, side, config.dtype, config.dropout))
+        stored = store_images(images, unit=config.pixels == "unit")
     else:
-        stored = stored_features(features, slice(len(data.train_labels)))
-        learned = Learned(data, stored, note, feature_head(features.note, classes))
-    found = optimizer(config.optimizer, config.learning_rate)
-    sequences = sequences_of(data, config)
-    content = [data.images, data.train_labels, data.test_labels]
-    if features is not None:
-        content.append(np.asarray(learned.stored.pieces))
-    checksums = checksums_of(*content)
-    training = training_words(config, learned.net, found, settings)
-    parts = name, config, learned, sequences, checksums, training
-    return {setting: _bound(setting, *parts) for setting in settings}
+        net = feature_head(features.note, classes)
+        stored = stored_features(features, slice(len(images.train_labels)))
+        content.append(np.asarray(stored.pieces))
+    learned = Learned(images, stored, note, net, checksums_of(*content))
+    parts = name, config, learned, sequences_of(images, config)
+    training = training_words(config, net, settings)
+    return {setting: _bound(setting, training, *parts) for setting in settings}
 
 
 def _load(config: Config, seed: int, runs: Path) -> tuple[ImageSet, str, Features | None]:
@@ -166,23 +159,19 @@ def _check_sizes(config: Config, classes: int) -> None:
 
 def _bound(
     setting: str,
+    training: str,
     name: str,
     config: Config,
     learned: Learned,
     sequences: Callable[[int, Use], TaskSequence],
-    checksums: tuple[int, ...],
-    training: str,
 ) -> Benchmark:
-    images, net = learned.images, learned.net
-    given = setting == "task-incremental"
-    metrics = class_metrics(config.metrics, images.class_names)
-    predicts = needs_predictions(config.metrics)
-    facts = facts_of(name, config, net, checksums)
-
-    def protocol(method: Method) -> Protocol:
-        if setting == "online":
-            return Protocol(epochs=1, batch_size=config.online_batch, select="last")
-        return config.protocol
+    images, net, given = learned.images, learned.net, setting == "task-incremental"
+    predicts, online = bool(config.metrics), setting == "online"
+    facts = facts_of(name, config, net, learned.checksums)
+    protocol = config.protocol
+    if online:
+        protocol = Protocol(epochs=1, batch_size=config.online_batch, select="last")
+    over_time = config.criterion != "final accuracy"
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
         accuracies = result.evaluation[0] if predicts else result.evaluation
@@ -197,17 +186,17 @@ def _bound(
         draws="order of classes" if config.order == "seeded" else "initial network",
         training=training,
         chosen=config.chosen,
-        checksums=checksums,
+        checksums=learned.checksums,
         capabilities=capabilities_of(net, given),
-        metrics=metrics,
+        metrics=class_metrics(config.metrics, images.class_names),
         facts=lambda method: facts | ({"last_relu": False} if method.head == "cosine" else {}),
         shared=lambda method: learned.stored,
         begin=beginning(config, net, given),
-        protocol=protocol,
+        protocol=lambda method: protocol,
         sequence=lambda method, draw: sequences(draw.order, draw.use),
         keep=keep,
-        criterion=over_all_times if config.criterion != "final accuracy" else None,
-        criterion_name=config.criterion if config.criterion != "final accuracy" else "",
+        criterion=over_all_times if over_time else None,
+        criterion_name=config.criterion if over_time else "",
         hyperparameters=config.grids,
         counts=_counts(images, config, sequences(0, "evaluation")),
         images=images,
@@ -233,7 +222,7 @@ def beginning(
     def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
         group = data.own.class_group
         objective = softmax_objective(group, True)
-        if needs_predictions(config.metrics):
+        if config.metrics:
             objective = with_predictions(objective, task_given)
         setup = flax_setup(net.make(method), data.shared, objective, found.transformation)
         return setup, Needs(
@@ -252,39 +241,33 @@ def beginning(
 
 def capabilities_of(net: Network, task_given: bool) -> frozenset[Demand]:
     """Return what methods may require of images with classes."""
-    found: set[Demand] = {"class scores", "one label", "own classes", "chosen classes"}
-    if net.named:
-        found.add("named head")
-    if net.layers:
-        found.add("hidden layers")
-    if task_given:
-        found.add("task-incremental")
-    return frozenset(found)
+    own = {"named head": net.named, "hidden layers": net.layers, "task-incremental": task_given}
+    always = {"class scores", "one label", "own classes", "chosen classes"}
+    return frozenset({*always, *(name for name, has in own.items() if has)})
 
 
 def facts_of(name: str, config: Config, net: Network, checksums: tuple[int, ...]) -> dict[str, Any]:
     """Return what identifies the runs of a configuration."""
     apart = ("data", "test_data", "chosen", "criterion", "grids", "features")
     apart += ("features_learning_rate", "features_chosen")
-    kept = {key: value for key, value in dataclasses.asdict(config).items() if key not in apart}
+    kept = {key: value for key, value in asdict(config).items() if key not in apart}
     # A run's own `order` is the seed of its sequence.
     kept["class_order"] = kept.pop("order")
     return {"benchmark": name, "net": net.note, "data": list(checksums), **kept}
 
 
-def training_words(
-    config: Config, net: Network, found: Optimizer, settings: tuple[str, ...]
-) -> str:
+def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
     """Return network, optimizer, length and memory in words, for the report."""
     held, each = config.buffer_size, ""
     if held is None:
         held = config.exemplars_per_class * net.classes
         each = f" ({config.exemplars_per_class} per class)"
-    replay = config.replay_batch_size
-    protocol = config.protocol
+    replay, protocol = config.replay_batch_size, config.protocol
+    found = optimizer(config.optimizer, config.learning_rate)
     parts = [net.note, found.note + ", restarted at every task" * protocol.new_optimizer]
     if set(settings) - {"online"}:
-        parts.append(f"{protocol.epochs} epochs per task in batches of {protocol.batch_size}")
+        epochs = counted(protocol.epochs, "epoch")
+        parts.append(f"{epochs} per task in batches of {protocol.batch_size}")
     if "online" in settings:
         parts.append(f"online one pass in batches of {config.online_batch}")
     parts.append(f"replay memory of {held:,} samples in total{each}")
@@ -305,36 +288,20 @@ def number_of_tasks(config: Config) -> int:
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every seed and use, all of one shape."""
-    classes, (number, *more) = len(images.class_names), config.tasks
-    tasks = config.tasks if more else number
-    fraction: Any = config.validation_fraction
-    if fraction:
-        fraction = validation_fractions(images.train_labels, classes, fraction)
-    labels = images.train_labels, images.test_labels
-
-    def ordered(seed: int) -> TaskSequence:
-        if config.order == "seeded":
-            return seeded_class_incremental(*labels, tasks, classes, seed, fraction)
-        cut = divide_classes(range(classes), tasks)
-        return class_incremental(*labels, cut, classes, fraction)
-
-    natural = config.order == "natural"
-    largest = (
-        ordered(0) if natural else largest_class_incremental(*labels, tasks, classes, fraction)
-    )
-    shapes = [largest, tested_on_validation(largest)] if np.any(fraction) else [largest]
+    classes, fraction = len(images.class_names), config.validation_fraction
+    tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
+    labels, natural = (images.train_labels, images.test_labels), config.order == "natural"
+    fractions = fraction and validation_fractions(images.train_labels, classes, fraction)
+    by_seed = class_incremental_by_seed(*labels, tasks, classes, natural, fractions)
 
     @functools.cache
     def sequence(seed: int, use: Use) -> TaskSequence:
-        found = ordered(seed)
-        if use == "validation":
-            if not np.any(fraction):
-                raise DataError(
-                    "--validation-fraction 0 leaves nothing to select hyper-parameters on; give "
-                    "each method's value, as in --hyperparameters EWC=100, or a fraction"
-                )
-            found = tested_on_validation(found)
-        found = same_shapes([found, *shapes])[0]
+        if use == "validation" and not fraction:
+            raise DataError(
+                "--validation-fraction 0 leaves nothing to select hyper-parameters on; give each "
+                "method's value, as in --hyperparameters EWC=100, or a fraction"
+            )
+        found = by_seed(seed, use == "validation")
         return found if _validates(config) else without_validation(found)
 
     return sequence
@@ -365,21 +332,20 @@ def short_name(name: str) -> str:
 
 def data_section(folder: Path, images: ImageSet) -> Section:
     """Return the images per class and some samples."""
-    classes = len(images.class_names)
-    train, test = (
-        np.bincount(labels, minlength=classes)
-        for labels in (images.train_labels, images.test_labels)
-    )
+    names = images.class_names
+    counts = [
+        np.bincount(x, minlength=len(names)) for x in (images.train_labels, images.test_labels)
+    ]
     rows = [
-        [name, f"{train[label]:,}", f"{test[label]:,}"]
-        for label, name in enumerate(images.class_names[:MOST_LISTED])
+        [name, f"{train:,}", f"{test:,}"]
+        for name, train, test in zip(names[:MOST_LISTED], *counts, strict=False)
     ]
     caption = "Images per class. The training images include those for validation."
-    if classes > MOST_LISTED:
-        caption += f" The first {MOST_LISTED} of {classes:,}."
-    table = Table(caption, [Column("class"), Column("training"), Column("test")], rows)
-    if not images.images.size:
-        return Section("The data", [], [table])
-    said = "Training images of some classes at the network's resolution."
-    samples = Figure(said, plot_samples(folder / "samples.png", images, short_name))
-    return Section("The data", [], [samples, table])
+    if len(names) > MOST_LISTED:
+        caption += f" The first {MOST_LISTED} of {len(names):,}."
+    items = [Table(caption, [Column("class"), Column("training"), Column("test")], rows)]
+    if images.images.size:
+        picture = plot_samples(folder / "samples.png", images, short_name)
+        below = "Training images of some classes at the network's resolution."
+        items.insert(0, Figure(below, picture))
+    return Section("The data", [], items)

@@ -1,6 +1,5 @@
 """Where a run keeps its networks, and what of them."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,14 +45,6 @@ def keeper(run: Path, part: str, setting: str, method: Method) -> AfterTask:
     return keep
 
 
-def bytes_of_nets(methods: Sequence[tuple[Callable[[], Net], int]], seeds: int) -> int:
-    """Return about how many bytes all kept networks take.
-
-    Args:
-      methods: shapes of each method's network, and its number of tasks.
-      seeds: number of runs of each method.
-    """
-    return sum(
-        seeds * tasks * (BESIDE + sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(net())))
-        for net, tasks in methods
-    )
+def bytes_of(net: Net) -> int:
+    """Return about how many bytes a network takes on disk, from its shapes."""
+    return BESIDE + sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(net))

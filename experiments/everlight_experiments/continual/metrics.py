@@ -3,14 +3,11 @@
 A new metric is one function and one row of `EXTRA`.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from everlight.continual import Objective, Predictions, TaskSequence
+from everlight.metrics import class_accuracies
+from everlight.metrics import confusion_counts as count_confusion
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Metric, Trained
 from everlight_experiments.continual.outcome import BY_TASK
@@ -33,10 +30,7 @@ ALWAYS = (
 
 def accuracy_by_class(run: Trained) -> Float[np.ndarray, "t c"]:
     """Return the accuracy on every class after every task; NaN before the class was seen."""
-    counts = confusion_counts(run).astype(float)
-    total = counts.sum(axis=2)
-    with np.errstate(invalid="ignore"):
-        return np.diagonal(counts, axis1=1, axis2=2) / np.where(total > 0, total, np.nan)
+    return class_accuracies(confusion_counts(run))
 
 
 def final_confusion(run: Trained) -> Int[np.ndarray, "c c"]:
@@ -45,47 +39,32 @@ def final_confusion(run: Trained) -> Int[np.ndarray, "c c"]:
 
 
 def confusion_counts(run: Trained) -> Int[np.ndarray, "t c c"]:
-    """Return true against predicted classes of the test samples after every task.
-
-    Samples of classes not seen yet are left out.
-    """
-    predicted = run.arrays[PREDICTED]
-    labels = np.asarray(run.sequence.test.labels[:, 0])
-    mask = np.asarray(run.sequence.test.mask)
-    classes = run.sequence.class_task.shape[0]
-    counts = np.zeros((len(predicted), classes, classes), int)
-    for time, row in enumerate(predicted):
-        known = mask & (row >= 0)
-        np.add.at(counts[time], (labels[known], row[known]), 1)
-    return counts
+    """Return true against predicted classes after every task; unseen classes are left out."""
+    test, classes = run.sequence.test, run.sequence.class_task.shape[0]
+    labels, mask = np.asarray(test.labels[:, 0]), np.asarray(test.mask)
+    return count_confusion(run.arrays[PREDICTED], labels, mask, classes)
 
 
-class Extra(NamedTuple):
-    """A metric that is computed on request."""
-
-    compute: Callable[[Trained], Any]
-    axes: tuple[str, ...]
-    """Names of its axes: time, task, class."""
-    meaning: str
-    higher_is_better: bool | None = True
-    predictions: bool = True
-    """True if it needs the class predicted for every test sample after every task."""
-
-
-EXTRA: dict[str, Extra] = {
-    "accuracy by class": Extra(
-        accuracy_by_class,
-        ("time", "class"),
-        "Accuracy on the test samples of each class after the last task.",
-    ),
-    "confusion": Extra(
-        final_confusion,
-        ("class", "class"),
-        "Test samples by true class (row) and predicted class (column) after the last task.",
-        higher_is_better=None,
-    ),
+EXTRA: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(
+            "accuracy by class",
+            accuracy_by_class,
+            ("time", "class"),
+            meaning="Accuracy on the test samples of each class after the last task.",
+        ),
+        Metric(
+            "confusion",
+            final_confusion,
+            ("class", "class"),
+            None,
+            "Test samples by true class (row) and predicted class (column) after the last task.",
+        ),
+    )
 }
-"""Metrics that `--metrics` names."""
+"""Metrics that `--metrics` names; the axis "class" has an entry per class. They may read the class
+predicted for every test sample after every task, `PREDICTED`."""
 
 
 def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple[Metric, ...]:
@@ -97,34 +76,6 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple
     found = list(ALWAYS)
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))
-        row = EXTRA[name]
-        axes = tuple(class_names if axis == "class" else axis for axis in row.axes)
-        found.append(Metric(name, row.compute, axes, row.higher_is_better, row.meaning))
+        axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
+        found.append(EXTRA[name]._replace(axes=axes))
     return tuple(found)
-
-
-def needs_predictions(names: tuple[str, ...]) -> bool:
-    """Return whether a requested metric needs the class predicted for every test sample."""
-    return any(EXTRA[name].predictions for name in names)
-
-
-def with_predictions(plain: Objective, task_incremental: bool) -> Objective:
-    """Return an objective whose evaluation keeps the predicted classes too.
-
-    Args:
-      plain: objective whose evaluation is kept beside them.
-      task_incremental: predict among the classes of the sample's task, else among seen classes.
-    """
-
-    def per_sample_metrics(predictions: Predictions, seen: Bool[jnp.ndarray, "c"]) -> tuple:
-        scores, among = predictions.scores, seen
-        if task_incremental:
-            scores, among = predictions.task_scores, predictions.task_classes
-        # One more than the class, as samples that are not evaluated have 0.
-        chosen = 1 + jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
-        return plain.per_sample_metrics(predictions, seen), chosen.astype(jnp.int16)
-
-    def evaluate(sequence: TaskSequence, per_sample: tuple, seen: Bool[jnp.ndarray, "c"]) -> tuple:
-        return plain.evaluate(sequence, per_sample[0], seen), per_sample[1] - 1
-
-    return plain._replace(per_sample_metrics=per_sample_metrics, evaluate=evaluate)

@@ -6,28 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight.continual import Choice, RunCost
 from everlight_experiments.common.many_runs import has_diverged
 from everlight_experiments.continual.benchmark import Metric, Trained
-from everlight_experiments.continual.selection import Choice
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""
-
-
-class Cost(NamedTuple):
-    """Costs that are the same for every run of a method."""
-
-    parameters: int
-    parameter_copies: int
-    """Copies held from the second task on, counted as in the metrics' paper."""
-    memory_bytes: int
-    """Bytes of the strategy's memory."""
-    sample_bytes: int
-    """Bytes of a stored sample; 0 where images are streamed."""
-    batch_size: int
-    """Samples per step."""
-    operations: float
-    """Floating-point operations of one step, from its program's cost analysis."""
 
 
 class Outcome(NamedTuple):
@@ -47,7 +31,7 @@ class Outcome(NamedTuple):
     """Training samples of each task."""
     seconds: Float[np.ndarray, "seeds"]
     """Seconds of training and evaluation, the first run's with compilation; NaN if not known."""
-    cost: Cost
+    cost: RunCost
     choice: Choice
     settings: Mapping[str, Any] = {}
     """Arguments of the strategy, among them the selected hyper-parameter."""

@@ -27,7 +27,7 @@ from everlight_experiments.common.settings import Preset, RunSettings
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import report_sections, report_summary
-from everlight_experiments.continual.report_tables import NOTHING_PUBLISHED, Published
+from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train import (
     Job,
     Training,

@@ -1,30 +1,32 @@
 """The one report of strategies on a benchmark, and what papers' reports take from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from everlight.continual.registry import METHODS, Method
-from everlight_experiments.common.cells import deviation, spread
+from everlight_experiments.common.cells import counted, deviation, interval_cell, spread
 from everlight_experiments.common.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.common.report import Column, Figure, FirstScreen, Section, Table
+from everlight_experiments.common.report import Figure, FirstScreen, Section, Table
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.definitions import PUBLISHED, SCORES
-from everlight_experiments.continual.intervals import interval_cell
-from everlight_experiments.continual.matrix_scores import (
-    drawn_matrix,
-    forgetting_cell,
-    why_white,
-)
+from everlight_experiments.continual.matrix_scores import drawn_matrix, forgetting_cell, why_white
 from everlight_experiments.continual.outcome import Outcome, Outcomes
-from everlight_experiments.continual.report_metrics import metric_items
-from everlight_experiments.continual.report_tables import (
+from everlight_experiments.continual.report_criteria import (
     NOTHING_PUBLISHED,
     Published,
+    criteria_tables,
+)
+from everlight_experiments.continual.report_metrics import metric_items
+from everlight_experiments.continual.report_tables import (
+    FORGETTING,
+    PUBLISHED_ROW,
+    RULE,
+    Measure,
+    argument_meanings,
     choices_of,
     costs_table,
-    criteria_tables,
     expected_table,
     hyperparameters_table,
     left_out_table,
@@ -32,8 +34,8 @@ from everlight_experiments.continual.report_tables import (
     paired_differences,
     scores_table,
     settings_table,
+    table_of,
 )
-from everlight_experiments.continual.selection import RULE
 
 _MEANING = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
@@ -47,10 +49,10 @@ _MEANING = {
 def report_summary(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
-    """The facts that every report owes.
+    """Return the facts that every report owes.
 
     Args:
-      benchmark: that was learnt.
+      benchmark: that was learned.
       seed, seeds: the first, and how many.
       rule: the selection rule, or the number of validation seeds for the common rule.
       duration: of the run.
@@ -58,18 +60,59 @@ def report_summary(
     what = benchmark.draws
     if isinstance(rule, int):
         rule = RULE.format(criterion=benchmark.criterion_words, draws=rule, what=what)
+    numbers, deviations = f"{seed}", ""
+    if seeds > 1:
+        numbers = f"{seed} to {seed + seeds - 1}"
+        deviations = "; ± is the standard deviation over seeds"
+    each = f"each with its own {what}" if seeds > 1 else f"which sets the {what}"
     return [
         ("Data", benchmark.note + benchmark.counts),
-        (
-            "Seeds",
-            f"{seeds} evaluation seeds ({seed} to {seed + seeds - 1}), each with its own {what}; ± "
-            "is the standard deviation over seeds",
-        ),
+        ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {each}{deviations}"),
         ("Selection rule", rule),
         ("Selection of network and training", benchmark.chosen),
         ("Training", benchmark.training),
         ("Duration", duration),
     ]
+
+
+class Shown(NamedTuple):
+    """Benchmarks, outcomes and methods of a report."""
+
+    benchmark: Benchmark
+    """The first of the report's benchmarks."""
+    outcomes: Outcomes
+    """Outcomes by column and method."""
+    rows: Sequence[Method]
+    """All methods, also those that do not apply somewhere."""
+    published: Published = NOTHING_PUBLISHED
+
+    @property
+    def naive(self) -> str:
+        """Name of plain finetuning in this report; empty without it."""
+        return next((row.name for row in self.rows if row.made == METHODS["naive"].made), "")
+
+    @property
+    def references(self) -> set[str]:
+        """Names of the methods that learn from all data at once, or from all labels."""
+        return {row.name for row in self.rows if row.anew or row.setting != "incomplete"}
+
+    @property
+    def score(self) -> str:
+        """Name of the final score."""
+        return f"final {self.benchmark.score}"
+
+    def ranked(self, column: str) -> list[str]:
+        """Return sequential methods from the best; references only where there is no other.
+
+        A diverged method is last; where every method diverged, none is returned.
+        """
+        finals = {name: each.final.mean() for name, each in self.outcomes[column].items()}
+        if np.isnan(list(finals.values())).all():
+            return []
+        # As in a grid's ranks, what diverged is last.
+        finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
+        sequential = [name for name in finals if name not in self.references] or list(finals)
+        return sorted(sequential, key=lambda name: -finals[name])
 
 
 def report_sections(
@@ -89,46 +132,30 @@ def report_sections(
       published: a paper's numbers.
     """
     benchmark = next(iter(benchmarks.values()))
+    shown = Shown(benchmark, outcomes, rows, published)
     offers = {column: each.capabilities for column, each in benchmarks.items()}
+    criterion = benchmark.criterion_words
+    tables = {
+        "Arguments of the methods": settings_table(outcomes),
+        "Your own strategy against the others": own_table(outcomes, rows),
+        "Orders expected from the literature": expected_table(outcomes),
+        "Selection of hyper-parameters": hyperparameters_table(criterion, choices_of(outcomes)),
+        "Methods not applicable here": left_out_table(rows, offers),
+    }
+    details = [Section(name, [], [each]) for name, each in tables.items() if each.rows]
+    if meanings := argument_meanings(outcomes, rows):
+        details.insert(1, Section("Meanings of the arguments", meanings))
     sections = [
-        *_overview(outcomes),
-        *(
-            _column(folder, benchmarks[column], column, by_name, _naive(rows), published)
-            for column, by_name in outcomes.items()
-        ),
-        *(
-            Section(title, [], [table])
-            for title, table in (
-                ("Arguments of the methods", settings_table(outcomes)),
-                ("Your own strategy against the others", own_table(outcomes, rows)),
-                ("Orders expected from the literature", expected_table(outcomes)),
-                (
-                    "Selection of hyper-parameters",
-                    hyperparameters_table(benchmark.criterion_words, choices_of(outcomes)),
-                ),
-                ("Methods not applicable here", left_out_table(rows, offers)),
-            )
-            if table.rows
-        ),
+        *_overview(shown),
+        *(_column(folder, benchmarks[column], column, shown) for column in outcomes),
+        *details,
         *benchmark.sections(folder),
     ]
-    return _first_screen(folder, benchmark, outcomes, rows, published), sections
+    return _first_screen(folder, shown), sections
 
 
-def _naive(rows: Sequence[Method]) -> str:
-    """Return the name of plain finetuning in this report; empty without it."""
-    return next((row.name for row in rows if row.made == METHODS["naive"].made), "")
-
-
-def _first_screen(
-    folder: Path,
-    benchmark: Benchmark,
-    outcomes: Outcomes,
-    rows: Sequence[Method],
-    published: Published,
-) -> FirstScreen:
-    run = {column: by_name for column, by_name in outcomes.items() if by_name}
-    naive = _naive(rows)
+def _first_screen(folder: Path, shown: Shown) -> FirstScreen:
+    benchmark, outcomes, rows, published = shown
     at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
     curves = {
         column: {
@@ -137,91 +164,63 @@ def _first_screen(
         }
         for column, by_name in outcomes.items()
     }
+    what = f"{benchmark.score} on {benchmark.tested}"
     picture = plot_curves(
         folder / "accuracy_over_time.png",
         curves,
-        f"{benchmark.score} on {benchmark.tested}",
+        what,
         order=[row.name for row in rows],
         published=published.curves,
         paper=published.name,
         rows=1 if len(curves) < 4 else 2,
-        baseline=naive,
+        baseline=shown.naive,
     )
     level = " Level line: joint training on all tasks." if at_once else ""
     dashed = f" Dashed: {published.name}." if published.curves else ""
     caption = (
-        f"{sentence(benchmark.score)} on {benchmark.tested}, mean over seeds; bands are one "
-        f"standard deviation.{level}{dashed}{curves_left_out(curves, naive)}"
+        f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
+        f"{curves_left_out(curves, shown.naive)}"
     )
-    return FirstScreen(
-        _headline(benchmark, run, rows),
-        Figure(caption, picture),
-        _finals(benchmark, outcomes),
-        tuple(_sentence(benchmark, column, by_name, rows) for column, by_name in run.items()),
-    )
+    sentences = tuple(_sentence(column, shown) for column, by_name in outcomes.items() if by_name)
+    return FirstScreen(_headline(shown), Figure(caption, picture), _finals(shown), sentences)
 
 
-def _headline(benchmark: Benchmark, outcomes: Outcomes, rows: Sequence[Method]) -> tuple[str, ...]:
+def _headline(shown: Shown) -> tuple[str, ...]:
     """Return the question, the best method with its interval, and the baseline."""
-    measure, naive = benchmark.score, _naive(rows)
-    question = f"Which method has the highest final {measure} after the last task?"
-    best = [
-        f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})"
-        for column, by_name in outcomes.items()
-        if (ranked := ranked_methods(by_name, rows))
+    best, baseline = [], []
+    for column, by_name in shown.outcomes.items():
+        if by_name and (ranked := shown.ranked(column)):
+            best.append(f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})")
+        if shown.naive in by_name:
+            baseline.append(f"{spread(by_name[shown.naive].final)} ({column})")
+    said = [
+        f"Which method has the highest {shown.score} after the last task?",
+        f"Best, with 95% interval: {'; '.join(best) or 'none, all diverged'}.",
     ]
-    baseline = [
-        f"{spread(by_name[naive].final)} ({column})"
-        for column, by_name in outcomes.items()
-        if naive in by_name
-    ]
-    said = [question, f"Best, with 95% interval: {'; '.join(best) or 'none, all diverged'}."]
     if baseline:
-        said.append(f"Baseline, {naive}: {'; '.join(baseline)}.")
+        said.append(f"Baseline, {shown.naive}: {'; '.join(baseline)}.")
     return tuple(said)
 
 
-def ranked_methods(by_name: Mapping[str, Outcome], rows: Sequence[Method]) -> list[str]:
-    """Return sequential methods from the best; references only where there is no other.
-
-    A diverged method is last; where every method diverged, none is returned.
-    """
-    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
-    finals = {name: each.final.mean() for name, each in by_name.items()}
-    if np.isnan(list(finals.values())).all():
-        return []
-    # As in a grid's ranks, what diverged is last.
-    finals = {name: -np.inf if np.isnan(final) else final for name, final in finals.items()}
-    sequential = [name for name in finals if name not in references] or list(finals)
-    return sorted(sequential, key=lambda name: -finals[name])
-
-
-def _sentence(
-    benchmark: Benchmark, column: str, by_name: Mapping[str, Outcome], rows: Sequence[Method]
-) -> str:
+def _sentence(column: str, shown: Shown) -> str:
     """Return the best sequential method of a column, its runner-up and the references."""
-    ranked = ranked_methods(by_name, rows)
+    by_name, ranked = shown.outcomes[column], shown.ranked(column)
     if not ranked:
         return f"{sentence(column)}: every method has a diverged run and none is ranked."
     best, *_ = ranked
-    made = {row.name: row.made for row in rows}
-    # A method's other hyperparameter is no other method.
+    made = {row.name: row.made for row in shown.rows}
+    # A method's other hyper-parameter is no other method.
     second = next((name for name in ranked if made[name] != made[best]), None)
-    references = {row.name for row in rows if row.anew or row.setting != "incomplete"}
     others = [
         f"{name} {spread(by_name[name].final)}"
-        for name in dict.fromkeys((_naive(rows), *by_name))
-        if name not in (best, second)
-        and name in by_name
-        and (name in references or name == _naive(rows))
+        for name in dict.fromkeys((shown.naive, *by_name))
+        if name in by_name.keys() & {*shown.references, shown.naive} - {best, second}
     ]
     beside = f" References: {', '.join(others)}." if others else ""
-    which = "the" if len(by_name) > 1 else "a"
-    among = "highest final" if len(by_name) > 1 else "final"
+    highest = f"the highest {shown.score}" if len(by_name) > 1 else f"a {shown.score}"
     ahead = "" if second is None else _ahead(by_name[best], second, by_name[second])
     return (
-        f"{sentence(column)}: {best} has {which} {among} {benchmark.score} of "
-        f"{spread(by_name[best].final)}.{ahead}{beside}"
+        f"{sentence(column)}: {best} has {highest} of {spread(by_name[best].final)}.{ahead}{beside}"
     )
 
 
@@ -242,30 +241,32 @@ def _ahead(best: Outcome, second: str, other: Outcome) -> str:
     )
 
 
-def _finals(benchmark: Benchmark, outcomes: Outcomes) -> Table:
-    columns, rows = [Column("method")], []
-    for column in outcomes:
-        columns += [
-            Column(f"final {benchmark.score}", column),
-            Column("forgetting", column, SCORES["forgetting"].format(measure=benchmark.score)),
-        ]
-    for name in dict.fromkeys(name for by_name in outcomes.values() for name in by_name):
-        row = [name]
-        for by_name in outcomes.values():
-            outcome = by_name.get(name)
-            row += (
-                ["–"] * 2 if outcome is None else [spread(outcome.final), forgetting_cell(outcome)]
-            )
-        rows.append(row)
+def _finals(shown: Shown) -> Table:
+    """Return final score and forgetting of every method in every column."""
+    columns, meaning = shown.outcomes, FORGETTING.format(measure=shown.benchmark.score)
+    names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
+
+    def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
+        return lambda name: cell(columns[column][name]) if name in columns[column] else "–"
+
+    measures = [
+        measure
+        for column in columns
+        for measure in (
+            Measure(shown.score, known(column, lambda outcome: spread(outcome.final)), column),
+            Measure("forgetting", known(column, forgetting_cell), column, meaning),
+        )
+    ]
     caption = (
-        f"{sentence(benchmark.note)}. Mean ± standard deviation over seeds, after the last task, "
-        "on all tasks."
+        f"{sentence(shown.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
+        "task, on all tasks."
     )
-    return Table(caption, columns, rows, marks=PUBLISHED)
+    return table_of(caption, {name: name for name in names}, measures, PUBLISHED_ROW)
 
 
-def _overview(outcomes: Outcomes) -> list[Section]:
-    """Return the section on settings and diverged runs; none where nothing is to be said."""
+def _overview(shown: Shown) -> list[Section]:
+    """Return the section on settings, references and diverged runs; none where it is empty."""
+    outcomes, naive = shown.outcomes, shown.naive
     gone = [
         f"{name}, {column}: {outcome.diverged} of {len(outcome.matrices)} runs"
         for column, by_name in outcomes.items()
@@ -273,6 +274,9 @@ def _overview(outcomes: Outcomes) -> list[Section]:
         if outcome.diverged
     ]
     said = [" ".join(_MEANING[column] for column in outcomes if column in _MEANING)]
+    if any(naive in by_name for by_name in outcomes.values()):
+        alias = "" if naive == "naive" else " Other reports call it naive."
+        said.append(f"Method {naive} trains on one task after the other and does no more.{alias}")
     if any("joint" in by_name for by_name in outcomes.values()):
         said.append("Method joint trains once, on all tasks together, at the last task.")
     if gone:
@@ -283,19 +287,13 @@ def _overview(outcomes: Outcomes) -> list[Section]:
     return [Section("Settings of continual learning", said)] if said else []
 
 
-def _column(
-    folder: Path,
-    benchmark: Benchmark,
-    column: str,
-    by_name: Mapping[str, Outcome],
-    naive: str,
-    published: Published,
-) -> Section:
+def _column(folder: Path, benchmark: Benchmark, column: str, shown: Shown) -> Section:
+    by_name = shown.outcomes[column]
     matrices = {name: drawn_matrix(outcome) for name, outcome in by_name.items()}
     path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
     items = [
-        scores_table(benchmark, by_name, naive),
-        *criteria_tables(by_name, naive, published, column),
+        scores_table(benchmark, by_name, shown.naive),
+        *criteria_tables(by_name, shown.naive, shown.published, column),
         *metric_items(folder, column, benchmark, by_name),
         Figure(
             f"{sentence(benchmark.score)}, mean over seeds: after learning the task of the row, "
@@ -308,5 +306,5 @@ def _column(
 
 
 def sentence(name: str) -> str:
-    """A name as it begins a sentence."""
+    """Return a name as it begins a sentence."""
     return name[:1].upper() + name[1:]

@@ -1,17 +1,18 @@
 """Tables and pictures of any metric, from its declaration."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float, Int
-from matplotlib.ticker import MaxNLocator
 
+from everlight.metrics import confusion_shares
+from everlight.plots import plot_confusion
 from everlight_experiments.common.cells import dash, spread
 from everlight_experiments.common.plots import new_canvas, plot_curves, plot_matrices, save
-from everlight_experiments.common.report import Column, Figure, Table
+from everlight_experiments.common.report import Figure, Table
 from everlight_experiments.continual.benchmark import Benchmark, Metric
 from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.continual.report_tables import Measure, table_of
 
 MOST_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
@@ -48,32 +49,26 @@ def _item(
         means = {name: value.mean(axis=0) for name, value in values.items()}
         return Figure(caption, plot_matrices(path, means, metric.name))
     if len(axes) == 2 and all(isinstance(axis, tuple) for axis in axes):
-        first = {name: _shares(value[0]) for name, value in values.items()}
+        first = {
+            name: confusion_shares(np.nan_to_num(value[0]).astype(int))
+            for name, value in values.items()
+        }
         return Figure(caption, plot_squares(path, first))
     if axes[:1] == ("time",):
         values = {name: value[:, -1] for name, value in values.items()}
         axes = axes[1:]
     if not axes:
-        rows = [[name, dash(spread(value))] for name, value in values.items()]
-        return Table(caption, [Column("method"), Column(metric.name)], rows)
+        return table_of(caption, values, [Measure(metric.name, lambda of: dash(spread(of)))])
     (names,) = axes
-    return _by_name(caption, metric.name, names, values)
-
-
-def _by_name(
-    caption: str, metric: str, names: tuple[str, ...], values: Mapping[str, np.ndarray]
-) -> Table:
     if len(names) > MOST_COLUMNS:
         caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
-    rows = [
-        [name, *(dash(spread(value[:, place])) for place in range(min(len(names), MOST_COLUMNS)))]
-        for name, value in values.items()
-    ]
-    return Table(
-        caption,
-        [Column("method"), *(Column(name, metric) for name in names[:MOST_COLUMNS])],
-        rows,
-    )
+
+    def cell(place: int) -> Callable[[np.ndarray], str]:
+        return lambda of: dash(spread(of[:, place]))
+
+    shown = enumerate(names[:MOST_COLUMNS])
+    measures = [Measure(name, cell(place), metric.name) for place, name in shown]
+    return table_of(caption, values, measures)
 
 
 def plot_squares(path: Path, squares: Mapping[str, np.ndarray], what: str = "class") -> Path:
@@ -86,25 +81,15 @@ def plot_squares(path: Path, squares: Mapping[str, np.ndarray], what: str = "cla
     """
     columns = -(-len(squares) // 2)
     canvas, axes = new_canvas(columns, 3.4, 3.4, rows=min(2, len(squares)))
-    for axis in axes:
+    for axis in axes[len(squares) :]:
         axis.set_axis_off()
     for place, (axis, (name, square)) in enumerate(zip(axes, squares.items(), strict=False)):
-        axis.set_axis_on()
-        picture = axis.imshow(square, vmin=0, vmax=1, cmap="magma_r", interpolation="nearest")
-        axis.set(title=name, xlabel=f"predicted {what}")
-        axis.set_ylabel("" if place % columns else f"true {what}")
-        for direction in (axis.xaxis, axis.yaxis):
-            direction.set_major_locator(MaxNLocator(5, integer=True))
-        axis.grid(False)
+        plot_confusion(square, what, axis).set_title(name)
+        if place % columns:
+            axis.set_ylabel("")
+    picture = axes[0].images[0]
     canvas.colorbar(picture, ax=axes, label=f"share of the true {what}, first seed", shrink=0.6)
     return save(canvas, path)
-
-
-def _shares(counts: Int[np.ndarray, "c c"]) -> Float[np.ndarray, "c c"]:
-    """Return each row divided by its sum; NaN for a row of zeros."""
-    counts = counts.astype(float)
-    total = counts.sum(axis=1, keepdims=True)
-    return np.divide(counts, total, out=np.full_like(counts, np.nan), where=total > 0)
 
 
 def _file_name(name: str) -> str:

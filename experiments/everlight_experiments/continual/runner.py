@@ -1,52 +1,47 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
-
-from everlight.continual import (
-    Batch,
-    Build,
-    Protocol,
-    Run,
-    SequenceResult,
-    Setup,
-    StoredImages,
-    Strategy,
-    TaskSequence,
-    initial_state,
-    operations_per_step,
-)
-from everlight.continual.registry import METHODS, Method
+from jaxtyping import Float
+from jaxtyping import Int
+from everlight.continual import Build
+from everlight.continual import Choice
+from everlight.continual import Protocol
+from everlight.continual import Run
+from everlight.continual import RunCost
+from everlight.continual import SequenceResult
+from everlight.continual import Setup
+from everlight.continual import Strategy
+from everlight.continual import TaskSequence
+from everlight.continual import choose_hyperparameter
+from everlight.continual import count_cost
+from everlight.continual import fixed_hyperparameter
+from everlight.continual import initial_state
+from everlight.continual import replayed_per_step
+from everlight.continual.registry import METHODS
+from everlight.continual.registry import Method
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.many_runs import (
-    DIVERGED_AT,
-    Unit,
-    has_diverged,
-    train_units,
-)
+from everlight_experiments.common.many_runs import DIVERGED_AT
+from everlight_experiments.common.many_runs import Unit
+from everlight_experiments.common.many_runs import has_diverged
+from everlight_experiments.common.many_runs import train_units
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.benchmark import (
-    Arrays,
-    Benchmark,
-    Draw,
-    RunData,
-    Trained,
-    Use,
-)
-from everlight_experiments.continual.kept_nets import Net, keeper, net_of
-from everlight_experiments.continual.outcome import Cost, Outcome, measured
-from everlight_experiments.continual.selection import (
-    Choice,
-    choose_hyperparameter,
-    fixed_hyperparameter,
-)
+from everlight_experiments.continual.benchmark import Arrays
+from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmark import Draw
+from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import Trained
+from everlight_experiments.continual.benchmark import Use
+from everlight_experiments.continual.kept_nets import Net
+from everlight_experiments.continual.kept_nets import keeper
+from everlight_experiments.continual.kept_nets import net_of
+from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.continual.outcome import measured
 
 
 class Programs:
@@ -83,57 +78,40 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     return build
 
 
-def stored_images(shared: Any) -> StoredImages | None:
-    """Return the images, or features, among the data of all runs; None where there are none."""
-    parts = jax.tree.leaves(shared, is_leaf=are_images)
-    return next((part for part in parts if are_images(part)), None)
-
-
-def are_images(part: Any) -> bool:
-    """Return whether a part of the data is `StoredImages`, which count as one leaf."""
-    return isinstance(part, StoredImages)
-
-
+@dataclasses.dataclass(frozen=True, eq=False)
 class Runner:
     """Trains methods on a benchmark's sequences; finished runs are read back."""
 
-    def __init__(
-        self,
-        folder: RunFolder | None,
-        benchmark: Benchmark,
-        seed: int,
-        validation_seeds: int = 1,
-        part: str = "",
-        keep_nets: bool = False,
-        programs: Programs | None = None,
-    ):
-        """Begin with a run's folder and seed.
+    folder: RunFolder | None
+    benchmark: Benchmark
+    seed: int
+    validation_seeds: int = 1
+    part: str = ""
+    """Begins the names of units and nets where a folder has several benchmarks."""
+    keep_nets: bool = False
+    programs: Programs = dataclasses.field(default_factory=Programs)
+    """Runners that are given the same programs share what is compiled."""
+    costs: dict[tuple[Build, Protocol], RunCost] = dataclasses.field(default_factory=dict)
+    """Costs that were counted before."""
 
-        `part` begins the names of units and nets where a folder has several benchmarks; runners
-        that are given the same `programs` share what is compiled.
-        """
-        self.benchmark, self.seed = benchmark, seed
-        self._folder, self._part, self._prefix = folder, part, f"{part}-" if part else ""
-        self._validation_seeds, self._keep_nets = validation_seeds, keep_nets
-        self._programs = programs or Programs()
-        self._costs: dict[tuple[Build, Protocol], Cost] = {}
+    def _name(self, label: str) -> str:
+        """Return the name of a unit of this benchmark."""
+        return f"{self.part}-{label}" if self.part else label
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
-        self._programs.begin(method)
+        self.programs.begin(method)
         choice = self.choose(method)
         runs = self.train(method, choice.hyperparameter, seeds)
         metrics = measured(self.benchmark.metrics, runs)
         score = metrics[self.benchmark.score]
-        for (name, *_), over_time in zip(
-            self._named(method, "evaluation", [choice.hyperparameter], seeds), score, strict=True
-        ):
-            self._folder.log(unit=name, over_time=over_time)
+        names = self._named(method, "evaluation", [choice.hyperparameter], seeds)
+        for (name, *_), over_time in zip(names, score, strict=True):
+            self.folder.log(unit=name, over_time=over_time)
         settings = self._settings(method, choice.hyperparameter)
         if settings:
-            self._folder.tell_method(
-                f"{self._prefix}{self.benchmark.setting}-{method.label}", settings
-            )
+            label = self._name(f"{self.benchmark.setting}-{method.label}")
+            self.folder.tell_method(label, settings)
         tasks = score.shape[1]
         steps, stored = (
             np.stack([_padded(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
@@ -155,15 +133,15 @@ class Runner:
             self.cost(method),
             choice,
             settings,
-            self._replayed(method),
+            replayed_per_step(self.run(method)),
         )
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return whether other processes train all that is to be trained of a method next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
-        parts = ("validation", grid, self._validation_seeds), ("evaluation", (0.0,), seeds)
+        parts = ("validation", grid, self.validation_seeds), ("evaluation", (0.0,), seeds)
         found = (
-            self._folder.are_elsewhere([name for name, _, _ in self._named(method, *part)])
+            self.folder.are_elsewhere([name for name, _, _ in self._named(method, *part)])
             for part in parts
         )
         return next((held for held in found if held is not None), False)
@@ -178,7 +156,7 @@ class Runner:
     def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
-        runs = self._train(method, "validation", hyperparameters, self._validation_seeds)
+        runs = self._train(method, "validation", hyperparameters, self.validation_seeds)
         found = [
             np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
@@ -190,18 +168,28 @@ class Runner:
 
     def build(self, method: Method) -> Build:
         """Return how the engine builds the method."""
-        return self._programs.build(self.benchmark, method)
+        return self.programs.build(self.benchmark, method)
 
     def strategy(self, method: Method) -> Strategy:
         """Return the strategy as runs have it, to see whether it can be built and what it needs."""
         return self.build(method)(self._data(method))[1]
 
-    def cost(self, method: Method) -> Cost:
-        """Return costs, counted from shapes and from the step's program."""
+    def cost(self, method: Method) -> RunCost:
+        """Return costs, counted from shapes and from the step's program; kept as a unit."""
         key = self.build(method), self.protocol(method)
-        if key not in self._costs:
-            self._costs[key] = self._cost(method)
-        return self._costs[key]
+        if key in self.costs:
+            return self.costs[key]
+        setting = self.benchmark.setting
+        name = self._name(f"cost-{setting}-{method.label}")
+        facts = {"setting": setting, **self.benchmark.facts(method)}
+        kept = self.folder.read_unit(name, facts)
+        if kept is None:
+            kept = {key: np.array(x) for key, x in count_cost(self.run(method))._asdict().items()}
+            # One of several processes is enough.
+            if self.folder.claim_unit(name):
+                self.folder.save_unit(name, facts, **kept)
+        self.costs[key] = RunCost(**{key: np.asarray(x).item() for key, x in kept.items()})
+        return self.costs[key]
 
     def net(self, method: Method) -> Net:
         """Return shapes and dtypes of what is kept of a run after a task."""
@@ -235,41 +223,6 @@ class Runner:
         _, needs = self.benchmark.begin(method, self._data(method))
         return method.settings(needs._replace(hyperparameter=hyperparameter))
 
-    def _replayed(self, method: Method) -> int:
-        strategy, run = self.strategy(method), self.run(method)
-        if strategy.draw is None:
-            return 0
-        task = jax.tree.map(lambda leaf: leaf[0], run.sequence.tasks)
-        index = jnp.zeros(run.protocol.batch_size, int)
-        labels = jnp.zeros((len(index), task.train.labels.shape[-1]), int)
-        given = Batch(index, labels, jnp.ones(len(index)), jnp.zeros(len(index), bool))
-        memory = initial_state(run).result.memory
-        found = jax.eval_shape(strategy.draw, memory, given, task, run.key)
-        drawn = jax.tree.leaves(found, is_leaf=lambda part: isinstance(part, Batch))
-        return sum(each.index.size for each in drawn if isinstance(each, Batch))
-
-    def _cost(self, method: Method) -> Cost:
-        """Return the cost unit, whose step is traced for it alone."""
-        setting = self.benchmark.setting
-        name = f"{self._prefix}cost-{setting}-{method.label}"
-        facts = {"setting": setting, **self.benchmark.facts(method)}
-        kept = self._folder.read_unit(name, facts)
-        if kept is None:
-            run = self.run(method)
-            result, images = initial_state(run).result, stored_images(run.data.shared)
-            kept = Cost(
-                sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-                self.strategy(method).parameter_copies,
-                sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(result.memory)),
-                0 if images is None else images.pieces.nbytes // len(images.pieces),
-                run.protocol.batch_size,
-                operations_per_step(run),
-            )._asdict()
-            # One of several processes is enough.
-            if self._folder.claim_unit(name):
-                self._folder.save_unit(name, facts, **{key: np.array(x) for key, x in kept.items()})
-        return Cost(**{key: np.asarray(value).item() for key, value in kept.items()})
-
     def _named(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> Iterator[tuple[str, float, Draw]]:
@@ -280,32 +233,39 @@ class Runner:
                 label = f"{self.benchmark.setting}-{method.label}-{draw.order}"
                 if use == "validation":
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
-                yield f"{self._prefix}{label}", hyperparameter, draw
+                yield self._name(label), hyperparameter, draw
 
     def _train(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
+        """Return all runs, trained now or read back."""
         benchmark, units, draws = self.benchmark, [], []
         for name, hyperparameter, draw in self._named(method, use, hyperparameters, count):
-            facts = {
-                "setting": benchmark.setting,
-                "method": method.name,
-                "order": draw.order,
-                "hyperparameter": hyperparameter,
-            }
+            own = {"setting": benchmark.setting, "method": method.name, "order": draw.order}
+            facts = own | {"hyperparameter": hyperparameter} | benchmark.facts(method)
             sequence = benchmark.sequence(method, draw)
-            own = benchmark.own(sequence, hyperparameter)
             of = f"selecting {hyperparameter:g}" if use == "validation" else f"seed {draw.order}"
             shown = f"{benchmark.setting}, {method.name}, {of}"
-            facts |= benchmark.facts(method)
-            units.append(Unit(name, facts, sequence, draw.key, own, shown))
+            data = benchmark.own(sequence, hyperparameter)
+            units.append(Unit(name, facts, sequence, draw.key, data, shown))
             draws.append(draw)
-        kept = self._train_units(method, units, use)
-        took = {
-            event["unit"]: event["seconds"]
-            for event in self._folder.logged()
-            if "seconds" in event and "unit" in event
-        }
+
+        def keep(result: SequenceResult) -> dict[str, Any]:
+            kept = benchmark.keep(method, result)
+            return {**kept, "losses": result.losses, **result.usage._asdict()}
+
+        after_task = None
+        if self.keep_nets and use == "evaluation":
+            after_task = keeper(self.folder.path, self.part, benchmark.setting, method)
+        shared = benchmark.shared(method)
+        parts = (self.folder, units, self.build(method), self.protocol(method), shared, keep)
+        if benchmark.store is None:
+            kept = train_units(*parts, RunData, after_task, one_by_one=benchmark.one_by_one)
+        else:
+            with naming_files(benchmark.store):
+                kept = train_units(*parts, RunData, after_task, benchmark.store.announce)
+        logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
+        took = {event["unit"]: event["seconds"] for event in logged}
         tasks = len(self._sequence(METHODS["naive"], 0).tasks.id)
         return [
             Trained(
@@ -317,31 +277,6 @@ class Runner:
             )
             for arrays, unit, draw in zip(kept, units, draws, strict=True)
         ]
-
-    def _train_units(self, method: Method, units: Sequence[Unit], use: Use) -> list[Arrays]:
-        benchmark = self.benchmark
-
-        def keep(result: SequenceResult) -> dict[str, Any]:
-            kept = benchmark.keep(method, result)
-            return {**kept, "losses": result.losses, **result.usage._asdict()}
-
-        after_task = None
-        if self._keep_nets and use == "evaluation":
-            after_task = keeper(self._folder.path, self._part, benchmark.setting, method)
-        parts = (
-            self._folder,
-            units,
-            self.build(method),
-            self.protocol(method),
-            benchmark.shared(method),
-            keep,
-            RunData,
-            after_task,
-        )
-        if benchmark.store is None:
-            return train_units(*parts, one_by_one=benchmark.one_by_one)
-        with naming_files(benchmark.store):
-            return train_units(*parts, benchmark.store.announce)
 
 
 def _sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:

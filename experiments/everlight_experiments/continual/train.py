@@ -11,7 +11,7 @@ from everlight.trees import checksums_of
 from everlight_data.writing import amount
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, Draw
-from everlight_experiments.continual.kept_nets import NETS, bytes_of_nets
+from everlight_experiments.continual.kept_nets import NETS, bytes_of
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.runner import Programs, Runner
 
@@ -44,20 +44,14 @@ def runners_of(
       benchmarks: by column.
       parts: what begins the names of a column's units, where a folder has several benchmarks.
     """
-    programs: dict[str, Programs] = {}
     folder, seed, validation_seeds, keep_nets = training
-    return {
-        column: Runner(
-            folder,
-            benchmark,
-            seed,
-            validation_seeds,
-            parts.get(column, ""),
-            keep_nets,
-            programs.setdefault(parts.get(column, ""), Programs()),
-        )
-        for column, benchmark in benchmarks.items()
-    }
+    programs = {part: Programs() for part in {"", *parts.values()}}
+    found = {}
+    for column, benchmark in benchmarks.items():
+        part = parts.get(column, "")
+        shared = part, keep_nets, programs[part]
+        found[column] = Runner(folder, benchmark, seed, validation_seeds, *shared)
+    return found
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
@@ -103,11 +97,10 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
 
 def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
     """Print, before anything is trained, how much space the kept networks take."""
-    needed = 0
-    for column, method, seeds in jobs:
-        runner = runners[column]
-        tasks = runner.run(method).sequence.tasks.id.shape[0]
-        needed += bytes_of_nets([(lambda r=runner, m=method: r.net(m), tasks)], seeds)
+    needed = sum(
+        seeds * runners[column].run(method).tasks * bytes_of(runners[column].net(method))
+        for column, method, seeds in jobs
+    )
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 
 

@@ -34,7 +34,7 @@ from everlight_experiments.continual.benchmark import (
     RunData,
     Use,
 )
-from everlight_experiments.continual.features import load_features, stored_features
+from everlight_experiments.continual.parts import load_features, stored_features
 from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
 from everlight_experiments.core50.metrics import METRICS
 from everlight_experiments.core50.pretraining import (

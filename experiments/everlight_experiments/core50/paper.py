@@ -24,7 +24,8 @@ from everlight_experiments.continual.paper import (
     paper_options,
     run_paper,
 )
-from everlight_experiments.continual.report_tables import Published, sizes_table
+from everlight_experiments.continual.report_criteria import Published
+from everlight_experiments.continual.report_tables import sizes_table
 from everlight_experiments.continual.train import Job
 from everlight_experiments.core50.benchmark import batch_benchmarks, length_of
 from everlight_experiments.core50.config import (

@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from everlight.continual import (
+    Optimizer,
     Protocol,
     SequenceResult,
     Setup,
@@ -33,6 +34,8 @@ from everlight.metrics.multilabel import (
     confusion_matrix,
     task_score_matrix,
 )
+from everlight.models import Network
+from everlight.models import NetworkRequest as Wanted
 from everlight.models.augmentation import crop_and_flip
 from everlight.scenarios.iirc import Setting, iirc
 from everlight.scenarios.shapes import same_shapes
@@ -55,10 +58,15 @@ from everlight_experiments.continual.benchmark import (
     Trained,
     once_per_run,
 )
-from everlight_experiments.continual.features import AS_THEY_COME, load_features, stored_features
-from everlight_experiments.continual.networks import Network, Wanted, feature_head, network
-from everlight_experiments.continual.optimizers import Optimizer, optimizer
 from everlight_experiments.continual.outcome import BY_TASK
+from everlight_experiments.continual.parts import (
+    AS_THEY_COME,
+    feature_head,
+    load_features,
+    network,
+    optimizer,
+    stored_features,
+)
 from everlight_experiments.iirc.config import Config
 
 SETTING = "incomplete labels"

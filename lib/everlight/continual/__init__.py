@@ -16,8 +16,10 @@ from everlight.continual.base import (
 )
 from everlight.continual.engine import *  # noqa: F403
 from everlight.continual.engine import __all__ as _engine
+from everlight.continual.named_optimizer import Optimizer, named_optimizer
 from everlight.continual.objectives import *  # noqa: F403
 from everlight.continual.objectives import __all__ as _objectives
+from everlight.continual.selection import Choice, choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
 from everlight.continual.strategies.hat import UnitsUsed, units_used
@@ -26,9 +28,11 @@ from everlight.continual.training import train
 
 __all__ = [
     "Batch",
+    "Choice",
     "Epoch",
     "Learner",
     "Objective",
+    "Optimizer",
     "Outputs",
     "Predictions",
     "Samples",
@@ -40,6 +44,9 @@ __all__ = [
     "Trained",
     "TrainedScores",
     "UnitsUsed",
+    "choose_hyperparameter",
+    "fixed_hyperparameter",
+    "named_optimizer",
     "train",
     "units_used",
     *_engine,

@@ -159,7 +159,7 @@ class Objective(NamedTuple):
     """Function from predictions after a task and the seen classes to the values per sample that an
     evaluation keeps, leaves `[b, ...]`. Scores are held for one block of samples at a time."""
     evaluate: Callable[[TaskSequence, PyTree, Bool[Array, "c"]], PyTree]
-    """Function that reduces the per-sample metrics of the whole test union to the result that is
+    """Function that reduces the per-sample metrics of all test samples to the result that is
     kept. Its arguments are the sequence, the metrics and the seen classes. The metrics have leaves
     `[m, ...]`, 0 for samples that are not evaluated."""
     function: Callable[[Outputs, Bool[Array, "c"]], Float[Array, "b w"]] = seen_logits

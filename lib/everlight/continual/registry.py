@@ -5,6 +5,7 @@ tests read the rows.
 """
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -147,6 +148,14 @@ class Method(NamedTuple):
     def made(self) -> tuple[Callable[..., Strategy], Given, Setting]:
         """Value that is equal for rows of one strategy with other names or hyper-parameters."""
         return self.factory, self.given, self.setting
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """Return the meaning of each argument, as the docstring of the function states it."""
+        _, _, listed = (inspect.getdoc(self.factory) or "").partition("Args:\n")
+        listed, *_ = listed.split("\n\n")
+        pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
+        return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
 
     def make(self, setup: Setup, needs: Needs) -> Strategy:
         """Return the strategy."""

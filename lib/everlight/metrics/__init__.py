@@ -38,6 +38,7 @@ from everlight.metrics.cl_score import (
     sequence_costs,
     summarize_runs,
 )
+from everlight.metrics.confusion import class_accuracies, confusion_counts, confusion_shares
 from everlight.metrics.multilabel import (
     Scores,
     TaskMeans,
@@ -80,6 +81,7 @@ from everlight.metrics.ranking_groups import (
     spo_generalisation,
     spo_overlap,
 )
+from everlight.metrics.student import MeanInterval, student_interval, tied_with
 
 __all__ = [
     "CRITERIA",
@@ -89,6 +91,7 @@ __all__ = [
     "ErrorSummary",
     "Facts",
     "Interval",
+    "MeanInterval",
     "Means",
     "Ranks",
     "RejectionCurve",
@@ -106,10 +109,13 @@ __all__ = [
     "bootstrap_interval",
     "cl_score",
     "cl_stability",
+    "class_accuracies",
     "class_type_scores",
     "class_types",
     "computational_efficiency",
+    "confusion_counts",
     "confusion_matrix",
+    "confusion_shares",
     "counted_model_memory",
     "counted_sample_memory",
     "distances_to_facts",
@@ -145,9 +151,11 @@ __all__ = [
     "sequence_costs",
     "spo_generalisation",
     "spo_overlap",
+    "student_interval",
     "summarize_errors",
     "summarize_runs",
     "task_score_matrix",
     "task_scores",
+    "tied_with",
     "top_k",
 ]

@@ -34,6 +34,7 @@ from everlight.models.illuminant_training import (
 )
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.models.mlp import MLP
+from everlight.models.named import Network, NetworkRequest, named_network
 from everlight.models.out_of_distribution import (
     DistanceCalibration,
     OutOfDistributionScore,
@@ -67,6 +68,8 @@ __all__ = [
     "Losses",
     "MidCaffeNet",
     "MidVGG",
+    "Network",
+    "NetworkRequest",
     "NormalizedConvolution",
     "OutOfDistributionScore",
     "PlainCNN",
@@ -88,6 +91,7 @@ __all__ = [
     "ensemble_disagreement",
     "make_head",
     "make_trainer",
+    "named_network",
     "out_of_distribution_score",
     "predict_chromaticity",
     "predict_illuminant",

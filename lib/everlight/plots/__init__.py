@@ -1,4 +1,4 @@
-"""Plots of accuracies, forgetting, criteria, angular errors and illuminants, one Axes each.
+"""Plots of accuracies, forgetting, confusion, criteria, angles and illuminants, one Axes each.
 
 They need matplotlib (the extra `plots`), and nothing else of the library imports them. Every
 function takes arrays and an optional Axes, and returns the Axes. Without an Axes it creates a
@@ -10,6 +10,7 @@ from everlight.plots.accuracy import (
     plot_accuracy_over_time,
     plot_forgetting,
 )
+from everlight.plots.confusion import plot_confusion
 from everlight.plots.criteria import plot_criteria
 from everlight.plots.errors import plot_error_curves
 from everlight.plots.illuminants import plot_chromaticity
@@ -22,6 +23,7 @@ __all__ = [
     "plot_accuracy_matrix",
     "plot_accuracy_over_time",
     "plot_chromaticity",
+    "plot_confusion",
     "plot_criteria",
     "plot_error_curves",
     "plot_forgetting",

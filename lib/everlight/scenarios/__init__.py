@@ -7,6 +7,7 @@ from everlight.scenarios.class_incremental import (
     without_validation,
 )
 from everlight.scenarios.class_orders import (
+    class_incremental_by_seed,
     divide_classes,
     largest_class_incremental,
     seeded_class_incremental,
@@ -42,6 +43,7 @@ __all__ = [
     "TrainingBatch",
     "check_facts",
     "class_incremental",
+    "class_incremental_by_seed",
     "core50",
     "distances_between_facts",
     "divide_classes",

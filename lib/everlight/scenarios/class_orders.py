@@ -1,13 +1,14 @@
 """Class-incremental sequences whose order of classes is drawn from a seed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.base import TaskSequence
-from everlight.scenarios.class_incremental import class_incremental
+from everlight.scenarios.class_incremental import class_incremental, tested_on_validation
+from everlight.scenarios.shapes import same_shapes
 
 Fractions = float | Float[np.ndarray, "c"]
 Tasks = PositiveInt | tuple[PositiveInt, ...]
@@ -85,6 +86,47 @@ def largest_class_incremental(
     counts = np.bincount(train_labels, minlength=classes)
     cut = divide_classes(np.argsort(-counts, kind="stable").tolist(), tasks)
     return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+
+
+@checked
+def class_incremental_by_seed(
+    train_labels: Int[np.ndarray, "n"],
+    test_labels: Int[np.ndarray, "m"],
+    tasks: Tasks,
+    classes: PositiveInt,
+    natural: bool = False,
+    valid_fraction: Fractions = 0.0,
+) -> Callable[[int, bool], TaskSequence]:
+    """Return a function that builds the sequence of a seed; all its sequences have one shape.
+
+    Args:
+      train_labels: class of each training sample, `[n]`, in 0..classes-1.
+      test_labels: class of each test sample, `[m]`.
+      tasks: number of tasks, or the number of classes of every task, as in `divide_classes`.
+      classes: number of outputs of the head.
+      natural: take the classes in the order of their numbers, whatever the seed.
+      valid_fraction: validation fraction, one value or one per class, `[c]`.
+
+    Returns:
+      Function from a seed, and whether validation samples replace the test sets
+      (`tested_on_validation`), to the sequence.
+    """
+    every = train_labels, test_labels, tasks, classes
+
+    def ordered(seed: int) -> TaskSequence:
+        if not natural:
+            return seeded_class_incremental(*every, seed, valid_fraction)
+        cut = divide_classes(range(classes), tasks)
+        return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+
+    largest = ordered(0) if natural else largest_class_incremental(*every, valid_fraction)
+    shapes = [largest, *([tested_on_validation(largest)] if np.any(valid_fraction) else [])]
+
+    def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
+        found = ordered(seed)
+        return same_shapes([tested_on_validation(found) if on_validation else found, *shapes])[0]
+
+    return sequence
 
 
 @checked

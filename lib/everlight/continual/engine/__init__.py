@@ -1,5 +1,6 @@
 """Training step, tasks and whole sequences, as one compiled program or in chunks of epochs."""
 
+from everlight.continual.engine.costs import RunCost, count_cost, replayed_per_step
 from everlight.continual.engine.evaluation import (
     evaluate,
     predict_samples,
@@ -34,12 +35,14 @@ __all__ = [
     "Build",
     "Protocol",
     "Run",
+    "RunCost",
     "Runs",
     "SequenceResult",
     "SequenceState",
     "StoredImages",
     "StreamedImages",
     "Usage",
+    "count_cost",
     "diverged",
     "drive_runs",
     "evaluate",
@@ -50,6 +53,7 @@ __all__ = [
     "online_protocol",
     "operations_per_step",
     "predict_samples",
+    "replayed_per_step",
     "run_sequence",
     "runs_mesh",
     "sample_features",

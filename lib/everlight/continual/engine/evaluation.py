@@ -29,7 +29,7 @@ def evaluate(
     sequence: TaskSequence,
     size: PositiveInt,
 ) -> PyTree:
-    """Evaluate the learner on the test union; returns the result of the objective's `evaluate`.
+    """Evaluate the learner on all test samples; return the result of the objective's `evaluate`.
 
     A strategy with `predict_task` receives the task of each test sample, if every task has one test
     set. Samples of several test sets are predicted without a task.
@@ -39,7 +39,7 @@ def evaluate(
       strategy: strategy that predicts.
       memory: memory of the strategy.
       learner: learner whose seen classes count.
-      sequence: sequence whose test union is predicted. Samples without a seen class are left out
+      sequence: sequence whose test samples are predicted. Samples without a seen class are left out
         unless the objective's `evaluates_unseen_classes` is True.
       size: samples per forward pass.
     """

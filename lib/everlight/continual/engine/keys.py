@@ -40,7 +40,7 @@ class TaskKeys(NamedTuple):
     end: PRNGKeyArray
     """`Strategy.end_task`."""
     evaluation: PRNGKeyArray
-    """`Strategy.before_evaluation` on the test union."""
+    """`Strategy.before_evaluation` on all test samples."""
 
 
 class EpochKeys(NamedTuple):

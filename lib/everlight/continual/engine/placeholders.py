@@ -37,7 +37,7 @@ def planned_epochs(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t e"]:
 
 
 def evaluated_tasks(protocol: Protocol, tasks: int) -> Bool[np.ndarray, "t"]:
-    """Return True for tasks after which the test union is evaluated, `[tasks]`."""
+    """Return True for tasks after which all test samples are evaluated, `[tasks]`."""
     number = np.arange(1, tasks + 1)
     return (number % protocol.evaluate_every == 0) | (number == tasks)
 

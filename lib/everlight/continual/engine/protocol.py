@@ -43,7 +43,7 @@ class Protocol:
     evaluation_batch: PositiveInt = 256
     """Samples per forward pass in validation and evaluation."""
     evaluate_every: PositiveInt = 1
-    """Tasks between two evaluations on the test union; the last task is always evaluated."""
+    """Tasks between two evaluations on all test samples; the last task is always evaluated."""
     new_optimizer: bool = True
     """Reset optimizer and schedule at every task."""
     updates_per_batch: PositiveInt = 1

@@ -39,7 +39,7 @@ class Run:
     data: Any
     """Data from which the setup gathers inputs."""
     sequence: TaskSequence
-    """Tasks and test union."""
+    """Tasks and test samples."""
     key: PRNGKeyArray | jax.ShapeDtypeStruct
     """Random key of any implementation, for initial parameters, shuffles, augmentation and the
     strategy's choices (module `keys`)."""
@@ -78,7 +78,7 @@ class SequenceResult(NamedTuple):
     """Result of a sequence; for tasks not reached yet, floats are NaN and others 0."""
 
     evaluation: PyTree
-    """Result of the objective on the test union after each task, with a leading axis over tasks.
+    """Result of the objective on all test samples after each task, with a leading axis over tasks.
     With softmax it is both accuracy matrices, `[i, j]` after task i on task j. Floats are NaN from
     the task on in which the run diverged."""
     usage: Usage

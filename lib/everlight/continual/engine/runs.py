@@ -70,7 +70,7 @@ class Runs:
     data: Any
     """Data of all runs, stored once per device."""
     sequence: Annotated[TaskSequence, Stacked]
-    """Tasks and test unions; every leaf has a leading axis over runs."""
+    """Tasks and test samples; every leaf has a leading axis over runs."""
     key: Shaped[PRNGKeyArray, "runs"]
     """Random key of every run."""
     own: PyTree = ()

@@ -3,6 +3,7 @@
 from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.objectives.fixed_test import FixedTest, fixed_test_objective
 from everlight.continual.objectives.many_labels import binary_objective, multi_hot
+from everlight.continual.objectives.predicted import with_predictions
 from everlight.continual.objectives.softmax import Accuracies, softmax_objective
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "fixed_test_objective",
     "multi_hot",
     "softmax_objective",
+    "with_predictions",
 ]

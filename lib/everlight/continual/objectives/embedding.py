@@ -27,7 +27,7 @@ def embedding_objective(facts: Facts) -> Objective:
 
     Scores are the outputs, `[b, 3 d]`: similarities to all facts would take 6.6 GB for 10,000
     images and 165,150 facts. The metric is minus the loss. An evaluation keeps the `Ranks` of the
-    test union's facts, 8 bytes per sample, from which `metrics.ranking` computes every accuracy.
+    test samples' facts, 8 bytes per sample, from which `metrics.ranking` computes every accuracy.
 
     Args:
       facts: pieces of every fact and word vectors.

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from everlight_experiments.continual.selection import choose_hyperparameter, fixed_hyperparameter
+from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 
 
 def test_the_greatest_mean_is_chosen_and_the_grid_kept():
@@ -10,7 +10,7 @@ def test_the_greatest_mean_is_chosen_and_the_grid_kept():
     assert choice.hyperparameter == 10
     np.testing.assert_allclose(choice.tried, [0.6, 0.7, 0.6])
     np.testing.assert_array_equal(choice.hyperparameters, [1, 10, 100])
-    assert not choice.at_the_edge
+    assert choice.chosen == "10 (flat)"
 
 
 def test_an_order_that_diverges_counts_as_none_right():
@@ -18,12 +18,11 @@ def test_an_order_that_diverges_counts_as_none_right():
     choice = choose_hyperparameter((1, 10), np.array([[0.5, 0.5], [0.9, np.nan]]))
     assert choice.hyperparameter == 1
     np.testing.assert_allclose(choice.tried, [0.5, 0.45])
-    assert choice.at_the_edge
+    assert choice.chosen == "1 (edge of the grid)"
 
 
 def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
-    """Differences of .1 and -.06 have the mean .02 and the standard error .08; of .1 and .02 the
-    mean .06 and the error .04."""
+    """Ties are those of `tied_with`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
     assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")
     told = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))

@@ -1,0 +1,131 @@
+"""Networks, optimizers and features that options name; those of a user's own files among them.
+
+`--features efficientnet-lite0` computes features of a frozen trunk, once for all methods and seeds,
+and keeps them beside the run folders, in `features/`. `--features FILE` takes an `.npz` of
+`features`, numbers `[n, f]`, and `labels`, whole numbers or text `[n]`. It has a row per image of
+the benchmark, the training images first (CORe50: the frames in the order of the release). Files in
+the folder `features/` have this form. For the benchmark `images` without `--data`, the file is the
+whole benchmark.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool
+
+from everlight.continual import Optimizer, StoredImages, named_optimizer
+from everlight.models import MLP, Network, NetworkRequest, named_network
+from everlight.models.named import NETWORKS
+from everlight_data.errors import DataError
+from everlight_data.files import one_line
+from everlight_data.images.feature_files import Features, features_of_images
+from everlight_data.images.image_set import ImageSet
+from everlight_data.images.trunk_features import LITE0, kept_features
+from everlight_experiments.common.interruption import stop_if_asked
+from everlight_experiments.common.progress import progress
+from everlight_experiments.common.python_files import load_object
+from everlight_experiments.common.settings import check_name
+
+AS_THEY_COME = 32
+"""Side of the data sets' images, which a trunk gets as they are."""
+TRUNK_SIDE = 224
+"""Side of a user's images that the network gets, as it was trained."""
+
+
+def network(text: str, wanted: NetworkRequest) -> Network:
+    """Return the network that `--net` names.
+
+    Args:
+      text: as `named_network` takes it, or `FILE.py:NAME`, a function from the number of classes
+        to a Flax module.
+      wanted: what it is made for.
+
+    Raises:
+      DataError: there is no such network, or it takes other numbers.
+    """
+    name, *_ = text.split(":")
+    if name.endswith(".py"):
+        return _from_file(text, wanted)
+    check_name("network --net", name, list(NETWORKS))
+    try:
+        return named_network(text, wanted)
+    except ValueError as error:
+        raise DataError(f"--net {text}: {error}") from error
+
+
+def _from_file(text: str, wanted: NetworkRequest) -> Network:
+    form = "give FILE.py:NAME, a function from the number of classes to a Flax module"
+    if wanted.dropout or wanted.remat:
+        raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
+    make = load_object(text, "--net", form).value
+    try:
+        shape = make(wanted.classes)
+    # Anything may fail in a user's code.
+    except Exception as error:
+        message = f"{type(error).__name__}: {one_line(error)}"
+        raise DataError(f"--net {text} cannot be built ({message}); {form}") from error
+    if not isinstance(shape, nn.Module):
+        raise DataError(f"--net {text} gave {type(shape).__name__}; {form}")
+    named = "head" in getattr(shape, "__dataclass_fields__", {})
+    path, _, name = text.rpartition(":")
+    return Network(shape, f"{name} of {Path(path).name}", named=named, classes=wanted.classes)
+
+
+def feature_head(note: str, classes: int) -> Network:
+    """Return a linear head over features of a frozen network."""
+    return Network(MLP(classes, ()), f"a linear head on {note}", classes=classes)
+
+
+def optimizer(text: str, learning_rate: float) -> Optimizer:
+    """Return the optimizer that `--optimizer` names.
+
+    Raises:
+      DataError: optax has no such factory, or it does not take the arguments.
+    """
+    try:
+        return named_optimizer(text, learning_rate)
+    except ValueError as error:
+        form = "give a name of optax with arguments, as in sgd:momentum=0.9"
+        raise DataError(f"--optimizer {text}: {error}; {form}") from error
+
+
+def load_features(asked: str, images: ImageSet, runs: Path) -> Features:
+    """Return the features of a benchmark's images: computed, or read from a file.
+
+    Args:
+      asked: value of `--features`.
+      images: of the benchmark.
+      runs: where run folders are made; computed features are kept there.
+
+    Raises:
+      MissingDataError: the trunk's package, or the file, is not there.
+      DataError: the file cannot be used, or is not of these images.
+    """
+    if asked != LITE0:
+        return features_of_images(asked, images)
+    return kept_features(images, runs / "features", _steps)
+
+
+def _steps(starts: range) -> Iterator[int]:
+    """Yield the steps of the trunk under a progress bar, until a signal asks to stop."""
+    with progress(LITE0, len(starts)) as bar:
+        for start in starts:
+            stop_if_asked()
+            yield start
+            bar.update()
+
+
+def stored_features(features: Features, train: slice | Bool[np.ndarray, "n"]) -> StoredImages:
+    """Return features on the device, normalized by one mean and deviation of the training rows.
+
+    Raises:
+      DataError: they are all the same number.
+    """
+    seen = features.values[train]
+    mean, deviation = seen.mean(dtype=np.float64), seen.std(dtype=np.float64)
+    if not deviation > 0:
+        raise DataError(f"--features: all {features.note} are the same number.")
+    return StoredImages.of(features.values, jnp.float32(mean), jnp.float32(deviation))

@@ -1,0 +1,40 @@
+"""Names with arguments in one text, as in `mlp:256,256` and `sgd:momentum=0.9`."""
+
+import ast
+from typing import Any, NamedTuple
+
+
+class NamedCall(NamedTuple):
+    """A name and its arguments."""
+
+    name: str
+    values: tuple[Any, ...]
+    """Arguments without a name, in order."""
+    options: dict[str, Any]
+    """Arguments by name."""
+
+
+def parse_call(text: str) -> NamedCall:
+    """Parse a name with arguments after a colon, which commas separate.
+
+    Args:
+      text: NAME, or NAME:VALUE,OPTION=VALUE,...; values are literals of Python.
+
+    Raises:
+      ValueError: an argument is no literal and no OPTION=LITERAL.
+    """
+    name, _, after = text.partition(":")
+    values, options = [], {}
+    for each in after.split(",") if after else ():
+        option, equals, value = each.partition("=") if "=" in each else ("", "", each)
+        try:
+            parsed = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise ValueError(f"{each!a} is no number and no NAME=NUMBER") from None
+        if not equals:
+            values.append(parsed)
+        elif option.isidentifier():
+            options[option] = parsed
+        else:
+            raise ValueError(f"{each!a} is no number and no NAME=NUMBER")
+    return NamedCall(name, tuple(values), options)

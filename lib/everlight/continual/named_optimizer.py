@@ -1,0 +1,60 @@
+"""Optimizers of optax by name and arguments: `sgd:momentum=0.9`, `adam:b1=0.8`."""
+
+import difflib
+import inspect
+from typing import Any, NamedTuple
+
+import optax
+
+from everlight.calls import parse_call
+from everlight.checks import PositiveFloat, checked
+
+
+class Optimizer(NamedTuple):
+    """An optimizer and what penalties need of it."""
+
+    transformation: optax.GradientTransformation
+    implicit_rate: float | None
+    """Learning rate of gradient descent divided by 1 - momentum, for implicit steps on penalties;
+    None for other optimizers, where gradients of penalties are added."""
+    note: str
+    """Name and values in words."""
+
+
+@checked
+def named_optimizer(text: str, learning_rate: PositiveFloat) -> Optimizer:
+    """Return an optimizer of optax by its name.
+
+    Args:
+      text: a factory of optax that takes a learning rate, with its other arguments after a colon,
+        as in `sgd:momentum=0.9` or `adam:b1=0.8,b2=0.99`.
+      learning_rate: first argument of the factory.
+
+    Raises:
+      ValueError: optax has no such factory, with the nearest names, or it does not take the
+        arguments.
+    """
+    name, values, options = parse_call(text)
+    factory = getattr(optax, name, None)
+    if not _takes_rate(factory):
+        known = [each for each in dir(optax) if _takes_rate(getattr(optax, each))]
+        near = difflib.get_close_matches(name, known, cutoff=0.5)
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ValueError(f"optax has no optimizer of this name{meant}")
+    if values:
+        raise ValueError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
+    try:
+        made = factory(learning_rate, **options)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    plain = name == "sgd" and not options.get("nesterov")
+    rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
+    given = "".join(f" and {key} {value:g}" for key, value in options.items())
+    called = "SGD" if name == "sgd" else name.capitalize()
+    return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{given}")
+
+
+def _takes_rate(factory: Any) -> bool:
+    if not inspect.isfunction(factory):
+        return False
+    return next(iter(inspect.signature(factory).parameters), "") == "learning_rate"

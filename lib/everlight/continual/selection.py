@@ -1,0 +1,69 @@
+"""Selection of a method's hyper-parameter by its results on validation seeds."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight.checks import checked
+from everlight.metrics.student import tied_with
+
+
+class Choice(NamedTuple):
+    """Selected hyper-parameter of a method; empty where there is nothing to select."""
+
+    hyperparameters: Float[np.ndarray, "s"]
+    """Values that were tried."""
+    tried: Float[np.ndarray, "s"]
+    """Mean criterion of each value on the validation seeds; NaN where all its runs diverged."""
+    hyperparameter: float
+    """The selected value; 0 where there is none."""
+    flat: bool = False
+    """True if no run diverged and all values are statistically tied with the selected one."""
+
+    @property
+    def told(self) -> str:
+        """The grid in one line."""
+        return "; ".join(
+            f"{hyperparameter:g}: {'diverged' if np.isnan(value) else f'{value:.3f}'}"
+            for hyperparameter, value in zip(self.hyperparameters, self.tried, strict=True)
+        )
+
+    @property
+    def chosen(self) -> str:
+        """The hyper-parameter, and whether the grid is flat or it lies at its edge."""
+        tried = self.hyperparameters
+        edge = len(tried) and self.hyperparameter in (min(tried), max(tried))
+        mark = " (flat)" if self.flat else " (edge of the grid)" if edge else ""
+        return f"{self.hyperparameter:g}{mark}"
+
+
+@checked
+def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
+    """Return the choice where there is nothing to select."""
+    return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
+
+
+@checked
+def choose_hyperparameter(
+    hyperparameters: Sequence[float | int], found: Float[np.ndarray, "s n"]
+) -> Choice:
+    """Return the hyper-parameter with the greatest mean; among equals, the first.
+
+    Args:
+      hyperparameters: tried values, ascending, at least one.
+      found: criterion of each value on each validation seed, `[s, n]`; NaN where the run diverged,
+        which counts as 0.
+    """
+    gone = np.isnan(found)
+    scores = np.where(gone, 0, found).astype(float)
+    tried = scores.mean(axis=1)
+    best = int(np.argmax(tried))
+    return Choice(
+        np.array(hyperparameters, float),
+        # Where every seed diverged, a number would say too much.
+        np.where(gone.all(axis=1), np.nan, tried),
+        float(hyperparameters[best]),
+        not gone.any() and bool(np.all(tied_with(best, scores))),
+    )

@@ -1,0 +1,55 @@
+"""Student's interval of a mean, and ties of candidates that share their samples."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from everlight.checks import NonNegativeInt, UnitInterval, checked
+
+
+class MeanInterval(NamedTuple):
+    """A mean and half the width of its interval."""
+
+    mean: float
+    half: float
+    """Half the width; NaN for fewer than two values."""
+
+
+@checked
+def student_interval(values: Float[np.ndarray, "n"], level: UnitInterval = 0.95) -> MeanInterval:
+    """Return the mean with its interval by Student's t distribution (Student 1908).
+
+    Differences that are paired by seed give the interval of a paired comparison.
+
+    Args:
+      values: one value per independent unit (seed, task order), `[n]`, at least one.
+      level: nominal coverage, between 0 and 1.
+    """
+    count, mean = len(values), float(np.mean(values))
+    if count < 2:
+        return MeanInterval(mean, float("nan"))
+    error = np.std(values, ddof=1) / np.sqrt(count)
+    return MeanInterval(mean, float(stats.t.ppf((1 + level) / 2, count - 1) * error))
+
+
+@checked
+def tied_with(best: NonNegativeInt, scores: Float[np.ndarray, "s n"]) -> Bool[np.ndarray, "s"]:
+    """Return the candidates within one standard error of the best (Breiman et al. 1984, 3.4.3).
+
+    The standard error is that of the differences from the best, paired by sample. With one sample
+    it is unknown, and only equal candidates are tied.
+
+    Args:
+      best: number of the candidate that the others are compared with.
+      scores: score of each candidate on each sample (seed, fold), `[s, n]`; greater is better.
+
+    Returns:
+      True for the best and every candidate whose mean is behind by at most one standard error,
+      `[s]`.
+    """
+    behind = scores[best] - scores
+    count = scores.shape[1]
+    error = np.std(behind, axis=1, ddof=1) / np.sqrt(count) if count > 1 else 0.0
+    return behind.mean(axis=1) <= error

@@ -1,0 +1,143 @@
+"""Networks by name and sizes: `mlp:256,256`, `cnn`, `small-cnn:16,32,64`, `resnet:5`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import flax.linen as nn
+
+from everlight.calls import parse_call
+from everlight.checks import checked
+from everlight.models.mlp import MLP
+from everlight.models.plain_cnn import PlainCNN
+from everlight.models.resnet import ReducedResNet, ResNet50
+from everlight.models.small_cnn import SmallCNN
+
+if TYPE_CHECKING:  # the registry imports strategies, and these networks
+    from everlight.continual.registry import Method
+
+Numbers = tuple[int, ...]
+
+
+class NetworkRequest(NamedTuple):
+    """Sizes and dtype that a network is made for."""
+
+    classes: int
+    side: int
+    """Side of the images in pixels."""
+    dtype: str = "float32"
+    dropout: tuple[float, ...] = ()
+    """Dropout of small-cnn after both blocks and the dense layer; empty is (0.25, 0.25, 0.5)."""
+    remat: bool = False
+    """True if resnet50 recomputes activations in the backward pass."""
+
+
+class Network(NamedTuple):
+    """A network of images with classes, whose head depends on the continual-learning method."""
+
+    shape: nn.Module
+    """Module with the fields `classes` and, where `named`, `head`."""
+    note: str
+    """Description in words."""
+    layers: tuple[str, ...] = ()
+    """Names of the hidden layers below the head, in order, for methods that mask them."""
+    named: bool = True
+    """True if its head has the name and the kinds that methods require."""
+
+    classes: int = 0
+
+    def make(self, method: "Method") -> nn.Module:
+        """Return the network with a method's head; a head over the inputs if it trains no network.
+
+        Features keep their sign before a cosine head, as in LUCIR.
+        """
+        if method.trains == "head":
+            return MLP(self.classes, (), method.head)
+        if not self.named:
+            return self.shape
+        signed = method.head == "cosine" and hasattr(self.shape, "last_relu")
+        return self.shape.clone(head=method.head, **({"last_relu": False} if signed else {}))
+
+
+def _mlp(numbers: Numbers, request: NetworkRequest) -> Network:
+    layers = tuple(f"hidden{number + 1}" for number in range(len(numbers)))
+    units = ", ".join(map(str, numbers))
+    shape = MLP(request.classes, numbers, dtype=request.dtype)
+    return Network(shape, f"MLP with hidden layers of {units} units", layers)
+
+
+def _linear(numbers: Numbers, request: NetworkRequest) -> Network:
+    return Network(MLP(request.classes, (), dtype=request.dtype), "a linear head")
+
+
+def _plain_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
+    # Without numbers, one that fits the images' side.
+    small = (16, 32, 64) if request.side < 32 else (16, 32, 64, 128)
+    *channels, hidden = numbers or small
+    shape = PlainCNN(request.classes, tuple(channels), hidden, dtype=request.dtype)
+    widths = ", ".join(map(str, channels))
+    note = f"convolutions of {widths} channels and {hidden} hidden units"
+    return Network(shape, note, shape.layers)
+
+
+def _small_cnn(numbers: Numbers, request: NetworkRequest) -> Network:
+    first, second, hidden = numbers or (32, 64, 512)
+    dropout = request.dropout or (0.25, 0.25, 0.5)
+    if len(dropout) != 3:
+        given = " ".join(map(str, dropout))
+        raise ValueError(f"dropout {given}; give 3 values, after both blocks and the dense layer")
+    shape = SmallCNN(request.classes, (first, second), hidden, dropout, dtype=request.dtype)
+    note = f"small CNN, channels {(first, second)}, {hidden} hidden units, dropout {dropout}"
+    return Network(shape, note, named=False)
+
+
+def _reduced_resnet(numbers: Numbers, request: NetworkRequest) -> Network:
+    (blocks,) = numbers or (5,)
+    shape = ReducedResNet(request.classes, blocks, dtype=request.dtype)
+    return Network(shape, f"reduced ResNet of {6 * blocks + 2} layers")
+
+
+def _resnet50(numbers: Numbers, request: NetworkRequest) -> Network:
+    shape = ResNet50(request.classes, dtype=request.dtype, remat=request.remat)
+    return Network(shape, "ResNet-50")
+
+
+Make = Callable[[Numbers, NetworkRequest], Network]
+NETWORKS: dict[str, tuple[Make, tuple[int, ...]]] = {
+    "mlp": (_mlp, (1, 2, 3, 4, 5, 6)),
+    "linear": (_linear, (0,)),
+    "cnn": (_plain_cnn, (0, 2, 3, 4, 5, 6)),
+    "small-cnn": (_small_cnn, (0, 3)),
+    "resnet": (_reduced_resnet, (0, 1)),
+    "resnet50": (_resnet50, (0,)),
+}
+"""Networks, and how many numbers may follow the name. A new network is a function and a row."""
+
+
+@checked
+def named_network(text: str, request: NetworkRequest) -> Network:
+    """Return a network by its name.
+
+    Args:
+      text: a name of `NETWORKS`, with numbers after a colon: mlp:256,256 (hidden units),
+        cnn:16,32,64 and small-cnn:32,64,512 (channels, then hidden units), resnet:5 (blocks per
+        stage), resnet50, or linear.
+      request: sizes and dtype that it is made for.
+
+    Raises:
+      ValueError: there is no such network, it takes other numbers, or the request has an option of
+        another network.
+    """
+    name, numbers, options = parse_call(text)
+    if name not in NETWORKS:
+        raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
+    make, counts = NETWORKS[name]
+    whole = all(type(number) is int and number > 0 for number in numbers)
+    if options or not whole or len(numbers) not in counts:
+        allowed = " or ".join(map(str, counts))
+        raise ValueError(f"{name} takes {allowed} positive whole numbers, as in mlp:256,256")
+    for option, owner in (("dropout", "small-cnn"), ("remat", "resnet50")):
+        if getattr(request, option) and name != owner:
+            raise ValueError(f"{option} is for {owner}, not {name}")
+    found, dtype = make(numbers, request), request.dtype
+    below = "" if dtype == "float32" else f", computed in {dtype} below its head"
+    return found._replace(note=found.note + below, classes=request.classes)

@@ -1,0 +1,23 @@
+"""Student's interval and ties, against SciPy and by hand."""
+
+import numpy as np
+from scipy import stats
+
+from everlight.metrics import student_interval, tied_with
+
+
+def test_the_interval_is_scipys(rng):
+    values = rng.normal(size=7)
+    mean, half = student_interval(values, 0.9)
+    low, high = stats.t.interval(0.9, 6, values.mean(), stats.sem(values))
+    np.testing.assert_allclose((mean - half, mean + half), (low, high))
+    assert np.isnan(student_interval(values[:1]).half)
+
+
+def test_ties_are_within_one_standard_error_of_paired_differences():
+    """Differences of 0.1 and -0.06 have the mean 0.02 and the standard error 0.08; of 0.1 and 0.02
+    the mean is 0.06 and the error 0.04."""
+    scores = np.array([[0.6, 0.5], [0.5, 0.56], [0.5, 0.48]])
+    assert tied_with(0, scores).tolist() == [True, True, False]
+    # With one sample, equals alone.
+    assert tied_with(0, np.array([[0.4], [0.39], [0.4]])).tolist() == [True, False, True]

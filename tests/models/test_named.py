@@ -1,0 +1,63 @@
+"""Networks by name: their sizes, their heads, and what is refused."""
+
+import pytest
+
+from everlight.continual.registry import METHODS
+from everlight.models import NetworkRequest, named_network
+
+REQUEST = NetworkRequest(10, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "side", "expected"),
+    [
+        ("mlp:5,4", 8, {"hidden": (5, 4)}),
+        ("linear", 8, {"hidden": ()}),
+        ("cnn", 16, {"channels": (16, 32), "hidden": 64}),
+        ("cnn", 32, {"channels": (16, 32, 64), "hidden": 128}),
+        ("cnn:8,16,32", 32, {"channels": (8, 16), "hidden": 32}),
+        ("small-cnn:4,8,16", 16, {"channels": (4, 8), "dropout": (0.25, 0.25, 0.5)}),
+        ("resnet", 32, {"blocks": 5}),
+        ("resnet:1", 32, {"blocks": 1}),
+        ("resnet50", 64, {"remat": False}),
+    ],
+)
+def test_a_name_gives_a_network_of_its_sizes(text, side, expected):
+    found = named_network(text, NetworkRequest(10, side))
+    assert {name: getattr(found.shape, name) for name in expected} == expected
+    assert (found.classes, found.shape.classes) == (10, 10)
+
+
+def test_the_head_is_the_methods():
+    """Features keep their sign before a cosine head; methods of heads alone learn on the inputs."""
+    net = named_network("mlp:5", REQUEST)
+    assert net.make(METHODS["naive"]).last_relu
+    cosine = net.make(METHODS["LUCIR"])
+    assert (cosine.head, cosine.last_relu) == ("cosine", False)
+    assert net.make(METHODS["nearest mean"]).hidden == ()
+    assert net.layers == ("hidden1",)
+    unnamed = named_network("small-cnn", REQUEST)
+    assert unnamed.make(METHODS["LUCIR"]) is unnamed.shape
+
+
+def test_the_note_says_in_which_dtype_it_computes():
+    note = named_network("resnet:1", NetworkRequest(10, 32, "bfloat16")).note
+    assert note == "reduced ResNet of 8 layers, computed in bfloat16 below its head"
+
+
+@pytest.mark.parametrize(
+    ("text", "request_", "message"),
+    [
+        ("mpl:8", REQUEST, "no network 'mpl'; there are mlp"),
+        ("mlp", REQUEST, "mlp takes 1 or 2"),
+        ("mlp:0", REQUEST, "positive whole numbers"),
+        ("mlp:1.5", REQUEST, "positive whole numbers"),
+        ("resnet:1,2", REQUEST, "resnet takes 0 or 1"),
+        ("mlp:8", REQUEST._replace(dropout=(0.1,)), "dropout is for small-cnn, not mlp"),
+        ("small-cnn", REQUEST._replace(dropout=(0.1,)), "dropout 0.1; give 3 values"),
+        ("mlp:8", REQUEST._replace(remat=True), "remat is for resnet50"),
+    ],
+)
+def test_other_names_and_numbers_are_refused(text, request_, message):
+    with pytest.raises(ValueError, match=message):
+        named_network(text, request_)

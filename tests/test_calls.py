@@ -1,0 +1,24 @@
+"""Names with arguments in one text."""
+
+import pytest
+
+from everlight.calls import parse_call
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cnn", ("cnn", (), {})),
+        ("mlp:256,128", ("mlp", (256, 128), {})),
+        ("adam:b1=0.8,nesterov=True", ("adam", (), {"b1": 0.8, "nesterov": True})),
+        ("a:1,b=None", ("a", (1,), {"b": None})),
+    ],
+)
+def test_a_name_and_its_arguments_are_parsed(text, expected):
+    assert parse_call(text) == expected
+
+
+@pytest.mark.parametrize("text", ["a:b", "a:1,", "a:=1", "a:b=", "a:1=2", "a:f(1)"])
+def test_what_is_no_literal_is_refused(text):
+    with pytest.raises(ValueError, match="is no number and no NAME=NUMBER"):
+        parse_call(text)
