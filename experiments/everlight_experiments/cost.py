@@ -8,43 +8,28 @@ Data are shapes alone.
 """
 
 import os
-from collections.abc import Callable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from typing import Literal
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
-from everlight.continual import Protocol
-from everlight.continual import Run
-from everlight.continual import Setup
-from everlight.continual import StoredImages
-from everlight.continual import TaskSequence
-from everlight.continual.engine.estimate import PEAKS
-from everlight.continual.engine.estimate import Estimate
-from everlight.continual.engine.estimate import count_steps
-from everlight.continual.engine.estimate import estimate_run
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Method
-from everlight.continual.registry import Needs
+
+from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
+from everlight.continual.engine.estimate import PEAKS, Estimate, count_steps, estimate_run
+from everlight.continual.registry import METHODS, Method, Needs
 from everlight.metrics.ranking import Facts
 from everlight.models import NetworkRequest as Wanted
-from everlight.scenarios import class_incremental
-from everlight.scenarios import core50
-from everlight.scenarios import divide_classes
-from everlight.scenarios import fact_sequence
-from everlight.scenarios import iirc
+from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
 from everlight.scenarios.facts import Examples
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.iirc_metadata import official_metadata
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.continual.benchmark import Own
-from everlight_experiments.continual.benchmark import RunData
+from everlight_experiments.continual.benchmark import Own, RunData
 from everlight_experiments.continual.images import beginning as images_beginning
+from everlight_experiments.continual.parts import network
 from everlight_experiments.continual.runner import build_with
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
@@ -52,7 +37,6 @@ from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.continual.parts import network
 
 FRAMES = 300
 """Frames per object and session of CORe50, about."""

@@ -9,59 +9,45 @@ back.
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
 import numpy as np
 from scipy.stats import rankdata
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Method
+
+from everlight.continual.registry import METHODS, Method
 from everlight_data.errors import DataError
-from everlight_experiments.commands.benchmarks import BENCHMARKS
-from everlight_experiments.commands.benchmarks import default_config
-from everlight_experiments.commands.benchmarks import named
-from everlight_experiments.commands.columns import Cells
-from everlight_experiments.commands.columns import columns_table
-from everlight_experiments.commands.columns import plot_columns
-from everlight_experiments.commands.columns import score_cell
-from everlight_experiments.commands.options import GridOptions
-from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.commands.options import TrainOptions
-from everlight_experiments.commands.training import NETS_KEPT
-from everlight_experiments.commands.training import load_asked
-from everlight_experiments.commands.training import train_loaded
-from everlight_experiments.common.cells import dash
-from everlight_experiments.common.configs import changed
-from everlight_experiments.common.configs import full_name
-from everlight_experiments.common.configs import option_names
-from everlight_experiments.common.configs import read_changes
-from everlight_experiments.common.configs import with_config
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import Figure
-from everlight_experiments.common.report import FirstScreen
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
-from everlight_experiments.common.report import write_report
+from everlight_experiments.commands.benchmarks import BENCHMARKS, default_config, named
+from everlight_experiments.commands.columns import Cells, columns_table, plot_columns, score_cell
+from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
+from everlight_experiments.commands.training import NETS_KEPT, load_asked, train_loaded
+from everlight_experiments.common.cells import dash, interval_cell
+from everlight_experiments.common.configs import (
+    changed,
+    full_name,
+    option_names,
+    read_changes,
+    with_config,
+)
+from everlight_experiments.common.report import (
+    Column,
+    Figure,
+    FirstScreen,
+    Section,
+    Table,
+    write_report,
+)
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.matrix_scores import forgetting_cell
-from everlight_experiments.continual.matrix_scores import median_seconds
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.outcome import arrays_of
-from everlight_experiments.continual.report_tables import RULE
-from everlight_experiments.continual.report_tables import choices_of
-from everlight_experiments.continual.report_tables import hyperparameters_table
-from everlight_experiments.continual.report_tables import left_out_table
-from everlight_experiments.common.cells import interval_cell
-from everlight_experiments.common.settings import check_methods
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.train import Job
-from everlight_experiments.continual.train import Training
-from everlight_experiments.continual.train import jobs_of
-from everlight_experiments.continual.train import print_size_of_nets
-from everlight_experiments.continual.train import runners_of
-from everlight_experiments.continual.train import train_jobs
+from everlight_experiments.continual.matrix_scores import forgetting_cell, median_seconds
+from everlight_experiments.continual.outcome import Outcomes, arrays_of
+from everlight_experiments.continual.report_tables import (
+    RULE,
+    choices_of,
+    hyperparameters_table,
+    left_out_table,
+)
 
 WIDENING = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that say which runs there are; --set stands in the fingerprint of every run."""

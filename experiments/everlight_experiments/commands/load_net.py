@@ -9,47 +9,25 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from everlight.continual.kept_net import KeptNet
-from everlight.continual.kept_net import classes_of_tasks
+
+from everlight.continual.kept_net import KeptNet, classes_of_tasks
 from everlight.continual.registry import Method
 from everlight_data.checkpoints import open_existing
 from everlight_data.descriptions import name_differences
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.files import read_json
 from everlight_experiments.commands.benchmarks import load
 from everlight_experiments.commands.grid import WIDENING as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
-from everlight_experiments.commands.options import WIDENING
-from everlight_experiments.commands.options import GridOptions
-from everlight_experiments.commands.options import RunOptions
+from everlight_experiments.commands.options import WIDENING, GridOptions, RunOptions
 from everlight_experiments.commands.own_strategy import own_methods
 from everlight_experiments.commands.parsing import read_options
 from everlight_experiments.commands.training import rows_of
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.common.settings import check_name
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.kept_nets import NETS
-from everlight_experiments.continual.kept_nets import nets_folder
+from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData
+from everlight_experiments.continual.kept_nets import NETS, nets_folder
 from everlight_experiments.continual.runner import Runner
-import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array
-from jaxtyping import Bool
-from jaxtyping import Float
-from jaxtyping import Int
-from jaxtyping import Shaped
-from everlight.continual import Build
-from everlight.continual import Learner
-from everlight.continual import TaskSequence
-from everlight.continual.base import Memory
-from everlight.continual.base import Samples
-from everlight.continual.engine.costs import are_images
-from everlight.continual.engine.costs import stored_images
-from everlight.continual.engine.evaluation import over_samples
 
 _WAY_OUT = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
 

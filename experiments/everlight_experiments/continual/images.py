@@ -2,62 +2,49 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from everlight.continual import Protocol
-from everlight.continual import SequenceResult
-from everlight.continual import Setup
-from everlight.continual import StoredImages
-from everlight.continual import TaskSequence
-from everlight.continual import flax_setup
-from everlight.continual import softmax_objective
-from everlight.continual import with_predictions
-from everlight.continual.registry import Demand
-from everlight.continual.registry import Method
-from everlight.continual.registry import Needs
+
+from everlight.continual import (
+    Protocol,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    flax_setup,
+    softmax_objective,
+    with_predictions,
+)
+from everlight.continual.registry import Demand, Method, Needs
 from everlight.metrics.accuracy_matrix import accuracy
-from everlight.models import Network
-from everlight.models import NetworkRequest
-from everlight.scenarios import class_incremental_by_seed
-from everlight.scenarios import validation_fractions
-from everlight.scenarios import without_validation
+from everlight.models import Network, NetworkRequest
+from everlight.scenarios import class_incremental_by_seed, validation_fractions, without_validation
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.as_inputs import store_images
-from everlight_data.images.feature_files import Features
-from everlight_data.images.feature_files import features_alone
+from everlight_data.images.feature_files import Features, features_alone
 from everlight_data.images.image_set import ImageSet
-from everlight_data.images.registry import IMAGE_SETS
-from everlight_data.images.registry import ImageRequest
-from everlight_data.images.registry import load_images
-from everlight_experiments.common.plots import plot_samples
-from everlight_experiments.common.report import Column
-from everlight_experiments.common.report import Figure
-from everlight_experiments.common.report import Section
-from everlight_experiments.common.report import Table
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import Trained
-from everlight_experiments.continual.benchmark import Use
-from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.metrics import MATRIX
-from everlight_experiments.continual.metrics import PREDICTED
-from everlight_experiments.continual.metrics import class_metrics
-from everlight_experiments.continual.parts import TRUNK_SIDE
-from everlight_experiments.continual.parts import feature_head
-from everlight_experiments.continual.parts import load_features
-from everlight_experiments.continual.parts import network
-from everlight_experiments.continual.parts import optimizer
-from everlight_experiments.continual.parts import stored_features
+from everlight_data.images.registry import IMAGE_SETS, ImageRequest, load_images
 from everlight_data.images.trunk_features import LITE0
 from everlight_experiments.common.cells import counted
+from everlight_experiments.common.plots import plot_samples
+from everlight_experiments.common.report import Column, Figure, Section, Table
+from everlight_experiments.continual.benchmark import Benchmark, Benchmarks, RunData, Trained, Use
+from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.metrics import MATRIX, PREDICTED, class_metrics
+from everlight_experiments.continual.parts import (
+    TRUNK_SIDE,
+    feature_head,
+    load_features,
+    network,
+    optimizer,
+    stored_features,
+)
 
 MOST_LISTED = 200
 """Classes that a report lists."""

@@ -1,47 +1,37 @@
 """The one runner: a benchmark's methods on all seeds, trained once and read back afterwards."""
 
 import dataclasses
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+
 import jax
 import numpy as np
-from jaxtyping import Float
-from jaxtyping import Int
-from everlight.continual import Build
-from everlight.continual import Choice
-from everlight.continual import Protocol
-from everlight.continual import Run
-from everlight.continual import RunCost
-from everlight.continual import SequenceResult
-from everlight.continual import Setup
-from everlight.continual import Strategy
-from everlight.continual import TaskSequence
-from everlight.continual import choose_hyperparameter
-from everlight.continual import count_cost
-from everlight.continual import fixed_hyperparameter
-from everlight.continual import initial_state
-from everlight.continual import replayed_per_step
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Method
+from jaxtyping import Float, Int
+
+from everlight.continual import (
+    Build,
+    Choice,
+    Protocol,
+    Run,
+    RunCost,
+    SequenceResult,
+    Setup,
+    Strategy,
+    TaskSequence,
+    choose_hyperparameter,
+    count_cost,
+    fixed_hyperparameter,
+    initial_state,
+    replayed_per_step,
+)
+from everlight.continual.registry import METHODS, Method
 from everlight_data.images.as_inputs import naming_files
 from everlight_experiments.common.compilation import release_programs
-from everlight_experiments.common.many_runs import DIVERGED_AT
-from everlight_experiments.common.many_runs import Unit
-from everlight_experiments.common.many_runs import has_diverged
-from everlight_experiments.common.many_runs import train_units
+from everlight_experiments.common.many_runs import DIVERGED_AT, Unit, has_diverged, train_units
 from everlight_experiments.common.run_folder import RunFolder
-from everlight_experiments.continual.benchmark import Arrays
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import Trained
-from everlight_experiments.continual.benchmark import Use
-from everlight_experiments.continual.kept_nets import Net
-from everlight_experiments.continual.kept_nets import keeper
-from everlight_experiments.continual.kept_nets import net_of
-from everlight_experiments.continual.outcome import Outcome
-from everlight_experiments.continual.outcome import measured
+from everlight_experiments.continual.benchmark import Benchmark, Draw, RunData, Trained, Use
+from everlight_experiments.continual.kept_nets import Net, keeper, net_of
+from everlight_experiments.continual.outcome import Outcome, measured
 
 
 class Programs:

@@ -8,79 +8,74 @@ import functools
 import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
-from jaxtyping import Bool
-from jaxtyping import Float
-from jaxtyping import Int
-from jaxtyping import PRNGKeyArray
-from jaxtyping import UInt8
-from everlight.continual import Objective
-from everlight.continual import Predictions
-from everlight.continual import SequenceResult
-from everlight.continual import Setup
-from everlight.continual import StoredImages
-from everlight.continual import TaskSequence
-from everlight.continual import embedding_objective
-from everlight.continual import flax_setup
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
+
+from everlight.continual import (
+    Objective,
+    Predictions,
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    embedding_objective,
+    flax_setup,
+)
 from everlight.continual.engine.evaluation import evaluate
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import begin_state
-from everlight.continual.registry import METHODS
-from everlight.continual.registry import Method
-from everlight.continual.registry import Needs
-from everlight.metrics.ranking import Facts
-from everlight.metrics.ranking import Ranks
+from everlight.continual.registry import METHODS, Method, Needs
+from everlight.metrics.ranking import Facts, Ranks
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.scenarios import fact_sequence
-from everlight.scenarios import same_shapes
+from everlight.scenarios import fact_sequence, same_shapes
 from everlight.scenarios.facts import Examples
 from everlight.trees import checksums_of
-from everlight_data.errors import DataError
-from everlight_data.errors import MissingDataError
-from everlight_data.facts.divided import SPLITS
-from everlight_data.facts.divided import DividedFacts
-from everlight_data.facts.divided import Size
-from everlight_data.facts.divided import Split
-from everlight_data.facts.divided import WordFile
-from everlight_data.facts.divided import divide_facts
-from everlight_data.facts.divided import load_source
-from everlight_data.facts.divided import make_images
-from everlight_data.facts.published import open_photographs
-from everlight_data.facts.published import read_published
-from everlight_data.images.as_inputs import Channels
-from everlight_data.images.as_inputs import channels
-from everlight_data.images.as_inputs import naming_files
-from everlight_data.images.as_inputs import store_images
-from everlight_data.images.as_inputs import stream_centers
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.divided import (
+    SPLITS,
+    DividedFacts,
+    Size,
+    Split,
+    WordFile,
+    divide_facts,
+    load_source,
+    make_images,
+)
+from everlight_data.facts.published import open_photographs, read_published
+from everlight_data.images.as_inputs import (
+    Channels,
+    channels,
+    naming_files,
+    store_images,
+    stream_centers,
+)
+from everlight_data.images.feature_files import Features
 from everlight_data.images.image_set import ImageSet
 from everlight_data.images.jpeg_store import JpegStore
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.benchmark import Draw
-from everlight_experiments.continual.benchmark import Request
-from everlight_experiments.continual.benchmark import RunData
-from everlight_experiments.continual.benchmark import Trained
-from everlight_experiments.continual.benchmark import own_data
-from everlight_experiments.continual.parts import load_features
-from everlight_experiments.continual.parts import stored_features
+from everlight_experiments.continual.benchmark import (
+    Benchmark,
+    Benchmarks,
+    Draw,
+    Request,
+    RunData,
+    Trained,
+    own_data,
+)
+from everlight_experiments.continual.parts import load_features, stored_features
 from everlight_experiments.continual.runner import build_with
-from everlight_experiments.facts.config import GRIDS
-from everlight_experiments.facts.config import Config
-from everlight_experiments.facts.config import Data
-from everlight_experiments.facts.config import Network
-from everlight_experiments.facts.config import Scale
-from everlight_experiments.facts.metrics import GENERALISED
-from everlight_experiments.facts.metrics import TOP
-from everlight_experiments.facts.metrics import fact_metrics
-from everlight_experiments.facts.metrics import group_tests
-from everlight_experiments.facts.metrics import nearest_facts
-from everlight_data.images.feature_files import Features
+from everlight_experiments.facts.config import GRIDS, Config, Data, Network, Scale
+from everlight_experiments.facts.metrics import (
+    GENERALISED,
+    TOP,
+    fact_metrics,
+    group_tests,
+    nearest_facts,
+)
 
 GATE_SIDE = 8
 """ExpertGate's gate reads images as means of this many blocks per side."""
