@@ -4,6 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.illuminant.pairs import (
+    PHONE_AUGMENTATIONS,
+    TRANSFORM_AND_WHITE_BALANCE,
+    WHITE_BALANCE,
+)
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_experiments.common.checkpoint import Checkpoints
@@ -16,11 +21,6 @@ from everlight_experiments.illuminant.cross_validation import (
     cross_coverage,
     cross_validate,
     repeat_samples,
-)
-from everlight_experiments.illuminant.pairs import (
-    PHONE_AUGMENTATIONS,
-    TRANSFORM_AND_WHITE_BALANCE,
-    WHITE_BALANCE,
 )
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)

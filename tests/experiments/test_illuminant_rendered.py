@@ -6,6 +6,12 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.illuminant.scenes import (
+    TRAINING_NOISE,
+    Variant,
+    prepare_data,
+    render_variants,
+)
 
 from everlight.models.illuminant_training import TrainingSettings
 from everlight_data.color.spectra import embedded_library
@@ -14,12 +20,6 @@ from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
 from everlight_experiments.illuminant.model_files import load_model
 from everlight_experiments.illuminant.pair_map import map_of_pairs, sensitivity_distances
 from everlight_experiments.illuminant.rendered import draw_pairs
-from everlight_experiments.illuminant.scenes import (
-    TRAINING_NOISE,
-    Variant,
-    prepare_data,
-    render_variants,
-)
 from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
 
 # One process, so that the run is made once.

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
 
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
@@ -31,7 +32,6 @@ from everlight_experiments.illuminant.methods import (
     moments_of,
 )
 from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
 from everlight_experiments.illuminant.photographs import (
     compare_images,
     correction_columns,

@@ -4,14 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
-from everlight_data.errors import DataError
-from everlight_experiments.illuminant import unseen
-from everlight_experiments.illuminant.config import OWN_NETWORKS, PRESETS, UNSEEN_NETWORKS
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
-from everlight_experiments.illuminant.unseen import draw_camera_folds
 from everlight_experiments.illuminant.unseen_cameras import (
     Sensors,
     all_shots,
@@ -22,6 +14,14 @@ from everlight_experiments.illuminant.unseen_cameras import (
     principal_components,
     see_scenes,
 )
+
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary, embedded_library
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant import unseen
+from everlight_experiments.illuminant.config import OWN_NETWORKS, PRESETS, UNSEEN_NETWORKS
+from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.unseen import draw_camera_folds
 
 CAMERAS = 12
 # What the third camera makes of the first one's channels.

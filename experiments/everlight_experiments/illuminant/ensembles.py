@@ -1,30 +1,28 @@
 """Ensembles of networks on rendered scenes for `estimate`, and the coverage of their intervals."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.models.illuminant_interval import COVERAGE
-from everlight.models.illuminant_net import IlluminantNet
-from everlight.models.illuminant_training import TrainingSettings, predict_chromaticity
+from everlight.models.illuminant_interval import COVERAGE, IntervalCoverage, interval_coverage
+from everlight.models.illuminant_training import TrainingSettings
 from everlight.models.out_of_distribution import calibrate_distances
+from everlight.trees import rows_of
+from everlight_data.color.camera_pairs import VIEWS, View
+from everlight_data.color.rendered_pairs import RenderedPair
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, Table
-from everlight_experiments.common.trees import rows_of
-from everlight_experiments.illuminant.cross_validation import (
-    VIEWS,
-    Coverage,
-    View,
-    inside,
-    intervals,
+from everlight_experiments.illuminant.model_files import (
+    PairModel,
+    ViewModel,
+    calibrated,
+    members_estimates,
 )
-from everlight_experiments.illuminant.model_files import PairModel, ViewModel, calibrated
-from everlight_experiments.illuminant.networks import stack_problems, train_networks
-from everlight_experiments.illuminant.scenes import PairData
+from everlight_experiments.illuminant.networks import train_networks
 
 ENSEMBLE = 4
 """Number of saved networks per camera's illuminant, with different initial parameters."""
@@ -33,7 +31,7 @@ DEPTH = 5
 
 
 def train_models(
-    data: Sequence[PairData],
+    data: Sequence[RenderedPair],
     pairs: Sequence[tuple[str, str]],
     optimizer: TrainingSettings,
     seed: int,
@@ -43,7 +41,7 @@ def train_models(
     """Train an ensemble for each camera of each pair, calibrated on the validation scenes."""
     problems = [pair.problem("T", view) for pair in data for view in VIEWS for _ in range(ENSEMBLE)]
     trained = train_networks(
-        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
+        problems, (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
     ).models[DEPTH]
     trained = jax.tree.map(
         lambda leaf: leaf.reshape(len(data), len(VIEWS), ENSEMBLE, *leaf.shape[1:]), trained
@@ -69,15 +67,12 @@ def train_models(
     return models
 
 
-_NETWORK = IlluminantNet(DEPTH)
-_predict = jax.jit(
-    jax.vmap(lambda member, features: predict_chromaticity(_NETWORK, member, features), (0, None))
-)
+_predict = jax.jit(partial(members_estimates, DEPTH))
 
 
 def measure_coverage(
-    models: Sequence[PairModel], tests: Mapping[str, Sequence[PairData]]
-) -> list[tuple[View, str, Coverage]]:
+    models: Sequence[PairModel], tests: Mapping[str, Sequence[RenderedPair]]
+) -> list[tuple[View, str, IntervalCoverage]]:
     """Return the intervals' coverage of both cameras' illuminants by kind of test scenes."""
     found = []
     for kind, pairs in tests.items():
@@ -88,14 +83,14 @@ def measure_coverage(
                 continue
             for view in VIEWS:
                 own: ViewModel = getattr(model, view)
-                each = intervals(own.interval, _predict(own.members, test.inputs["T"][rows][kept]))
-                wide = each.degrees >= own.uninformative
-                parts = inside(each, test.targets(rows, view)[kept]), each.degrees, wide
-                found.append((view, kind, Coverage(*(float(jnp.mean(part)) for part in parts))))
+                estimates = _predict(own.members, test.inputs["T"][rows][kept])
+                truth = test.targets(rows, view)[kept]
+                measured = interval_coverage(own.interval, estimates, truth, own.uninformative)
+                found.append((view, kind, measured))
     return found
 
 
-def coverage_table(found: Sequence[tuple[View, str, Coverage]]) -> Table:
+def coverage_table(found: Sequence[tuple[View, str, IntervalCoverage]]) -> Table:
     """Return the mean coverage over camera pairs, and the minimum, by kind of test scenes."""
     rows = []
     for kind in dict.fromkeys(kind for _, kind, _ in found):

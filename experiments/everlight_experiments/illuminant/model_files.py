@@ -24,8 +24,10 @@ from everlight.color.transforms import Normalization, fit_color_transform
 from everlight.models.illuminant_interval import (
     Interval,
     IntervalScale,
+    calibrate_interval,
     chromaticity_interval,
     ensemble_chromaticity,
+    uninformative_interval,
 )
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import IlluminantModel, predict_chromaticity
@@ -35,15 +37,10 @@ from everlight.models.out_of_distribution import (
     OutOfDistributionScore,
     out_of_distribution_score,
 )
+from everlight_data.color.camera_pairs import VIEWS, View
 from everlight_data.errors import DataError
 from everlight_data.files import one_line
 from everlight_experiments.common.checkpoint import Checkpoints, open_existing
-from everlight_experiments.illuminant.cross_validation import (
-    VIEWS,
-    View,
-    calibrate_all,
-    uninformative,
-)
 
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalised, or the most probable under a prior."""
@@ -94,7 +91,7 @@ def calibrated(
       truth: true chromaticities of these pairs.
       distances: distribution of the training inputs, and distances from it.
     """
-    scale, alone = calibrate_all(held_out, truth), uninformative(truth).degrees
+    scale, alone = calibrate_interval(held_out, truth), uninformative_interval(truth).degrees
     return ViewModel(given, depth, members, scale, distances, alone)
 
 

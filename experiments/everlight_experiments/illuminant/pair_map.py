@@ -1,6 +1,8 @@
 """Errors of all pairs of cameras, and the gain of the second camera."""
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -13,11 +15,13 @@ from everlight.color.chromaticity import from_chromaticity, to_chromaticity
 from everlight.color.transform_prior import fit_probable_transform, learn_transform_prior
 from everlight.color.transforms import fit_color_transform
 from everlight_data.color.radiometric import RadiometricSettings, draw_scenes
+from everlight_data.color.rendered_pairs import MISFIT, all_moments
 from everlight_data.color.rendered_views import BATCH, View, view_scenes
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra import SpectralLibrary, sensitivity_distances
 from everlight_experiments.common.progress import progress
+from everlight_experiments.common.report import Figure, Section
+from everlight_experiments.illuminant import plots
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.scenes import MISFIT, all_moments
 
 
 class PairMap(NamedTuple):
@@ -79,10 +83,29 @@ def map_of_pairs(library: SpectralLibrary, scenes: int, seed: int, read_noise: f
     return PairMap(*errors, sensitivity_distances(library), invalid)
 
 
-def sensitivity_distances(library: SpectralLibrary) -> Float[np.ndarray, "c c"]:
-    """Return the distances of `PairMap`; they are 0 on the diagonal."""
-    distances = []
-    for main in library.sensitivities:
-        left = [second - second @ np.linalg.pinv(main) @ main for second in library.sensitivities]
-        distances.append(np.linalg.norm(left, axis=(1, 2)))
-    return np.stack(distances) / np.linalg.norm(library.sensitivities, axis=(1, 2))
+def map_section(folder: Path, pair_map: PairMap, cameras: Sequence[str]) -> Section:
+    """Return the report's section on the errors of all pairs; figures are written into `folder`."""
+    sentences, figures = [], []
+    for index, (condition, errors) in enumerate(
+        zip(("exact responses", "1% noise"), pair_map.transform, strict=True)
+    ):
+        gain = pair_map.moments[index] - pair_map.both[index]
+        best, worst = (
+            " with ".join(cameras[place] for place in np.unravel_index(row, errors.shape))
+            for row in (np.nanargmin(errors), np.nanargmax(errors))
+        )
+        sentences.append(
+            f"With {condition}: the median error from T is {np.nanmedian(errors):.2f} degrees, the "
+            f"lowest {np.nanmin(errors):.2f} ({best}), the highest {np.nanmax(errors):.2f} "
+            f"({worst}). The second camera reduces the error of moments by {np.nanmin(gain):.2f} "
+            f"to {np.nanmax(gain):.2f} degrees."
+        )
+        path = folder / f"pair_map_{'exact' if index == 0 else 'noisy'}.png"
+        caption = f"Mean angular error by main and second camera, {condition}."
+        figures.append(Figure(caption, plots.plot_pair_map(path, errors, cameras)))
+    count = len(cameras) * (len(cameras) - 1)
+    intro = (
+        f"Linear regression on all {count} ordered pairs, seen illuminants. Scenes without a "
+        f"transform: {pair_map.invalid}, not scored."
+    )
+    return Section("Errors of all camera pairs", (intro, *sentences), figures)

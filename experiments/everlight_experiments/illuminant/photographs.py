@@ -15,9 +15,11 @@ from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import von_kries
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.camera_pairs import MOMENTS, CameraPairs, Samples
 from everlight_data.color.constancy_sets import ConstancySet
 from everlight_data.color.image_sets import CameraImages, ImageSet, shrink_images
 from everlight_data.color.nus import CAMERAS, THUMBNAILS_SOURCE
+from everlight_data.color.pair_augmentations import repeat_samples
 from everlight_data.color.rendered_views import render_thumbnails
 from everlight_data.color.spectra import SpectralLibrary
 from everlight_data.locations import locate
@@ -26,13 +28,7 @@ from everlight_experiments.common.progress import progress
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison, angular_errors
-from everlight_experiments.illuminant.cross_validation import (
-    MOMENTS,
-    CameraPairs,
-    Samples,
-    cross_validate,
-    repeat_samples,
-)
+from everlight_experiments.illuminant.cross_validation import cross_validate
 from everlight_experiments.illuminant.methods import (
     Illuminants,
     Keep,

@@ -18,19 +18,19 @@ from jaxtyping import Float
 
 from everlight.color.baselines.linear_regression import LinearRegression
 from everlight.color.chromaticity import from_chromaticity
-from everlight.models.illuminant_interval import ensemble_chromaticity
+from everlight.models.illuminant_interval import (
+    IntervalCoverage,
+    cross_coverage,
+    ensemble_chromaticity,
+)
 from everlight.models.illuminant_training import IlluminantModel, TrainingSettings
+from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant.comparison import angular_errors
 from everlight_experiments.illuminant.cross_validation import (
     CHOSEN,
-    TRANSFORM,
-    Augment,
-    CameraPairs,
-    Coverage,
     CrossValidation,
     chosen_rows,
-    cross_coverage,
     cross_validate,
     network_name,
     regression_name,
@@ -87,7 +87,7 @@ class Choice(NamedTuple):
             illuminants[fold] = from_chromaticity(estimates)
         return illuminants
 
-    def coverage(self) -> Coverage:
+    def coverage(self) -> IntervalCoverage:
         """Return the coverage, with each fold's candidate selected and calibrated without it."""
         every = [self.held_out(candidate) for candidate in self.without]
         folds = [np.unique(fold) for fold in self.data.folds]

@@ -13,6 +13,7 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,12 +22,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
+from everlight.models.illuminant_batches import predict_batch
 from everlight.models.illuminant_training import Problem, TrainingSettings
+from everlight_data.color.camera_descriptions import (
+    COMPONENTS,
+    KNOWN_KELVIN,
+    Sensors,
+    World,
+    all_shots,
+    draw_shots,
+    inputs_of,
+    known_illuminants,
+    principal_components,
+    samples_of,
+    see_scenes,
+)
+from everlight_data.color.camera_pairs import Samples
 from everlight_data.color.radiometric import Split
+from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import SpectralLibrary, measured_library
+from everlight_data.color.spectra import (
+    SpectralLibrary,
+    measured_library,
+    sensitivity_distances,
+)
 from everlight_data.errors import DataError
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
@@ -40,23 +61,8 @@ from everlight_experiments.illuminant.comparison import (
     record_errors,
 )
 from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORKS, Plan
-from everlight_experiments.illuminant.networks import predict_all, stack_problems, train_networks
-from everlight_experiments.illuminant.pair_map import sensitivity_distances
+from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.scenes import SPLITS
-from everlight_experiments.illuminant.unseen_cameras import (
-    COMPONENTS,
-    KNOWN_KELVIN,
-    Sensors,
-    Shots,
-    World,
-    all_shots,
-    draw_shots,
-    inputs_of,
-    known_illuminants,
-    principal_components,
-    see_scenes,
-)
 
 VALIDATION_CAMERAS = 4
 """Number of cameras whose pairs select the best step."""
@@ -66,7 +72,6 @@ DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""
 SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
 """Training samples from many pairs, and validation samples."""
-TITLES: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 INTERPOLATED = "Interpolated between the known lights"
 HEADLINE = "Net on T and known lights, other pairs"
 OWN = "Net on T, the very pair"
@@ -86,23 +91,19 @@ class CameraFold(NamedTuple):
         return [(first, second), (second, first)]
 
 
-Job = tuple[Split, CameraFold]
 Inputs = Mapping[str, Float[np.ndarray, "n f"]]
 
 
-class Part(NamedTuple):
-    """Inputs by name, and chromaticities; samples without a transform are replaced."""
+class Task(NamedTuple):
+    """Training and validation samples of networks, and the inputs of their tests."""
 
-    inputs: Inputs
-    targets: Float[np.ndarray, "n 2"]
+    train: Samples
+    valid: Samples
+    tests: Sequence[Inputs]
 
 
 def run_unseen(
-    folder: RunFolder,
-    plan: Plan,
-    seed: int,
-    camera_pairs: int,
-    library: SpectralLibrary | None = None,
+    folder: RunFolder, plan: Plan, seed: int, camera_pairs: int
 ) -> tuple[list[tuple[str, str]], FirstScreen, list[Section]]:
     """Train and compare; return the report's facts, summary and body.
 
@@ -111,29 +112,29 @@ def run_unseen(
       plan: preset.
       seed: random seed of cameras, scenes and trainings.
       camera_pairs: number of disjoint pairs that are left out in turn.
-      library: spectra and cameras; by default the measured ones.
     """
-    library = measured_library() if library is None else library
+    library = measured_library()
     folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
-    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
-    jobs = [(split, fold) for split in SPLITS for fold in folds]
-    known = known_illuminants(library)
-    sensors = [Sensors(*known, principal_components(library, fold.training)) for _, fold in jobs]
-    learned = _train_others(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
-    learned |= _train_own(jobs, worlds, sensors, plan.training, seed, folder.checkpoints)
     roles = [role for fold in folds for role in fold.roles()]
+    worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
+    others, own = _tasks(library, folds, worlds, seed)
+    learned = {
+        name: _train(name, given, tasks, plan.training, seed, folder.checkpoints)
+        for networks, tasks in ((UNSEEN_NETWORKS, others), (OWN_NETWORKS, own))
+        for name, given in networks.items()
+    }
     comparisons = {}
-    for split, world in worlds.items():
-        estimates = _without_learning(world, roles, sensors[0])
-        places = [index for index, job in enumerate(jobs) if job[0] == split]
+    for number, (split, world) in enumerate(worlds.items()):
+        rows = slice(number * len(roles), (number + 1) * len(roles))
+        estimates = _without_learning(world, roles, [task.tests[0] for task in own[rows]])
         for name, each in learned.items():
-            estimates[name] = each[places].reshape(len(roles), 1, -1, 3)
+            estimates[name] = each.reshape(-1, 1, *each.shape[-2:])[rows]
         test = world.scenes.test
         comparisons[split] = Comparison(
             estimates,
             np.stack([world.illuminants[main, test] for main, _ in roles])[:, None],
-            TITLES[split],
-            f"Test scenes of {len(roles)} unseen camera pairs, {TITLES[split]}.",
+            SPLITS[split],
+            f"Test scenes of {len(roles)} unseen camera pairs, {SPLITS[split]}.",
             "camera pairs",
             {},
             Units("illuminants", world.scenes.clusters[test][None]),
@@ -203,113 +204,81 @@ def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
     return np.hstack([inputs[name] for name in given])
 
 
-def _part(shots: Shots, world: World, sensors: Sensors) -> Part:
-    inputs = inputs_of(shots, world, sensors)
-    rows = np.resize(np.flatnonzero(np.isfinite(inputs["T"]).all(axis=1)), len(shots.scene))
-    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
-    return Part({name: values[rows] for name, values in inputs.items()}, targets[rows])
-
-
-def _train_others(
-    jobs: Sequence[Job],
+def _tasks(
+    library: SpectralLibrary,
+    folds: Sequence[CameraFold],
     worlds: Mapping[Split, World],
-    sensors: Sequence[Sensors],
-    optimizer: TrainingSettings,
     seed: int,
-    checkpoints: Path,
-) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """Return estimates of each job's unseen pair, in both roles, by networks of other pairs."""
-    parts, tests = [], []
-    for number, ((split, fold), own) in enumerate(zip(jobs, sensors, strict=True)):
+) -> tuple[list[Task], list[Task]]:
+    """Return the tasks by split and fold of networks of other pairs, and of the very pair.
+
+    Those of other pairs are tested on the unseen pair in both roles. Networks of the very pair have
+    a task for each role.
+    """
+    known, others, own = known_illuminants(library), [], []
+    for number, (split, fold) in enumerate(itertools.product(worlds, folds)):
         world, rng = worlds[split], np.random.default_rng((seed, number))
         scenes = world.scenes
+        sensors = Sensors(*known, principal_components(library, fold.training))
         train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
         valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
-        parts.append((_part(train, world, own), _part(valid, world, own)))
-        tests.append([inputs_of(all_shots(*r, scenes.test), world, own) for r in fold.roles()])
-    return {
-        name: _train(name, given, parts, tests, optimizer, seed, checkpoints)
-        for name, given in UNSEEN_NETWORKS.items()
-    }
-
-
-def _train_own(
-    jobs: Sequence[Job],
-    worlds: Mapping[Split, World],
-    sensors: Sequence[Sensors],
-    optimizer: TrainingSettings,
-    seed: int,
-    checkpoints: Path,
-) -> dict[str, Float[np.ndarray, "jobs 2 n 3"]]:
-    """Return the same by networks of the pair itself, one for each role."""
-    parts, tests = [], []
-    for (split, fold), own in zip(jobs, sensors, strict=True):
-        world = worlds[split]
-        scenes = world.scenes
-        for role in fold.roles():
-            train, valid = (
-                _part(all_shots(*role, rows), world, own) for rows in (scenes.train, scenes.valid)
-            )
-            parts.append((train, valid))
-            tests.append([inputs_of(all_shots(*role, scenes.test), world, own)])
-    return {
-        name: _train(name, given, parts, tests, optimizer, seed, checkpoints).reshape(
-            len(jobs), 2, -1, 3
-        )
-        for name, given in OWN_NETWORKS.items()
-    }
+        tests = [inputs_of(all_shots(*role, scenes.test), world, sensors) for role in fold.roles()]
+        others.append(Task(*(samples_of(each, world, sensors) for each in (train, valid)), tests))
+        for role, test in zip(fold.roles(), tests, strict=True):
+            parts = (all_shots(*role, rows) for rows in (scenes.train, scenes.valid))
+            own.append(Task(*(samples_of(part, world, sensors) for part in parts), [test]))
+    return others, own
 
 
 def _train(
     name: str,
     given: Sequence[str],
-    parts: Sequence[tuple[Part, Part]],
-    tests: Sequence[Sequence[Inputs]],
+    tasks: Sequence[Task],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> Float[np.ndarray, "problems tests n 3"]:
-    """Return estimates of each problem's tests by the network trained on its parts.
+) -> Float[np.ndarray, "tasks tests n 3"]:
+    """Return estimates of each task's tests by a network trained on its samples.
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
+
+    def joined(inputs: Inputs) -> Float[np.ndarray, "n f"]:
+        return np.hstack([inputs[name] for name in given])
 
     def reference(inputs: Inputs) -> Float[np.ndarray, "n 2"] | float:
         return inputs["interpolated"] if "known lights" in given else 1.0
 
     problems = []
-    for both in parts:
-        samples = [
-            (_joined(part.inputs, given), part.targets / reference(part.inputs)) for part in both
+    for task in tasks:
+        parts = [
+            (joined(part.inputs), part.targets / reference(part.inputs))
+            for part in (task.train, task.valid)
         ]
-        problems.append(Problem(*samples[0], *samples[1]))
+        problems.append(Problem(*parts[0], *parts[1]))
     folder = checkpoints / name.replace(",", "").replace(" ", "-")
-    trained = train_networks(
-        stack_problems(problems), (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH
-    )
-    features = np.stack([np.concatenate([_joined(test, given) for test in own]) for own in tests])
-    ratios = predict_all(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
-    ratios = np.asarray(ratios).reshape(len(tests), len(tests[0]), -1, 2)
+    trained = train_networks(problems, (DEPTH,), optimizer, seed, Checkpoints(folder), WIDTH)
+    features = np.stack([np.concatenate([joined(test) for test in task.tests]) for task in tasks])
+    ratios = predict_batch(DEPTH, trained.models[DEPTH], jnp.asarray(features), WIDTH)
+    ratios = np.asarray(ratios).reshape(len(tasks), len(tasks[0].tests), -1, 2)
     if "known lights" in given:
-        ratios = ratios * np.stack([[test["interpolated"] for test in own] for own in tests])
+        ratios = ratios * np.stack([[reference(test) for test in task.tests] for task in tasks])
     return np.asarray(from_chromaticity(jnp.asarray(ratios)))
 
 
 def _without_learning(
-    world: World, roles: Sequence[tuple[int, int]], sensors: Sensors
+    world: World, roles: Sequence[tuple[int, int]], tests: Sequence[Inputs]
 ) -> dict[str, Float[np.ndarray, "p 1 n 3"]]:
     """Return estimates by statistics of the main image, and by T between known illuminants."""
-    test = world.scenes.test
-    images = [patch_thumbnails(world.colors[main, test]) for main, _ in roles]
+    images = [patch_thumbnails(world.colors[main, world.scenes.test]) for main, _ in roles]
     estimates = {
         name: np.stack(
             [estimate_all(ESTIMATORS[name], each, jnp.ones(each.shape[:3])) for each in images]
         )[:, None]
         for name in ("GW", "SoG")
     }
-    between = [inputs_of(all_shots(*role, test), world, sensors)["interpolated"] for role in roles]
-    interpolated = from_chromaticity(jnp.asarray(np.stack(between)))
-    return estimates | {INTERPOLATED: np.asarray(interpolated)[:, None]}
+    between = jnp.asarray(np.stack([test["interpolated"] for test in tests]))
+    return estimates | {INTERPOLATED: np.asarray(from_chromaticity(between))[:, None]}
 
 
 def _pairs_table(
@@ -320,7 +289,7 @@ def _pairs_table(
     errors = {split: each.errors() for split, each in comparisons.items()}
     columns = [Column("Main"), Column("Second"), Column("Distance")]
     for split in errors:
-        columns += [Column(name, TITLES[split]) for name in CURVES]
+        columns += [Column(name, SPLITS[split]) for name in CURVES]
     rows = []
     for index, names in enumerate(pairs):
         row = [*names, f"{distances[index]:.3f}"]

@@ -1,16 +1,14 @@
 """Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors."""
 
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.radiometry import blackbody_power, response_table
-from everlight.color.transforms import fit_color_transform
+from everlight_data.color.camera_pairs import Samples, finite_rows
 from everlight_data.color.radiometric import (
     RadiometricSettings,
     Scenes,
@@ -18,8 +16,8 @@ from everlight_data.color.radiometric import (
     draw_scenes,
     photograph,
 )
+from everlight_data.color.rendered_pairs import all_moments, fit_all, flat_or_nan
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
-from everlight_experiments.illuminant.scenes import all_moments
 
 KNOWN_KELVIN = (2856.0, 6504.0)
 """Colour temperatures of the known illuminants, a lamp and daylight, as black bodies."""
@@ -70,9 +68,6 @@ def see_scenes(library: SpectralLibrary, count: int, split: Split, seed: int) ->
     )
 
 
-_fit_all = jax.jit(jax.vmap(partial(fit_color_transform, normalize="scale")))
-
-
 def known_illuminants(
     library: SpectralLibrary,
 ) -> tuple[Float[np.ndarray, "c c 18"], Float[np.ndarray, "c 4"]]:
@@ -86,7 +81,7 @@ def known_illuminants(
     surfaces = jnp.asarray(np.stack([table.surfaces for table in tables]), jnp.float32)
     flat = surfaces.reshape(-1, *surfaces.shape[2:])
     transforms = [
-        _fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
+        fit_all(jnp.tile(own, (len(tables), 1, 1)), flat).transform.reshape(len(tables), 18)
         for own in surfaces
     ]
     whites = jnp.stack([jnp.log(to_chromaticity(table.illuminants)).ravel() for table in tables])
@@ -122,9 +117,7 @@ def all_shots(main: int, second: int, scenes: slice) -> Shots:
 def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[np.ndarray, "n f"]]:
     """Return all inputs of the networks; T is NaN where a scene has none."""
     main = world.colors[shots.main, shots.scene]
-    fit = _fit_all(main, world.colors[shots.second, shots.scene])
-    transforms = jnp.where(fit.valid[:, None, None], fit.transform, jnp.nan).reshape(-1, 9)
-    transforms = np.asarray(transforms)
+    transforms = np.asarray(flat_or_nan(fit_all(main, world.colors[shots.second, shots.scene])))
     components = (sensors.components[shots.main], sensors.components[shots.second])
     known = between_known(transforms, shots, sensors)
     return {
@@ -135,6 +128,14 @@ def inputs_of(shots: Shots, world: World, sensors: Sensors) -> dict[str, Float[n
         "interpolated": known.illuminant,
         "sensitivities": np.hstack(components),
     }
+
+
+def samples_of(shots: Shots, world: World, sensors: Sensors) -> Samples:
+    """Return inputs and chromaticities; samples without a transform are replaced."""
+    inputs = inputs_of(shots, world, sensors)
+    rows = finite_rows(inputs["T"])
+    targets = np.asarray(to_chromaticity(world.illuminants[shots.main, shots.scene]))
+    return Samples({name: values[rows] for name, values in inputs.items()}, targets[rows])
 
 
 class BetweenKnown(NamedTuple):
