@@ -1,5 +1,11 @@
-"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors."""
+"""Inputs of networks for unseen cameras: scenes in their colours, and descriptions of sensors.
 
+Some cameras are left out in pairs. Networks are trained on random pairs of the others, and on the
+very pair for comparison.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -18,6 +24,7 @@ from everlight_data.color.radiometric import (
 )
 from everlight_data.color.rendered_pairs import all_moments, fit_all, flat_or_nan
 from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_data.errors import DataError
 
 KNOWN_KELVIN = (2856.0, 6504.0)
 """Colour temperatures of the known illuminants, a lamp and daylight, as black bodies."""
@@ -25,6 +32,14 @@ FARTHEST = (-1.0, 2.0)
 """Range of the position between the transforms of the known illuminants, which are 0 and 1."""
 COMPONENTS = 4
 """Number of principal components of the training cameras' sensitivities."""
+VALIDATION_CAMERAS = 4
+"""Number of cameras whose pairs select the best step."""
+LEAST_CAMERAS = COMPONENTS + 1
+"""Minimum number of training cameras; with fewer some component is rounding noise."""
+SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
+"""Training samples from many pairs, and validation samples."""
+
+Inputs = Mapping[str, Float[np.ndarray, "n f"]]
 
 
 class World(NamedTuple):
@@ -165,3 +180,76 @@ def between_known(
     illuminant = np.exp(whites[:, :2] + share * (whites[:, 2:] - whites[:, :2]))
     place = np.hstack([share, beside, way, np.log(length), whites])
     return BetweenKnown(place, illuminant)
+
+
+class CameraFold(NamedTuple):
+    """Cameras of the test pair, for validation and for training."""
+
+    unseen: Int[np.ndarray, "2"]
+    validation: Int[np.ndarray, "v"]
+    training: Int[np.ndarray, "t"]
+
+    def roles(self) -> list[tuple[int, int]]:
+        """Return the unseen pair, main camera first, in both roles."""
+        first, second = self.unseen.tolist()
+        return [(first, second), (second, first)]
+
+
+def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
+    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
+
+    Raises:
+      DataError: there are too few cameras.
+    """
+    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
+    if cameras < least:
+        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
+    order = np.random.default_rng(seed).permutation(cameras)
+    cuts = [2, 2 + VALIDATION_CAMERAS]
+    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
+
+
+def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
+    return np.hstack([inputs[name] for name in given])
+
+
+class UnseenTask(NamedTuple):
+    """Training and validation samples of networks, and the inputs of their tests."""
+
+    train: Samples
+    valid: Samples
+    tests: Sequence[Inputs]
+
+
+def unseen_tasks(
+    library: SpectralLibrary,
+    folds: Sequence[CameraFold],
+    worlds: Mapping[Split, World],
+    seed: int,
+) -> tuple[list[UnseenTask], list[UnseenTask]]:
+    """Return the tasks by split and fold of networks of other pairs, and of the very pair.
+
+    Those of other pairs are tested on the unseen pair in both roles. Networks of the very pair have
+    a task for each role.
+
+    Args:
+      library: spectra and cameras.
+      folds: cameras of the tests, for validation and for training.
+      worlds: responses of every camera by split.
+      seed: random seed of the drawn pairs and scenes.
+    """
+    known, others, own = known_illuminants(library), [], []
+    for number, (split, fold) in enumerate(itertools.product(worlds, folds)):
+        world, rng = worlds[split], np.random.default_rng((seed, number))
+        scenes = world.scenes
+        sensors = Sensors(*known, principal_components(library, fold.training))
+        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
+        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
+        tests = [inputs_of(all_shots(*role, scenes.test), world, sensors) for role in fold.roles()]
+        others.append(
+            UnseenTask(*(samples_of(each, world, sensors) for each in (train, valid)), tests)
+        )
+        for role, test in zip(fold.roles(), tests, strict=True):
+            parts = (all_shots(*role, rows) for rows in (scenes.train, scenes.valid))
+            own.append(UnseenTask(*(samples_of(part, world, sensors) for part in parts), [test]))
+    return others, own

@@ -25,13 +25,7 @@ from everlight.models.illuminant_batches import (
 from everlight.models.illuminant_interval import ensemble_chromaticity
 from everlight.models.illuminant_training import TrainingSettings, chromaticity_loss
 from everlight.trees import stacked
-from everlight_data.color.camera_pairs import (
-    TRANSFORM,
-    Augment,
-    CameraPairs,
-    Samples,
-    problem_of,
-)
+from everlight_data.color.camera_pairs import TRANSFORM, Augment, CameraPairs, Samples, problem_of
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.run_folder import RunFolder
 from everlight_experiments.illuminant.comparison import Comparison

@@ -43,9 +43,7 @@ def train_models(
     trained = train_networks(
         problems, (DEPTH,), optimizer, seed, Checkpoints(checkpoints / "ensembles")
     ).models[DEPTH]
-    trained = jax.tree.map(
-        lambda leaf: leaf.reshape(len(data), len(VIEWS), ENSEMBLE, *leaf.shape[1:]), trained
-    )
+    numbers = np.arange(len(problems)).reshape(len(data), len(VIEWS), ENSEMBLE)
     models = []
     for index, (pair, cameras) in enumerate(zip(data, pairs, strict=True)):
         valid = pair.scenes.valid
@@ -54,7 +52,7 @@ def train_models(
         distances = calibrate_distances(known, pair.distances[valid][kept])
         views = {}
         for place, view in enumerate(VIEWS):
-            members = rows_of(trained, (index, place))
+            members = rows_of(trained, numbers[index, place])
             predicted = _predict(members, pair.inputs["T"][valid][kept])
             truth = pair.targets(valid, view)[kept]
             views[view] = calibrated("T", DEPTH, members, predicted, truth, distances)
@@ -70,34 +68,35 @@ def train_models(
 _predict = jax.jit(partial(members_estimates, DEPTH))
 
 
+Coverages = dict[str, dict[View, list[IntervalCoverage]]]
+"""Coverage of each camera pair's intervals by kind of test scenes and by camera."""
+
+
 def measure_coverage(
     models: Sequence[PairModel], tests: Mapping[str, Sequence[RenderedPair]]
-) -> list[tuple[View, str, IntervalCoverage]]:
-    """Return the intervals' coverage of both cameras' illuminants by kind of test scenes."""
-    found = []
+) -> Coverages:
+    """Return the intervals' coverage, without pairs whose scenes determine no transform."""
+    found: Coverages = {}
     for kind, pairs in tests.items():
         for model, test in zip(models, pairs, strict=True):
             rows = test.scenes.test
             kept = test.determined(rows)
-            if not kept.any():
-                continue
-            for view in VIEWS:
+            for view in VIEWS if kept.any() else ():
                 own: ViewModel = getattr(model, view)
                 estimates = _predict(own.members, test.inputs["T"][rows][kept])
                 truth = test.targets(rows, view)[kept]
                 measured = interval_coverage(own.interval, estimates, truth, own.uninformative)
-                found.append((view, kind, measured))
+                found.setdefault(kind, {}).setdefault(view, []).append(measured)
     return found
 
 
-def coverage_table(found: Sequence[tuple[View, str, IntervalCoverage]]) -> Table:
+def coverage_table(found: Coverages) -> Table:
     """Return the mean coverage over camera pairs, and the minimum, by kind of test scenes."""
     rows = []
-    for kind in dict.fromkeys(kind for _, kind, _ in found):
+    for kind, by_view in found.items():
         row = [kind]
         for view in VIEWS:
-            own = [coverage for of, scenes, coverage in found if (of, scenes) == (view, kind)]
-            shares, degrees, wide = np.transpose(own)
+            shares, degrees, wide = np.transpose(by_view[view])
             row += [f"{shares.mean():.1%}", f"{shares.min():.1%}", f"{degrees.mean():.1f}"]
             row.append(f"{wide.mean():.1%}")
         rows.append(row)

@@ -8,11 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
-from everlight.models.illuminant_batches import (
-    TrainedNetworks,
-    make_batch_trainer,
-    stack_problems,
-)
+from everlight.models.illuminant_batches import TrainedNetworks, make_batch_trainer, stack_problems
 from everlight.models.illuminant_net import IlluminantNet
 from everlight.models.illuminant_training import Losses, Problem, TrainingSettings
 from everlight.trees import checksums_of

@@ -70,7 +70,7 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         phone_rows(),
         RATES,
     )
-    save_ensembles(folder, held_out, data)
+    coverage = save_ensembles(folder, held_out, data)
     if augmented is not None:
         comparisons["test-set"].estimates.update(
             as_released(folder, data, augmented, seeds, training)
@@ -105,7 +105,7 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
         (
             *PHONE_NOTES,
             f"With held-out selection each fold selects the learning rate, {rates}.",
-            _coverage_note(coverage_of(held_out, data)),
+            _coverage_note(coverage),
         ),
         [*map(error_table, (*comparisons.values(), other)), _validation_table(held_out)],
     )
@@ -143,47 +143,39 @@ def as_released(
     data = data._replace(inputs={TRANSFORM: data.inputs[TRANSFORM]})
     checkpoints = Checkpoints(folder.checkpoints / "as-released")
     outcome = train_folds(data, {"as released": split}, seeds, training, checkpoints)
-    names = [f"{network_name(TRANSFORM, depth)}, as released" for depth in PARAMETERS]
-    illuminants = outcome.illuminants()
+    illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
+    names = [f"{network_name(TRANSFORM, depth)}, as released" for depth in depths]
     return {name: illuminants[name] for name in names}
 
 
-def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> None:
+def save_ensembles(
+    folder: RunFolder, outcome: CrossValidation, data: CameraPairs
+) -> dict[str, IntervalCoverage]:
     """Save all folds' and seeds' networks, each fold's of its chosen augmentation, for `estimate`.
 
     Intervals are calibrated on every test fold by the networks trained without it. All networks
     together disagree a little more, which widens the intervals.
+
+    Returns:
+      Each network's interval coverage on a fold, calibrated on the other two.
     """
-    transforms = jnp.asarray(data.inputs[TRANSFORM])
+    transforms, truth = jnp.asarray(data.inputs[TRANSFORM]), data.targets(data.folds.ravel())
     distances = cross_calibrate_distances(transforms, list(data.folds))
+    folds, coverage = np.split(np.arange(len(truth)), FOLDS), {}
     for depth, models in outcome.networks[TRANSFORM].models.items():
-        by_augmentation = outcome.validation[network_name(TRANSFORM, depth)]
-        losses = np.stack([by_augmentation[name] for name in PHONE_AUGMENTATIONS])
+        name = network_name(TRANSFORM, depth)
+        losses = np.stack([outcome.validation[name][each] for each in PHONE_AUGMENTATIONS])
         members = rows_of(models, chosen_rows(losses, models.mean.shape[0]))
-        estimates, truth = map(jnp.asarray, _held_out(outcome, data, depth))
+        chosen = outcome.estimates[f"{name}, {CHOSEN}"]
+        estimates = chosen.reshape(len(chosen), -1, 2)
         best = [tuple(PHONE_AUGMENTATIONS)[index] for index in index_of_lowest(losses)]
         note = f"{data.note}; augmentation {', '.join(best)}, held-out selection"
-        view = calibrated("T", depth, members, estimates, truth, distances)
+        held_out = jnp.asarray(estimates), jnp.asarray(truth)
+        view = calibrated("T", depth, members, *held_out, distances)
         model = PairModel(view, None, None, "sum", data.cameras, note)
         save_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
-
-
-def _held_out(
-    outcome: CrossValidation, data: CameraPairs, depth: int
-) -> tuple[Float[np.ndarray, "seeds n 2"], Float[np.ndarray, "n 2"]]:
-    """Return estimates of every test fold by networks trained without it, and the truth."""
-    estimates = outcome.estimates[f"{network_name(TRANSFORM, depth)}, {CHOSEN}"]
-    return estimates.reshape(len(estimates), -1, 2), data.targets(data.folds.ravel())
-
-
-def coverage_of(outcome: CrossValidation, data: CameraPairs) -> dict[str, IntervalCoverage]:
-    """Return each network's interval coverage on a fold, calibrated on the other two."""
-    folds = np.split(np.arange(data.folds.size), len(data.folds))
-    found = {}
-    for depth in outcome.networks[TRANSFORM].models:
-        estimates, truth = _held_out(outcome, data, depth)
-        found[network_name(TRANSFORM, depth)] = cross_coverage([estimates] * FOLDS, truth, folds)
-    return found
+        coverage[name] = cross_coverage([estimates] * FOLDS, truth, folds)
+    return coverage
 
 
 def _coverage_note(coverage: Mapping[str, IntervalCoverage]) -> str:

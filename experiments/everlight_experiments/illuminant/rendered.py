@@ -4,6 +4,7 @@ Methods are compared twice: on exact responses of 24 surfaces at one exposure, a
 on noisy sensors with quantisation, unknown exposures and 1 to 24 colours.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -67,22 +68,16 @@ SPLIT_NOTES: dict[Split, str] = {
     "illuminant": "no test illuminant, and no spectrum with a cosine above "
     f"{SAME_ILLUMINANT_COSINE} to it, occurs in training",
 }
-CURVES = (
-    "Net, 470 parameters",
-    "Net on moments, 470 parameters",
-    "Net on T and moments, 551 parameters",
-    "Linear regression",
-    "Chromagenic",
-    "GW",
-    "PCA",
-    "Gamut Pixel",
-)
 INPUTS = {
     "T": "Net, 470 parameters",
     "moments": "Net on moments, 470 parameters",
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
+CURVES = (
+    *INPUTS.values(),
+    *("Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel"),
+)
 NOTES = (
     "The paper's columns are of another data set: it does not state which two of the 28 cameras it "
     "used, and not all its surfaces and illuminants are published. T is divided by its mean row "
@@ -108,10 +103,14 @@ def run_rendered(
       count: number of scenes.
       camera_pairs: number of camera pairs drawn from measured cameras.
     """
-    library, pairs = _library_and_pairs(plan, camera_pairs, seed)
     pair_map = None
     if plan.measured:
+        library = measured_library()
+        pairs = draw_camera_pairs(library.camera_names, camera_pairs, seed)
         pair_map = map_of_pairs(library, min(count, 6_000), seed, REPORTED_NOISE)
+    else:
+        library = embedded_library()
+        pairs = list(itertools.permutations(library.camera_names))
     data = render_conditions(library, pairs, count, seed)
     networks = train_all(data, plan.training, seed, folder.checkpoints)
     models = train_models(
@@ -131,7 +130,19 @@ def run_rendered(
                     bar.update()
                 estimates = {name: np.stack([each[name] for each in found]) for name in found[0]}
                 estimates |= predict_networks(networks, place, tests)
-                comparisons[f"{condition}/{split}"] = _comparison(place, estimates, tests)
+                truth, scenes = _truth(tests), tests[0].scenes
+                # Runs are the camera pairs, in one fold.
+                comparisons[f"{condition}/{split}"] = Comparison(
+                    {name: values[:, None] for name, values in estimates.items()},
+                    truth[:, None],
+                    f"{condition}, {SPLITS[split]}",
+                    f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: "
+                    f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, "
+                    f"{truth.shape[1]:,} scenes.",
+                    "camera pairs",
+                    TABLE_1_RADIOMETRIC if condition == "exact" else {},
+                    Units("illuminants", scenes.clusters[scenes.test][None]),
+                )
             truth = _truth(rendered[REPORTED])
             variants[split] = {
                 name: {
@@ -270,24 +281,6 @@ def _truth(tests: Sequence[RenderedPair]) -> Float[np.ndarray, "p n 3"]:
     return np.stack([test.main.illuminants[test.scenes.test] for test in tests])
 
 
-def _comparison(
-    place: Place, estimates: Mapping[str, np.ndarray], tests: Sequence[RenderedPair]
-) -> Comparison:
-    """Return a comparison whose runs are the camera pairs, in one fold."""
-    condition, split = place
-    scenes, truth = tests[0].scenes, _truth(tests)
-    return Comparison(
-        {name: values[:, None] for name, values in estimates.items()},
-        truth[:, None],
-        f"{condition}, {SPLITS[split]}",
-        f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: {SPLIT_NOTES[split]}. Test "
-        f"set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
-        "camera pairs",
-        TABLE_1_RADIOMETRIC if condition == "exact" else {},
-        Units("illuminants", scenes.clusters[scenes.test][None]),
-    )
-
-
 def _gain_section(
     variants: Mapping[str, Mapping[str, Mapping[str, Float[np.ndarray, "p"]]]],
 ) -> Section:
@@ -316,14 +309,3 @@ def _gain_section(
         "deviation over pairs."
     )
     return Section("Gain of the second camera", sentences, [Table(caption, columns, rows)])
-
-
-def _library_and_pairs(
-    plan: Plan, count: int, seed: int
-) -> tuple[SpectralLibrary, list[tuple[str, str]]]:
-    if plan.measured:
-        library = measured_library()
-        return library, draw_camera_pairs(library.camera_names, count, seed)
-    library = embedded_library()
-    first, second = library.camera_names
-    return library, [(first, second), (second, first)]

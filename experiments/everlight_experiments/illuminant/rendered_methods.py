@@ -15,8 +15,9 @@ from everlight.color.baselines.protocol import ObservedImage
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight_data.color.rendered_pairs import Input, RenderedPair
-from everlight_data.color.rendered_views import View, in_pieces
+from everlight_data.color.rendered_views import in_pieces
 from everlight_experiments.illuminant.comparison import estimate_all
+from everlight_experiments.illuminant.cross_validation import regression_name
 
 
 def _estimates(
@@ -29,11 +30,8 @@ def _estimates(
     return in_pieces(of_rows, len(images))
 
 
-REGRESSIONS: dict[str, Input] = {
-    "Linear regression": "T",
-    "Linear regression on moments": "moments",
-    "Linear regression on T and moments": "T and moments",
-}
+REGRESSED: tuple[Input, ...] = ("T", "moments", "T and moments")
+"""Inputs of the linear regressions."""
 
 
 def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[np.ndarray, "n 3"]]:
@@ -53,14 +51,23 @@ def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[n
         seen = ObservedImage(examples, jnp.ones(examples.shape[:3]))
         gamut = fit_gamut(seen, pair.main.illuminants[sample], order=order)
         estimates[name] = _estimates(_gamut_estimate, images, gamut)
-    for name, given in REGRESSIONS.items():
-        samples = pair.samples(given, train)
+    regressed = regress(pair, test)
+    estimates |= {regression_name(given): each for given, each in regressed.items()}
+    estimates["Chromagenic"] = _chromagenic(pair, test, rows)
+    return {name: np.asarray(value) for name, value in estimates.items()}
+
+
+def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
+    """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
+    estimates = {}
+    for given in REGRESSED:
+        samples = pair.samples(given, pair.scenes.train)
         linear = fit_linear_regression(
             jnp.asarray(samples.inputs[given]), jnp.asarray(samples.targets)
         )
-        estimates[name] = from_chromaticity(linear_estimate(linear, test.inputs[given][rows]))
-    estimates["Chromagenic"] = _chromagenic(pair, test, rows)
-    return {name: np.asarray(value) for name, value in estimates.items()}
+        chromaticities = linear_estimate(linear, test.inputs[given][test.scenes.test])
+        estimates[given] = from_chromaticity(chromaticities)
+    return estimates
 
 
 def _gamut_estimate(gamut: Gamut, *seen: Array) -> Float[Array, "3"]:
@@ -74,17 +81,12 @@ def _chromagenic(pair: RenderedPair, test: RenderedPair, rows: slice) -> Float[A
     )
     candidates = pair.main.illuminants[train][first]
 
-    def at_mean_one(view: View, rows: slice) -> Array:
-        colors = view.colors[rows]
-        return colors / jnp.mean(colors, axis=(1, 2), keepdims=True)
+    def at_mean_one(seen: RenderedPair, rows: slice) -> list[Array]:
+        colors = [view.colors[rows] for view in (seen.main, seen.second)]
+        return [each / jnp.mean(each, axis=(1, 2), keepdims=True) for each in colors]
 
-    model = _fit_transforms(
-        at_mean_one(pair.main, train),
-        at_mean_one(pair.second, train),
-        jnp.asarray(labels),
-        candidates,
-    )
-    return _choose_candidates(model, at_mean_one(test.main, rows), at_mean_one(test.second, rows))
+    model = _fit_transforms(*at_mean_one(pair, train), jnp.asarray(labels), candidates)
+    return _choose_candidates(model, *at_mean_one(test, rows))
 
 
 _fit_transforms = jax.jit(fit_chromagenic)

@@ -13,42 +13,32 @@ position are an estimate, and networks predict the ratio of the truth to it. T a
 transforms as plain inputs were worse on validation cameras and scenes.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_batches import predict_batch
 from everlight.models.illuminant_training import Problem, TrainingSettings
 from everlight_data.color.camera_descriptions import (
-    COMPONENTS,
     KNOWN_KELVIN,
-    Sensors,
+    SAMPLES,
+    VALIDATION_CAMERAS,
+    Inputs,
+    UnseenTask,
     World,
-    all_shots,
-    draw_shots,
-    inputs_of,
-    known_illuminants,
-    principal_components,
-    samples_of,
+    draw_camera_folds,
     see_scenes,
+    unseen_tasks,
 )
-from everlight_data.color.camera_pairs import Samples
 from everlight_data.color.radiometric import Split
 from everlight_data.color.rendered_pairs import SPLITS
 from everlight_data.color.rendered_views import patch_thumbnails
-from everlight_data.color.spectra import (
-    SpectralLibrary,
-    measured_library,
-    sensitivity_distances,
-)
-from everlight_data.errors import DataError
+from everlight_data.color.spectra import measured_library, sensitivity_distances
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.common.report import Column, FirstScreen, Section, Table
 from everlight_experiments.common.run_folder import RunFolder
@@ -64,42 +54,12 @@ from everlight_experiments.illuminant.config import OWN_NETWORKS, UNSEEN_NETWORK
 from everlight_experiments.illuminant.networks import train_networks
 from everlight_experiments.illuminant.report import compared_sections
 
-VALIDATION_CAMERAS = 4
-"""Number of cameras whose pairs select the best step."""
-LEAST_CAMERAS = COMPONENTS + 1
-"""Minimum number of training cameras; with fewer some component is rounding noise."""
 DEPTH, WIDTH = 5, 16
 """Hidden layers of all networks, and their units."""
-SAMPLES, VALIDATION_SAMPLES = 20_000, 4_000
-"""Training samples from many pairs, and validation samples."""
 INTERPOLATED = "Interpolated between the known lights"
 HEADLINE = "Net on T and known lights, other pairs"
 OWN = "Net on T, the very pair"
 CURVES = (HEADLINE, OWN, "Net on moments and known lights, other cameras", "SoG")
-
-
-class CameraFold(NamedTuple):
-    """Cameras of the test pair, for validation and for training."""
-
-    unseen: Int[np.ndarray, "2"]
-    validation: Int[np.ndarray, "v"]
-    training: Int[np.ndarray, "t"]
-
-    def roles(self) -> list[tuple[int, int]]:
-        """Return the unseen pair, main camera first, in both roles."""
-        first, second = self.unseen.tolist()
-        return [(first, second), (second, first)]
-
-
-Inputs = Mapping[str, Float[np.ndarray, "n f"]]
-
-
-class Task(NamedTuple):
-    """Training and validation samples of networks, and the inputs of their tests."""
-
-    train: Samples
-    valid: Samples
-    tests: Sequence[Inputs]
 
 
 def run_unseen(
@@ -117,7 +77,7 @@ def run_unseen(
     folds = draw_camera_folds(len(library.camera_names), camera_pairs, seed)
     roles = [role for fold in folds for role in fold.roles()]
     worlds = {split: see_scenes(library, plan.scenes, split, seed) for split in SPLITS}
-    others, own = _tasks(library, folds, worlds, seed)
+    others, own = unseen_tasks(library, folds, worlds, seed)
     learned = {
         name: _train(name, given, tasks, plan.training, seed, folder.checkpoints)
         for networks, tasks in ((UNSEEN_NETWORKS, others), (OWN_NETWORKS, own))
@@ -127,8 +87,7 @@ def run_unseen(
     for number, (split, world) in enumerate(worlds.items()):
         rows = slice(number * len(roles), (number + 1) * len(roles))
         estimates = _without_learning(world, roles, [task.tests[0] for task in own[rows]])
-        for name, each in learned.items():
-            estimates[name] = each.reshape(-1, 1, *each.shape[-2:])[rows]
+        estimates |= {name: each[rows, None] for name, each in learned.items()}
         test = world.scenes.test
         comparisons[split] = Comparison(
             estimates,
@@ -186,59 +145,15 @@ def run_unseen(
     return facts, first, sections
 
 
-def draw_camera_folds(cameras: int, pairs: int, seed: int) -> list[CameraFold]:
-    """Draw disjoint pairs to leave out in turn, with validation and training cameras.
-
-    Raises:
-      DataError: there are too few cameras.
-    """
-    least = max(2 * pairs, 2 + VALIDATION_CAMERAS + LEAST_CAMERAS)
-    if cameras < least:
-        raise DataError(f"{cameras} cameras; {pairs} pairs that are left out need {least}")
-    order = np.random.default_rng(seed).permutation(cameras)
-    cuts = [2, 2 + VALIDATION_CAMERAS]
-    return [CameraFold(*np.split(np.roll(order, -2 * pair), cuts)) for pair in range(pairs)]
-
-
-def _joined(inputs: Inputs, given: Sequence[str]) -> Float[np.ndarray, "n f"]:
-    return np.hstack([inputs[name] for name in given])
-
-
-def _tasks(
-    library: SpectralLibrary,
-    folds: Sequence[CameraFold],
-    worlds: Mapping[Split, World],
-    seed: int,
-) -> tuple[list[Task], list[Task]]:
-    """Return the tasks by split and fold of networks of other pairs, and of the very pair.
-
-    Those of other pairs are tested on the unseen pair in both roles. Networks of the very pair have
-    a task for each role.
-    """
-    known, others, own = known_illuminants(library), [], []
-    for number, (split, fold) in enumerate(itertools.product(worlds, folds)):
-        world, rng = worlds[split], np.random.default_rng((seed, number))
-        scenes = world.scenes
-        sensors = Sensors(*known, principal_components(library, fold.training))
-        train = draw_shots(rng, fold.training, scenes.train, SAMPLES)
-        valid = draw_shots(rng, fold.validation, scenes.valid, VALIDATION_SAMPLES)
-        tests = [inputs_of(all_shots(*role, scenes.test), world, sensors) for role in fold.roles()]
-        others.append(Task(*(samples_of(each, world, sensors) for each in (train, valid)), tests))
-        for role, test in zip(fold.roles(), tests, strict=True):
-            parts = (all_shots(*role, rows) for rows in (scenes.train, scenes.valid))
-            own.append(Task(*(samples_of(part, world, sensors) for part in parts), [test]))
-    return others, own
-
-
 def _train(
     name: str,
     given: Sequence[str],
-    tasks: Sequence[Task],
+    tasks: Sequence[UnseenTask],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
-) -> Float[np.ndarray, "tasks tests n 3"]:
-    """Return estimates of each task's tests by a network trained on its samples.
+) -> Float[np.ndarray, "p n 3"]:
+    """Return estimates of every task's tests, one after the other, by its own network.
 
     Networks with known illuminants predict relative to the interpolated illuminant.
     """
@@ -263,7 +178,8 @@ def _train(
     ratios = np.asarray(ratios).reshape(len(tasks), len(tasks[0].tests), -1, 2)
     if "known lights" in given:
         ratios = ratios * np.stack([[reference(test) for test in task.tests] for task in tasks])
-    return np.asarray(from_chromaticity(jnp.asarray(ratios)))
+    illuminants = np.asarray(from_chromaticity(jnp.asarray(ratios)))
+    return illuminants.reshape(-1, *illuminants.shape[2:])
 
 
 def _without_learning(
