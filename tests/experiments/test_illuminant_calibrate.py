@@ -8,16 +8,16 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.illuminant.measured_pairs import (
+
+from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color import chart_pairs
+from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
+from everlight_data.color.chart_measurements import (
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
 )
-
-from everlight.models.illuminant_training import TrainingSettings
-from everlight_data.color import chart_pairs
-from everlight_data.color.chart import CENTRES, CORNERS, chart_mask, map_points
 from everlight_data.color.chart_pairs import (
     VIEWS,
     align_cameras,

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.image_sets import ImageSet
 from everlight_data.color.nus import CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant import cross_validation, dataset, methods, photographs
 from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.cross_validation import MOMENTS, CameraPairs
 from everlight_experiments.illuminant.dataset import (
     DatasetRun,
     load_cameras,

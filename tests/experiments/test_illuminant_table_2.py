@@ -8,22 +8,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from everlight_experiments.illuminant.pairs import chart_augmentations, quasi_real_pairs
 
 from everlight.color.estimators import ESTIMATORS
 from everlight.models.illuminant_training import TrainingSettings
+from everlight_data.color.camera_pairs import problem_of, quasi_real_pairs
 from everlight_data.color.image_sets import (
     ImageSet,
     draw_folds,
     official_pairs,
     thumbnail_cameras,
 )
+from everlight_data.color.pair_augmentations import chart_augmentations
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
 from everlight_experiments.common.checkpoint import Checkpoints
 from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, make_problem
+from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, split_samples
 from everlight_experiments.illuminant.methods import (
     Method,
     cross_validate_methods,
@@ -149,7 +150,8 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     pairs = quasi_real_pairs(quasi, {"main": moments_of(images)}, (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
     augment = augmentations["re-illuminated"]
-    problem = make_problem(pairs, "T", fold, augment, selection, seed=5)
+    samples = split_samples(pairs, augment, selection, fold, 5)
+    problem = problem_of("T", *samples)
 
     chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
     distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
@@ -171,11 +173,11 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     count = 10 if selection == "held-out" else 12
     assert len(problem.features) == count * count
     assert {*np.bincount(lit_by, minlength=PAIRS)} == {0, count}
-    on_moments = make_problem(pairs, "moments", fold, augment, selection, seed=5)
+    on_moments = problem_of("moments", *samples)
     np.testing.assert_array_equal(on_moments.targets, problem.targets)
-    both = make_problem(pairs, "T and moments", fold, augment, selection, seed=5)
+    both = problem_of("T and moments", *samples)
     np.testing.assert_array_equal(both.features, np.hstack([problem.features, on_moments.features]))
-    repeated = make_problem(pairs, "T", fold, augmentations["none"], selection, seed=5)
+    repeated = problem_of("T", *split_samples(pairs, augmentations["none"], selection, fold, 5))
     assert repeated.features.shape == problem.features.shape
     assert len(np.unique(repeated.features, axis=0)) == count
 
